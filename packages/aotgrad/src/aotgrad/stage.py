@@ -10,7 +10,7 @@ from aotgrad.joint import Joint
 from aotgrad.passes import DEFAULT_PASSES, Pass
 from aotgrad.tracer.fused_attention import choose
 from aotgrad.tracer.joint import trace
-from aotgrad.written_attention import TARGET, Choice, fuse_attention
+from aotgrad.written_attention import Choice, Fusion, without_weights
 from stagewire.capture import Capture
 from stagewire.grad import Grad, Rewrite
 from stagewire.stage import expect
@@ -53,35 +53,43 @@ class AotGrad:
         """The `Grad` of a `Capture`."""
         expect(document, "capture", self.name)
         options = Options() if options is None else options
-        document, rewrites = _with_fused_attention(document, options)
-        joint = self.joint(document, options)
+        joint, rewrites = self._joint(document, options)
         return Grad(binding=joint.binding, joint=joint.graph, rewrites=rewrites)
 
     def joint(self, document: Capture, options: Options | None = None) -> Joint:
         """The joint graph after the passes."""
-        options = Options() if options is None else options
-        joint = trace(document, training=options.training == "auto", gradient_order=options.gradient_order)
+        return self._joint(document, Options() if options is None else options)[0]
+
+    def _joint(self, document: Capture, options: Options) -> tuple[Joint, tuple[Rewrite, ...]]:
+        joint, rewrites = _traced(document, options)
         for run_pass in options.passes:
             joint = run_pass(joint)
-        return joint
+        return joint, rewrites
 
 
-def _with_fused_attention(capture: Capture, options: Options) -> tuple[Capture, tuple[Rewrite, ...]]:
-    """The capture as it is traced, and what was rewritten in it.
+def _traced(capture: Capture, options: Options) -> tuple[Joint, tuple[Rewrite, ...]]:
+    """The joint graph, and what was rewritten in it.
 
     The gradient of a gradient is that of the attention as it is written: fused kernels have none. With dropout it would
     be that of another mask.
     """
-    if options.written_attention == "keep":
-        return capture, ()
-    chosen = options.written_attention
+    training, order, chosen = options.training == "auto", options.gradient_order, options.written_attention
+    if chosen == "keep":
+        return trace(capture, training=training, gradient_order=order), ()
     choice = Choice(choose, drops=chosen != "without_dropout", learned=chosen == "fuse")
-    fused, rewrites = fuse_attention(capture, choice)
-    if not options.gradient_order:
-        return fused, rewrites
-    if any(node.kwargs["dropout"] for node in fused.graph.nodes if node.target == TARGET):
-        raise DoubleBackward(
-            "the weights of attention are dropped in a fused kernel, whose gradient has no gradient",
-            fix='Compile with options={"rng": "eager"}, which leaves such attention as it is written.',
-        )
-    return capture, ()
+    if not order:
+        capture, rewrites = without_weights(capture, choice)
+        fusion = Fusion(choice)
+        joint = trace(capture, training=training, attention=fusion)
+        return joint, (*rewrites, *fusion.notes.values())
+    looked = Fusion(choice, replaces=False)
+    joint = trace(capture, training=training, gradient_order=order, attention=looked)
+    if looked.dropped:
+        fusion = Fusion(choice)
+        trace(capture, training=training, attention=fusion)
+        if fusion.dropped:
+            raise DoubleBackward(
+                "the weights of attention are dropped in a fused kernel, whose gradient has no gradient",
+                fix='Compile with options={"rng": "eager"}, which leaves such attention as it is written.',
+            )
+    return joint, ()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotgrad import AotGrad, bind_interpreted
+from aotgrad import AotGrad, Options, bind_interpreted
 from aotgrad.testing import capture_by_torch_function
-from aotgrad.written_attention import Choice, fuse_attention
 
 BATCH, HEADS, ROWS, KEYS, WIDTH = 2, 3, 5, 7, 4
 FULL, FLAT = (BATCH, HEADS, ROWS, KEYS), (BATCH * HEADS, ROWS, KEYS)
@@ -78,6 +78,7 @@ def stepped(scores: torch.Tensor, steps: list[tuple[str, Any]]) -> torch.Tensor:
     return scores
 
 
+@pytest.mark.usefixtures("any_kernel")
 @settings(max_examples=150)
 @given(programs())
 def test_drawn_steps(program: Any) -> None:
@@ -94,11 +95,9 @@ def test_drawn_steps(program: Any) -> None:
     leaves = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
     leaves += [x for _, x in steps if isinstance(x, torch.Tensor) and x.requires_grad]
     capture, tensors = capture_by_torch_function(attend, leaves[:3])
-    found, notes = fuse_attention(capture, Choice(lambda *_: "any"))
-    if any(note.refused for note in notes):
-        assert found is capture
-        return
-    (out,) = bind_interpreted(AotGrad().run(found))(*tensors)
+    document = AotGrad().run(capture, Options(written_attention="fuse"))
+    assert len(document.rewrites) == 1
+    (out,) = bind_interpreted(document)(*tensors)
     expected = attend(*leaves[:3])
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
     if expected.isnan().any():

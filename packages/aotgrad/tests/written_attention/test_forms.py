@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from aotgrad import AotGrad, bind_interpreted
+from aotgrad import AotGrad, Options, bind_interpreted
 from aotgrad.testing import capture_by_torch_function
 from aotgrad.testing.attention_programs import (
     ADDED,
@@ -23,31 +23,31 @@ from aotgrad.testing.attention_programs import (
     qkv,
     t5,
 )
-from aotgrad.written_attention import TARGET, Choice, fuse_attention
-from stagewire.capture import Capture
-from stagewire.graph import Node
+from stagewire.grad import Grad
 
-ANY = Choice(lambda *_: "any")
+pytestmark = pytest.mark.usefixtures("any_kernel")
+FUSE = Options(written_attention="fuse")
 
 
-def fused(program: Attention, inputs: list[torch.Tensor]) -> tuple[Capture, Node, tuple[torch.Tensor, ...]]:
-    """The capture with the attention as a call, that call, and the tensors that the capture takes."""
+def fused(program: Attention, inputs: list[torch.Tensor]) -> tuple[Grad, tuple[torch.Tensor, ...]]:
+    """The program with the attention as one op, and the tensors that it takes."""
     capture, tensors = capture_by_torch_function(program, inputs)
-    capture, notes = fuse_attention(capture, ANY)
-    assert [(note.what, note.refused) for note in notes] == [("attention", False)]
-    (call,) = (node for node in capture.graph.nodes if node.target == TARGET)
-    assert not any("softmax" in node.target for node in capture.graph.nodes)
-    return capture, call, tensors
+    document = AotGrad().run(capture, FUSE)
+    assert [(note.what, note.refused) for note in document.rewrites] == [("attention", False)]
+    return document, tensors
 
 
-def named(call: Node) -> dict[str, Any]:
-    return dict(call.kwargs)
+def is_causal(document: Grad) -> bool:
+    """Whether the kernel is told so, and no rows are looked for that are masked as a whole."""
+    targets = [node.target for node in document.joint.nodes]
+    (call,) = (node for node in document.joint.nodes if node.target.endswith("flash_attention_for_cpu.default"))
+    return call.args[4:5] == (True,) and "aten.amax.default" not in targets
 
 
-def check(program: Attention, mine: list[torch.Tensor], theirs: list[torch.Tensor], tolerance: float = 1e-5) -> Node:
+def check(program: Attention, mine: list[torch.Tensor], theirs: list[torch.Tensor], tolerance: float = 1e-5) -> Grad:
     """Results and gradients as eager's, by the kernels of the CPU."""
-    capture, call, tensors = fused(program, mine)
-    (out,) = bind_interpreted(AotGrad().run(capture))(*tensors)
+    document, tensors = fused(program, mine)
+    (out,) = bind_interpreted(document)(*tensors)
     expected = program(*theirs)
     torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
     assert out.stride() == expected.stride()
@@ -55,12 +55,14 @@ def check(program: Attention, mine: list[torch.Tensor], theirs: list[torch.Tenso
         (result.float() * torch.linspace(-1, 1, result.numel()).view(result.shape)).sum().backward()
     for a, b in zip(mine, theirs, strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=tolerance, atol=tolerance)
-    return call
+    return document
 
 
 @pytest.mark.parametrize("program", PLAIN, ids=lambda program: program.__name__)
 def test_without_mask(program: Attention) -> None:
-    assert not named(check(program, qkv(), qkv()))["is_causal"]
+    document = check(program, qkv(), qkv())
+    assert not is_causal(document)
+    assert not any("softmax" in node.target for node in document.joint.nodes)
 
 
 @pytest.mark.parametrize("program", PLAIN, ids=lambda program: program.__name__)
@@ -71,9 +73,7 @@ def test_half_precision(program: Attention) -> None:
 @pytest.mark.parametrize("program", CAUSAL, ids=lambda program: program.__name__)
 def test_a_mask_of_literals_is_known(program: Attention) -> None:
     """Every later key is masked: kernels need no mask for that."""
-    call = check(program, qkv(), qkv())
-    assert named(call)["is_causal"]
-    assert not named(call)["masked_rows"]
+    assert is_causal(check(program, qkv(), qkv()))
 
 
 @pytest.mark.parametrize("shape", [(BATCH, 1, 1, LENGTH), (1, HEADS, LENGTH, LENGTH), (LENGTH, LENGTH), (LENGTH,)])
@@ -99,8 +99,8 @@ def test_rows_that_are_filled_as_a_whole(program: Attention) -> None:
     mask[1, :, 3:6] = 0
     if program is nano_gpt:
         with torch.no_grad():
-            capture, _, tensors = fused(lambda q, k, v: program(q, k, v, mask), qkv())
-            (out,) = bind_interpreted(AotGrad().run(capture))(*tensors)
+            document, tensors = fused(lambda q, k, v: program(q, k, v, mask), qkv())
+            (out,) = bind_interpreted(document)(*tensors)
             torch.testing.assert_close(out, program(*qkv(), mask), equal_nan=True)
         assert out.isnan().any()
     else:
@@ -115,8 +115,8 @@ def test_rows_that_are_masked_by_addition(low: float) -> None:
     mask[0, :, 5] = torch.where(torch.arange(LENGTH) % 2 > 0, low, -float("inf"))
     mask[0, :, 7, 4:] = low
     with torch.no_grad():
-        capture, _, tensors = fused(lambda q, k, v: t5(q, k, v, mask), qkv())
-        (out,) = bind_interpreted(AotGrad().run(capture))(*tensors)
+        document, tensors = fused(lambda q, k, v: t5(q, k, v, mask), qkv())
+        (out,) = bind_interpreted(document)(*tensors)
         expected = t5(*qkv(), mask)
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4 if low != -1e4 else 2e-3, equal_nan=True)
     assert expected.isnan().any() == (low == -float("inf"))
@@ -127,8 +127,8 @@ def test_the_gradient_of_rows_that_are_masked_by_addition() -> None:
     mask = torch.zeros(BATCH, 1, LENGTH, LENGTH)
     mask[1, :, 3:6] = LOW
     mine, theirs = qkv(), qkv()
-    capture, _, tensors = fused(lambda q, k, v: t5(q, k, v, mask), mine)
-    (out,) = bind_interpreted(AotGrad().run(capture))(*tensors)
+    document, tensors = fused(lambda q, k, v: t5(q, k, v, mask), mine)
+    (out,) = bind_interpreted(document)(*tensors)
     expected = t5(*theirs, mask)
     for of_all in (True, False):
         found = []
@@ -142,17 +142,21 @@ def test_the_gradient_of_rows_that_are_masked_by_addition() -> None:
         assert torch.allclose(*key, atol=1e-5) != of_all
 
 
-def test_dropout_is_the_kernels() -> None:
+def as_on_a_gpu(weights: torch.Tensor, chance: float, train: bool) -> torch.Tensor:
+    return torch.native_dropout(weights, chance, train)[0]
+
+
+@pytest.mark.parametrize("dropout", [torch.dropout, as_on_a_gpu])
+def test_dropout_is_the_kernels(dropout: Callable[..., torch.Tensor]) -> None:
     """With probability 1/2 every weight is dropped or doubled."""
 
     def program(q, k, v):
-        return torch.dropout((q @ k.mT).softmax(-1), 0.5, True) @ v
+        return dropout((q @ k.mT).softmax(-1), 0.5, True) @ v
 
     inputs = [torch.zeros(BATCH, HEADS, LENGTH, LENGTH) for _ in range(2)]
     inputs.append(torch.eye(LENGTH).expand(BATCH, HEADS, LENGTH, LENGTH).contiguous())
-    capture, call, _ = fused(program, inputs)
-    assert named(call)["dropout"] == 0.5
+    document, _ = fused(program, inputs)
     torch.manual_seed(1)
-    (weights,) = bind_interpreted(AotGrad().run(capture))(*inputs)
+    (weights,) = bind_interpreted(document)(*inputs)
     assert set((weights * LENGTH).unique().tolist()) == {0.0, 2.0}
     assert 0.4 < (weights == 0).float().mean() < 0.6

@@ -13,10 +13,20 @@ from aotgrad import AotGrad, Options, bind_interpreted
 from aotgrad.errors import DoubleBackward
 from aotgrad.testing import capture_by_torch_function
 from aotgrad.testing.attention_programs import qkv
-from aotgrad.written_attention import TARGET, Choice, fuse_attention
-from stagewire.capture import Checkpoint
+from aotgrad.tracer.fused_attention import choose
+from stagewire.capture import Capture, Checkpoint
+from stagewire.grad import Rewrite
 
-ANY = Choice(lambda *_: "any")
+FUSE = Options(written_attention="fuse")
+pytestmark = pytest.mark.usefixtures("any_kernel")
+
+
+def noted(capture: Capture, options: Options = FUSE) -> tuple[Rewrite, ...]:
+    """What the document says of attention; where it was refused, no kernel of attention is in it."""
+    document = AotGrad().run(capture, options)
+    if all(note.refused for note in document.rewrites):
+        assert not any("scaled_dot_product" in node.target for node in document.joint.nodes)
+    return document.rewrites
 
 
 def weights_returned(q: Any, k: Any, v: Any) -> Any:
@@ -33,6 +43,11 @@ def detached(q: Any, k: Any, v: Any) -> Any:
     return (q @ k.mT).detach().softmax(-1) @ v
 
 
+def half_detached(q: Any, k: Any, v: Any) -> Any:
+    q = q[0, :, :8]
+    return torch.bmm(torch.bmm(q, q.detach()).softmax(-1), v[0, :, :8])
+
+
 def no_gradients_inside(q: Any, k: Any, v: Any) -> Any:
     with torch.no_grad():
         weights = (q @ k.mT).softmax(-1)
@@ -40,8 +55,8 @@ def no_gradients_inside(q: Any, k: Any, v: Any) -> Any:
 
 
 def query_written(q: Any, k: Any, v: Any) -> Any:
-    q = q * 1
-    scores = q @ k.mT
+    q = q.detach() * 1
+    scores = q @ k.detach().mT
     q.zero_()
     return scores.softmax(-1) @ v + q
 
@@ -63,6 +78,10 @@ def over_queries(q: Any, k: Any, v: Any) -> Any:
 
 def capped(q: Any, k: Any, v: Any) -> Any:
     return torch.tanh(q @ k.mT).softmax(-1) @ v
+
+
+def layer(q: Any, k: Any, v: Any) -> Any:
+    return (q[0] @ k[0, 0].mT).softmax(-1) @ v[0]
 
 
 def filled_with_a_score(q: Any, k: Any, v: Any) -> Any:
@@ -92,7 +111,8 @@ def one_value_for_all_heads(q: Any, k: Any, v: Any) -> Any:
 REASONS: dict[Callable[..., Any], str] = {
     weights_returned: "the weights are used elsewhere too",
     scores_used: "the scores are used elsewhere too",
-    detached: "torch.Tensor.detach makes the scores",
+    detached: "the scores or weights are detached, or query and key are",
+    half_detached: "a call takes one tensor with and without its history",
     no_gradients_inside: "the grad mode or the like changes inside of it",
     query_written: "an operand may be written before the output is computed",
     mask_written: "an operand may be written before the output is computed",
@@ -100,8 +120,9 @@ REASONS: dict[Callable[..., Any], str] = {
     over_queries: "the weights are not summed over the last dimension with the values",
     one_key_for_all_heads: "the weights are not summed over the last dimension with the values",
     one_value_for_all_heads: "the weights are not summed over the last dimension with the values",
-    capped: "torch.tanh makes the scores",
-    filled_with_a_score: "torch.Tensor.masked_fill makes the scores",
+    layer: "the scores are a product of another kind",
+    capped: "aten.tanh.default makes the scores",
+    filled_with_a_score: "aten.masked_fill.Scalar makes the scores",
     wide_mask: "the mask that is added is float32, the output is bfloat16",
     scaled_by_key: "the scores are scaled key by key",
 }
@@ -110,17 +131,16 @@ REASONS: dict[Callable[..., Any], str] = {
 @pytest.mark.parametrize("program", REASONS, ids=lambda program: program.__name__)
 def test_reason(program: Callable[..., Any]) -> None:
     capture, _ = capture_by_torch_function(program, qkv())
-    found, notes = fuse_attention(capture, ANY)
-    assert found is capture
-    assert [(note.reason, note.refused) for note in notes] == [(REASONS[program], True)]
+    assert [(note.reason, note.refused) for note in noted(capture)] == [(REASONS[program], True)]
 
 
 def test_masked_weights_are_no_attention_of_a_kernel() -> None:
     capture, _ = capture_by_torch_function(masked_after, qkv())
-    assert fuse_attention(capture, ANY) == (capture, ())
+    assert noted(capture) == ()
 
 
-def test_no_kernel() -> None:
+def test_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aotgrad.stage.choose", choose)
     capture, _ = capture_by_torch_function(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, qkv())
     (note,) = AotGrad().run(capture).rewrites
     assert note.refused
@@ -132,16 +152,15 @@ def test_no_kernel() -> None:
 def test_too_many_heads() -> None:
     inputs = [torch.zeros(70_000, 2, 1) for _ in range(3)]
     capture, _ = capture_by_torch_function(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, inputs)
-    _, (note,) = fuse_attention(capture, ANY)
+    (note,) = noted(capture)
     assert note.reason == "there are more heads than blocks in a dimension of a grid"
 
 
 def test_a_checkpoint_is_not_crossed() -> None:
     capture, _ = capture_by_torch_function(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, qkv())
-    for checkpoint, moved in ((Checkpoint(0, 2), None), (Checkpoint(0, 4), Checkpoint(0, 2))):
-        found, (note,) = fuse_attention(replace(capture, checkpoints=(checkpoint,)), ANY)
-        assert note.refused == (moved is None)
-        assert found.checkpoints == (moved or checkpoint,)
+    for checkpoint, refused in ((Checkpoint(0, 2), True), (Checkpoint(0, 4), False)):
+        (note,) = noted(replace(capture, checkpoints=(checkpoint,)))
+        assert note.refused == refused
 
 
 def test_gradients_inside_of_a_program() -> None:
@@ -153,7 +172,7 @@ def test_gradients_inside_of_a_program() -> None:
         return gradient.square().sum()
 
     capture, _ = capture_by_torch_function(program, qkv())
-    assert fuse_attention(capture, ANY) == (capture, ())
+    assert noted(capture) == ()
 
 
 class TestMultiHead:
@@ -170,16 +189,15 @@ class TestMultiHead:
             return (out, weights) if read else out
 
         capture, tensors = capture_by_torch_function(program, [x])
-        found, notes = fuse_attention(capture, ANY)
+        document = AotGrad().run(capture, FUSE)
         if not read and not dropout:
-            torch.testing.assert_close(bind_interpreted(AotGrad().run(found))(*tensors)[0], program(x))
-        return found, notes
+            torch.testing.assert_close(bind_interpreted(document)(*tensors)[0], program(x))
+        return document, document.rewrites
 
     def test_nobody_uses_the_weights(self) -> None:
         found, (note,) = self.taken()
         assert not note.refused
-        (call,) = (node for node in found.graph.nodes if node.target.endswith("multi_head_attention_forward"))
-        assert call.kwargs["need_weights"] is False
+        assert not any("softmax" in node.target for node in found.joint.nodes)
 
     def test_they_are_used(self) -> None:
         _, (note,) = self.taken(read=True)
@@ -203,18 +221,17 @@ def dropped(q: Any, k: Any, v: Any) -> Any:
 
 def test_random_numbers_of_the_program() -> None:
     capture, _ = capture_by_torch_function(dropped, qkv())
-    _, (note,) = fuse_attention(capture, ANY._replace(drops=False))
+    (note,) = noted(capture, Options(written_attention="without_dropout"))
     assert note.refused
     assert note.reason == "a kernel draws other random numbers than the dropout of the weights"
 
 
-def test_the_gradient_of_a_gradient_is_of_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aotgrad.stage.choose", lambda *_: "any")
+def test_the_gradient_of_a_gradient_is_of_what_is_written() -> None:
     plain, _ = capture_by_torch_function(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, qkv())
     second = AotGrad().run(plain, Options(gradient_order=1))
     assert not any("attention" in node.target for node in second.joint.nodes)
     capture, _ = capture_by_torch_function(dropped, qkv())
-    assert any(node.target == TARGET for node in fuse_attention(capture, ANY)[0].graph.nodes)
+    assert not AotGrad().run(capture).rewrites[0].refused
     with pytest.raises(DoubleBackward, match="dropped in a fused kernel"):
         AotGrad().run(capture, Options(gradient_order=1))
     AotGrad().run(capture, Options(gradient_order=1, written_attention="without_dropout"))
@@ -236,5 +253,5 @@ def test_masks_with_a_gradient(has_gradient: bool) -> None:
     ):
         with torch.set_grad_enabled(grad_mode):
             capture, _ = capture_by_torch_function(biased, [q, k, v, bias if has_gradient else bias.detach()])
-        _, notes = fuse_attention(capture, Choice(lambda *_: "any", learned=learned))
+        notes = noted(capture, Options(written_attention="fuse" if learned else "auto"))
         assert [note.refused for note in notes] == [refused]

@@ -46,8 +46,7 @@ from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import outputs_of, replay
 from aotgrad.tracer.sizes import SizesOf
 from aotgrad.tracer.values import DATA, Memory, Traced
-from aotgrad.written_attention import TARGET as WRITTEN_ATTENTION
-from aotgrad.written_attention import written_attention
+from aotgrad.written_attention import Fusion
 from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs, facts_of
 from stagewire.collector import resting_collector
 from stagewire.grad import Binding, BoundInput, Tangent
@@ -58,12 +57,25 @@ from stagewire.types import ScalarType, TensorType
 __all__ = ["trace"]
 
 
-def trace(capture: Capture, *, training: bool = True, gradient_order: int = 0) -> Joint:
+def trace(
+    capture: Capture, *, training: bool = True, gradient_order: int = 0, attention: Fusion | None = None
+) -> Joint:
     """Run `capture` on types under autograd and record both directions.
 
     The backward is traced when grad mode was on at capture, some input requires grad and some result depends on it
     differentiably; `training=False` never traces it. gradient_order: of which program, see `tracer.gradient`.
+    attention: puts fused kernels in the place of attention that the program writes out.
     """
+    while True:
+        joint = _traced(capture, training, gradient_order, attention)
+        if attention is None:
+            return joint
+        graph = attention.settle(joint.graph)
+        if graph is not None:
+            return joint if graph is joint.graph else joint.with_graph(graph)
+
+
+def _traced(capture: Capture, training: bool, gradient_order: int, attention: Fusion | None) -> Joint:
     sizes = SizesOf(capture)
     mode = TraceMode(symbolic=bool(capture.symbols))
     # A collection during the trace walks every tensor and autograd node made so far: measured 5 times slower.
@@ -78,7 +90,7 @@ def trace(capture: Capture, *, training: bool = True, gradient_order: int = 0) -
         if recurrent:  # one trace at a time, of either kind: one flips the switch that the other reads
             stack.enter_context(_without_onednn() if gradient_order else _ONEDNN)
         stack.enter_context(mode)
-        return _trace(mode, capture, sizes, training, gradient_order)
+        return _trace(mode, capture, sizes, training, gradient_order, attention)
 
 
 @contextmanager
@@ -97,7 +109,14 @@ def _without_onednn() -> Iterator[None]:
 _ONEDNN = threading.RLock()
 
 
-def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gradient_order: int) -> Joint:
+def _trace(
+    mode: TraceMode,
+    capture: Capture,
+    sizes: SizesOf,
+    training: bool,
+    gradient_order: int,
+    attention: Fusion | None,
+) -> Joint:
     mode.keeps_statistics = gradient_order == 0
     sizes.env.line = lambda: mode.recorder.line
     inputs = [_placeholder(mode, capture, sizes, index, training) for index in range(len(capture.inputs))]
@@ -114,21 +133,24 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
         recorder.line, recorder.checkpoint = node.line, homes.get(id(node))
         mode.home = home_of(node)
         rebase_stale_views(mode, values)
+        if attention is not None:
+            attention.before()
 
+    if attention is not None:
+        attention.begin(capture, mode, sizes, values)
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = custom_functions(capture.functions, sizes, symbolic_forms())
         functions |= noted_functions(functions, gradients_of_their_own(capture), aliases, mode.note_gradients)
-        attend = partial(attention_call, chosen=mode.chosen)
         known = {
             **symbolic_forms(),
             DATA: mode.data,
             TARGET: _kept_gradients,
-            ATTENTION: attend,
-            WRITTEN_ATTENTION: partial(written_attention, attend=attend),
+            ATTENTION: partial(attention_call, chosen=mode.chosen),
         }
         instead = {**known, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
-        replay(capture, given_tensors, on_node, instead, values, sizes)
+        on_results = None if attention is None else attention.after
+        replay(capture, given_tensors, on_node, instead, values, sizes, on_results)
         rebase_stale_views(mode, values)
         outputs = outputs_of(capture.graph, values)
     recorder.line = recorder.checkpoint = None

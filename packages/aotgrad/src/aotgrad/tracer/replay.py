@@ -41,12 +41,13 @@ def replay(
     instead: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     values: dict[str, Any] | None = None,
     size_of: SizeOf | None = None,
+    on_results: Callable[[Node, list[Any]], list[Any]] | None = None,
 ) -> tuple[Any, ...]:
     """The outputs of the captured graph on `inputs`; `on_node` hears of each call before it is made.
 
     Works on abstract tensors under a mode, and on real ones (it is then the meaning of the Capture). `instead` has
     functions to call for some targets. values: takes what every name of the graph stands for. size_of: the values of
-    size expressions, read off the inputs by default.
+    size expressions, read off the inputs by default. on_results: what the results of each call are replaced by.
     """
     graph = capture.graph
     if size_of is None:
@@ -66,6 +67,8 @@ def replay(
                 f"{node.target} returned {len(leaves)} results, the Capture names {len(node.results)}",
                 where=_place(node),
             )
+        if on_results is not None:
+            leaves = on_results(node, leaves)
         for value, leaf in zip(node.results, leaves, strict=True):
             values[value.name] = leaf
     return outputs_of(graph, values)

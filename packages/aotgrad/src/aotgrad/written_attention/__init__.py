@@ -1,20 +1,20 @@
 """Attention that a program writes out, as one call of `scaled_dot_product_attention`.
 
-    before    scores  = q @ k^T                       a product: matmul, bmm, baddbmm, einsum
+    before    scores  = bmm(q, k^T)
               scores  = step(scores)*                 scaled, a mask added or filled in, cast, seen in another shape
               weights = dropout(softmax(scores))
-              out     = weights @ v
-    after     out     = aotgrad.written_attention(q, k, v, step*)
+              out     = bmm(weights, v)
+    after     out     = scaled_dot_product_attention(q, k, v, mask)
 
-The rewrite works on the Capture, so that the gradient is the fused kernel's own. `match` finds the calls, `site` says
-whether they may be replaced, `meaning` is what the new call computes.
+`match` finds it in the functional ATen of the trace, where torch's many names, writes and views are gone; `site` says
+whether and how a kernel may take it, `meaning` what the kernel is given, and `fusion` puts it into the trace, so that
+the gradient is the kernel's own.
 """
 
 from __future__ import annotations
 
-from aotgrad.written_attention.choice import Choice
-from aotgrad.written_attention.meaning import written_attention
-from aotgrad.written_attention.rewrite import fuse_attention
-from aotgrad.written_attention.site import TARGET
+from aotgrad.written_attention.fusion import Fusion
+from aotgrad.written_attention.multi_head import without_weights
+from aotgrad.written_attention.site import Choice
 
-__all__ = ["TARGET", "Choice", "fuse_attention", "written_attention"]
+__all__ = ["Choice", "Fusion", "without_weights"]

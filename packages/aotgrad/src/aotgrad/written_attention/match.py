@@ -1,210 +1,338 @@
-"""Finds attention in a captured program: from the product with the values up to the product of queries and keys."""
+"""Finds attention in functional ATen: from the product with the values up to the product of queries and keys.
+
+scores  ::= bmm(q, k^T) | mm | baddbmm
+step    ::= scores * x | scores / x | scores + x | scores - x | masked_fill | where | index_put | cast | layout
+dropout ::= native_dropout(weights) | weights * (bernoulli(keep) / keep)
+weights ::= (dropout | cast | layout)*(softmax(step*(scores)))
+output  ::= bmm(weights, v) | bmm(v^T, weights^T) | mm
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from aotgrad.written_attention import names
-from aotgrad.written_attention.products import Roles, product_of, roles_of_scores, roles_of_values
-from aotgrad.written_attention.program import Program
-from aotgrad.written_attention.steps import FLOATS, Step, steps_of
-from stagewire.graph import Node, Ref
+from aotgrad.written_attention.program import CAST, LAYOUT, Program
+from stagewire.expr import Dim
+from stagewire.graph import Arg, List, Node, Ref, Tuple
 
-__all__ = ["Match", "Refused", "find"]
+__all__ = ["LOW", "Match", "Operand", "Refused", "Step", "find"]
+
+PRODUCTS = ("aten.bmm.default", "aten.mm.default")
+_ADDED_PRODUCT = "aten.baddbmm.default"
+_SOFTMAX = "aten._softmax.default"
+_NOISE = (CAST, "aten.permute.default", "aten.bernoulli.p")
+_FLOATS = ("float32", "bfloat16", "float16")
+LOW = -1e4
+"""What is filled in counts as forbidden from here down: its weight is zero beside any score that is not as low."""
 
 
 class Refused(Exception):
     """Why a softmax between two products stays as it is written; `str()` is one clause for people."""
 
 
-class Match(NamedTuple):
-    """One attention: the calls it is made of (their numbers, the last one makes the output), and what they do.
+class Operand(NamedTuple):
+    """The value `name` as node number `reader` takes it; turned: its matrices are to be transposed."""
 
-    scores, values: the two products, of query and key, and of weights and values. steps: what is done to the scores in
-    between, in order. dropout: the probability with which weights are dropped.
+    name: str
+    reader: int
+    turned: bool = False
+
+
+class Step(NamedTuple):
+    """What is done to scores, as kind: "mul", "div", "add" (`factor` times x), "fill" (`factor` where x holds, or with
+    `keep` where it does not).
+
+    x: a number, or a tensor as node number `reader` takes it. given: the scores' operand that is expanded of it. lead:
+    leading sizes of the scores there.
     """
 
-    calls: frozenset[int]
+    kind: str
+    x: float | str
+    factor: float = 1.0
+    keep: bool = False
+    reader: int = 0
+    given: Operand | None = None
+    lead: tuple[Dim, ...] = ()
+
+
+class Match(NamedTuple):
+    """One attention: the nodes that it is made of, in order, and what they do.
+
+    product, softmax, last: the product of query and key, the softmax, the product with the value. lead: leading sizes
+    in which the scores are seen. turned: the last product gives the output transposed.
+    """
+
+    nodes: tuple[int, ...]
+    product: int
+    softmax: int
     last: int
-    scores: Roles
-    values: Roles
+    query: Operand
+    key: Operand
+    value: Operand
     steps: tuple[Step, ...]
+    leads: tuple[tuple[Dim, ...], ...]
     dropout: float
+    turned: bool
+
+
+Path = list[tuple[int, Step | None]]
 
 
 def find(program: Program, last: int) -> Match | None:
-    """The attention whose output call number `last` makes; None if there is none. Raises `Refused`."""
-    node = program.nodes[last]
-    product = product_of(node, program.types)
-    if product is None or product.added is not None or product.scale != 1:
-        return None
-    for operand in dict.fromkeys((product.left, product.right)):
-        walk = _Walk(program)
-        reached = walk.to_softmax(operand, last)
-        if reached is None:
+    """The attention whose output node number `last` makes; None if there is none. Raises `Refused`."""
+    names = [arg.name for arg in program.nodes[last].args if isinstance(arg, Ref)]
+    for side, name in enumerate(names):
+        found = _to_softmax(program, name)
+        if found is None:
             continue
-        values = roles_of_values(product, operand)
-        if values is None or product.left == product.right:
+        softmax, after, dropout = found
+        weights = program.nodes[softmax].results[0].name
+        is_turned = program.is_turned(weights, after)
+        if is_turned is None or is_turned != bool(side) or len(set(names)) == 1:
             raise Refused("the weights are not summed over the last dimension with the values")
-        source, index = reached
-        scores = walk.to_product(program.base(source), index)
-        return Match(frozenset((*walk.calls, last)), last, scores, values, tuple(walk.steps[::-1]), walk.dropout)
+        scores = _softmax_of(program, softmax)
+        path = _to_product(program, scores)
+        if isinstance(path, Refused):
+            raise path
+        product = path[0][0]
+        query, key, steps, leads = _placed(program, path, scores)
+        value = Operand(names[1 - side], last, is_turned)
+        nodes = (*(index for index, _ in path), softmax, *after, last)
+        return Match(nodes, product, softmax, last, query, key, value, steps, leads, dropout, is_turned)
     return None
 
 
-class _Walk:
-    """The way up from the weights. steps: in reverse order. calls: the calls passed."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.calls: list[int] = []
-        self.steps: list[Step] = []
-        self.dropout = 0.0
-
-    def to_softmax(self, name: str, reader: int) -> tuple[str, int] | None:
-        """From the weights as call `reader` takes them to what the softmax takes, and the softmax; None if the weights
-        are of no softmax."""
-        program, passed = self.program, list[tuple[str, int]]()
-        while True:
-            name = program.base(name)
-            index = program.definers.get(name)
-            if index is None:
-                return None
-            node = program.nodes[index]
-            passed.append((name, reader))
-            self.calls.append(index)
-            if node.target in names.SOFTMAX:
-                break
-            source = self._weights_before(node, name)
-            if source is None:
-                return None
-            name, reader = source, index
-        for weights, used_by in passed:
-            if program.readers.get(weights) != [used_by] or weights in program.returned:
-                raise Refused("the weights are used elsewhere too")
-        return self._softmax(node, name), index
-
-    def _weights_before(self, node: Node, name: str) -> str | None:
-        """What a dropout, cast or view between softmax and product takes."""
-        if node.target in names.DROPOUT and not names.writes_first(node):
-            chance = names.drops(node)
-            if chance is None or self.dropout:
-                raise Refused("the weights are dropped twice, or with a probability that is not known")
-            self.dropout = chance
-            first = node.args[0] if node.args else node.kwargs.get("input")
-            return first.name if isinstance(first, Ref) else None
-        if node.target not in names.CAST | names.SAME | names.SHAPE:
-            return None
-        found = steps_of(self.program, node, name)
-        if not found:
-            return None
-        self.steps += found[0][1]
-        return found[0][0]
-
-    def _softmax(self, node: Node, name: str) -> str:
-        """What the softmax takes, if it normalises the last dimension."""
-        operands = [*node.args, *(node.kwargs[key] for key in ("dim",) if key in node.kwargs)]
-        if len(operands) < 2 or not isinstance(operands[0], Ref):
-            raise Refused("the softmax has no dimension")
-        rank = len(self.program.types[name].shape)
-        if operands[1] not in (-1, rank - 1) or rank < 2:
-            raise Refused("the softmax is not over the last dimension")
-        if self.program.types[name].dtype not in FLOATS:
-            raise Refused(f"no fused kernel is for {self.program.types[name].dtype}")
-        return operands[0].name
-
-    def to_product(self, name: str, reader: int) -> Roles:
-        """From the scores as the softmax takes them to the product that they come from."""
-        found = self._scores(name, reader)
-        if isinstance(found, Refused):
-            raise found
-        return found
-
-    def _scores(self, name: str, reader: int) -> Roles | Refused:
-        """The product that the value is made of, with the steps since noted; or why there is none."""
-        program = self.program
-        name = program.base(name)
-        index = program.definers.get(name)
+def _to_softmax(program: Program, name: str) -> tuple[int, list[int], float] | None:
+    """The softmax that weights are of, what makes them of it, the probability of dropout; None if they are of none."""
+    after: list[int] = []
+    dropout = 0.0
+    while True:
+        index = program.index_of(name)
         if index is None:
-            return Refused("the scores are no product")
-        kept = len(self.calls), len(self.steps)
-        readers = self._readers(name)
-        if name in program.returned or not readers or readers[-1] != reader:
-            del self.calls[kept[0] :]
-            return Refused("the scores are used elsewhere too")
-        for writer in reversed(readers[:-1]):
-            if not self._writes(writer, name):
-                del self.calls[kept[0] :], self.steps[kept[1] :]
-                return Refused("the scores are used elsewhere too")
-        found = self._made(index, name)
-        if isinstance(found, Refused):
-            del self.calls[kept[0] :], self.steps[kept[1] :]
-        return found
-
-    def _readers(self, name: str) -> list[int]:
-        """The calls that use the scores. Those that only ask what tensor they are, for another call of the match, are
-        noted instead."""
-        readers = []
-        known = self.program.readers.get(name, [])
-        writers = {index for index in known if self._is_written(index, name)}
-        for index in known:
-            node = self.program.nodes[index]
-            asks = node.target in names.LIKE
-            asks |= node.target in names.CAST | names.EXPAND and self.program.base(_first(node)) != name
-            if not asks or not self._serves(index, node, writers):
-                readers.append(index)
-            elif index not in self.calls:
-                self.calls.append(index)
-        return readers
-
-    def _is_written(self, index: int, name: str) -> bool:
-        return any(self.program.base(written) == name for written in names.may_write(self.program.nodes[index]))
-
-    def _serves(self, index: int, node: Node, writers: set[int]) -> bool:
-        """Whether nothing but the match, and what writes into the scores, uses the result."""
-        mine = {*self.calls, *writers, index}
-        used_by = [reader for value in node.results for reader in self.program.readers.get(value.name, [])]
-        returned = any(value.name in self.program.returned for value in node.results)
-        return index in self.calls or (not returned and mine.issuperset(used_by))
-
-    def _writes(self, index: int, name: str) -> bool:
-        """Note a call that changes the scores in place."""
-        node = self.program.nodes[index]
-        if not (names.writes_first(node) or node.target in names.SET_ITEM):
-            return False
-        found = [steps for source, steps in steps_of(self.program, node, name) if self.program.base(source) == name]
-        if not found:
-            return False
-        self.calls.append(index)
-        self.steps += found[0][::-1]
-        return True
-
-    def _made(self, index: int, name: str) -> Roles | Refused:
-        """The product that call `index` is, or that one of its operands is made of."""
-        program, node = self.program, self.program.nodes[index]
-        self.calls.append(index)
-        product = product_of(node, program.types)
-        if product is not None:
-            roles = roles_of_scores(product)
-            if roles is None:
-                return Refused("the scores are a product of another kind")
-            if product.added is not None:
-                self.steps.append(("add", Ref(product.added), product.beta))
-            if product.scale != 1:
-                self.steps.append(("mul", product.scale))
-            return roles
-        why: Refused | None = None
-        for source, steps in steps_of(program, node, name):
-            kept = len(self.calls), len(self.steps)
-            self.steps += steps[::-1]
-            found = self._scores(source, index)
-            if isinstance(found, Roles):
-                return found
-            why = why or found
-            del self.calls[kept[0] :], self.steps[kept[1] :]
-        return why or Refused(f"{node.target} makes the scores")
+            return None
+        node = program.nodes[index]
+        if node.target == _SOFTMAX:
+            return index, after[::-1], dropout
+        dropped = _dropout(program, node)
+        if dropped is not None:
+            chance, noise = dropped
+            if dropout:
+                raise Refused("the weights are dropped twice")
+            dropout = chance
+            after += noise
+        elif node.target not in LAYOUT and node.target != CAST:
+            return None
+        after.append(index)
+        source = node.args[0]
+        if not isinstance(source, Ref) or not _is_whole(program, source, node):
+            return None
+        name = source.name
 
 
-def _first(node: Node) -> str:
-    first = node.args[0] if node.args else None
-    return first.name if isinstance(first, Ref) else ""
+def _dropout(program: Program, node: Node) -> tuple[float, list[int]] | None:
+    """The probability of a dropout, and the nodes that make its factors: 0, or 1 / keep with probability keep."""
+    if node.target == "aten.native_dropout.default":
+        chance = node.args[1]
+        return (float(chance), []) if isinstance(chance, (int, float)) and node.args[2] is not False else None
+    found: list[int] = []
+    factors = node.args[1] if node.target == "aten.mul.Tensor" else None
+    while not found or program.nodes[found[-1]].target != "aten.bernoulli.p":
+        index = program.index_of(factors.name) if isinstance(factors, Ref) else None
+        target = None if index is None else program.nodes[index].target
+        if index is None or target not in (_NOISE if found else ("aten.div.Scalar", "aten.div.Tensor")):
+            return None
+        found.append(index)
+        factors = program.nodes[index].args[0]
+    keep = program.nodes[found[-1]].args[1]
+    if not isinstance(keep, float) or keep != program.number(program.nodes[found[0]].args[1]):
+        return None
+    return round(1 - keep, 15), found
+
+
+def _is_whole(program: Program, source: Ref, node: Node) -> bool:
+    """Whether layout or a cast leaves every element what it is, and there."""
+    before, after = program.type_of(source.name), program.type_of(node.results[0].name)
+    if before.device != after.device or before.dtype not in _FLOATS or after.dtype not in _FLOATS:
+        return False
+    return node.target != "aten.expand.default" or before.shape == after.shape
+
+
+def _softmax_of(program: Program, index: int) -> str:
+    """What the softmax takes, if it normalises the last dimension."""
+    node = program.nodes[index]
+    result = program.type_of(node.results[0].name)
+    if node.args[1] not in (-1, len(result.shape) - 1) or len(result.shape) < 2:
+        raise Refused("the softmax is not over the last dimension")
+    if result.dtype not in _FLOATS:
+        raise Refused(f"no fused kernel is for {result.dtype}")
+    assert isinstance(node.args[0], Ref)
+    return node.args[0].name
+
+
+def _to_product(program: Program, name: str) -> Path | Refused:
+    """The nodes from the product to the scores `name`, with what they do; or why there is no product."""
+    index = program.index_of(name)
+    if index is None:
+        return Refused("the scores are no product")
+    node = program.nodes[index]
+    if node.target in PRODUCTS:
+        return [(index, None)]
+    if node.target == _ADDED_PRODUCT:
+        return _added_product(program, node, index)
+    why: Refused | None = None
+    for source, step in _read(program, node, index):
+        found = _to_product(program, source)
+        if not isinstance(found, Refused):
+            return [*found, (index, step)]
+        why = why or found
+    return why or Refused(f"{node.target} makes the scores")
+
+
+def _added_product(program: Program, node: Node, index: int) -> Path | Refused:
+    factors = [node.kwargs.get(key, 1) for key in ("beta", "alpha")]
+    if not all(isinstance(factor, (int, float)) for factor in factors):
+        return Refused("the scores are a product of another kind")
+    beta, alpha = (float(factor) for factor in factors)  # type: ignore[arg-type]
+    path: Path = [(index, None if alpha == 1 else Step("mul", alpha))]
+    if beta:
+        assert isinstance(node.args[0], Ref)
+        path.append((index, _unexpanded(program, Step("add", node.args[0].name, beta), index)))
+    return path
+
+
+Read = list[tuple[str, Step | None]]
+"""(the scores before the node, what it does to them): one entry for each operand that may be the scores."""
+
+
+def _read(program: Program, node: Node, index: int) -> Read:
+    """How a node makes scores; empty if it is in none of the known ways."""
+    if node.target in LAYOUT or node.target == CAST:
+        source = node.args[0]
+        return [(source.name, None)] if isinstance(source, Ref) and _is_whole(program, source, node) else []
+    reader = _STEPS.get(node.target)
+    result = program.type_of(node.results[0].name)
+    found = [] if reader is None or result.dtype not in _FLOATS else reader(program, node)
+    return [
+        (name, _unexpanded(program, step, index))
+        for name, step in found
+        if program.type_of(name).shape == result.shape and program.type_of(name).dtype in _FLOATS
+    ]
+
+
+def _unexpanded(program: Program, step: Step | None, reader: int) -> Step | None:
+    """A step with what was expanded to be its tensor: an operand of scores is expanded to their shape anyway."""
+    if step is None or not isinstance(step.x, str):
+        return step
+    name, given = step.x, Operand(step.x, reader)
+    while (index := program.index_of(name)) is not None:
+        node = program.nodes[index]
+        if node.target != "aten.expand.default" or not isinstance(node.args[0], Ref):
+            break
+        name, reader = node.args[0].name, index
+    return step._replace(x=name, reader=reader, given=given)
+
+
+def _scaled(kind: str, program: Program, node: Node) -> Read:
+    first, second = node.args[:2]
+    found = [(first, second)] if kind == "div" or not isinstance(second, Ref) else [(first, second), (second, first)]
+    read: Read = []
+    for scores, other in found:
+        known = program.number(other)
+        if isinstance(scores, Ref) and known is None and isinstance(other, Ref):
+            read.append((scores.name, Step(kind, other.name)))
+        elif isinstance(scores, Ref) and known is not None and math.isfinite(known) and known:
+            read.append((scores.name, Step(kind, known)))
+    return read if len(node.args) == 2 and not node.kwargs else []
+
+
+def _added(sign: float, program: Program, node: Node) -> Read:
+    first, second = node.args[:2]
+    alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
+    if not isinstance(first, Ref) or not isinstance(alpha, (int, float)):
+        return []
+    if not isinstance(second, Ref):
+        return [(first.name, None)] if isinstance(second, (int, float)) else []  # the same for all keys of a query
+    read: Read = [(first.name, Step("add", second.name, sign * alpha))]
+    if sign > 0 and alpha == 1:
+        read.append((second.name, Step("add", first.name)))
+    return read
+
+
+def _filled(program: Program, scores: Arg, mask: Arg, value: Arg, keep: bool = False) -> Read:
+    low = program.number(value)
+    if low is None or not low <= LOW or not isinstance(scores, Ref) or not isinstance(mask, Ref):
+        return []
+    is_bool = program.type_of(mask.name).dtype == "bool"
+    return [(scores.name, Step("fill", mask.name, low, keep))] if is_bool else []
+
+
+def _masked_fill(program: Program, node: Node) -> Read:
+    scores, mask, value = node.args
+    return _filled(program, scores, mask, value)
+
+
+def _where(program: Program, node: Node) -> Read:
+    mask, chosen, other = node.args
+    return _filled(program, chosen, mask, other, keep=True) + _filled(program, other, mask, chosen)
+
+
+def _assigned(program: Program, node: Node) -> Read:
+    """scores[mask] = value, and scores[:, mask] = value."""
+    scores, indices, value = node.args[:3]
+    if not isinstance(scores, Ref) or not isinstance(indices, (List, Tuple)) or len(node.args) > 3:
+        return []
+    *before, mask = indices.items
+    if any(item is not None for item in before) or not isinstance(mask, Ref):
+        return []
+    mine, theirs = program.type_of(mask.name).shape, program.type_of(scores.name).shape
+    whole = len(before) + len(mine) == len(theirs) and mine == theirs[len(before) :]
+    return _filled(program, scores, mask, value) if whole else []
+
+
+_STEPS: dict[str, Callable[[Program, Node], Read]] = {
+    "aten.mul.Tensor": partial(_scaled, "mul"),
+    "aten.mul.Scalar": partial(_scaled, "mul"),
+    "aten.div.Tensor": partial(_scaled, "div"),
+    "aten.div.Scalar": partial(_scaled, "div"),
+    "aten.add.Tensor": partial(_added, 1.0),
+    "aten.add.Scalar": partial(_added, 1.0),
+    "aten.sub.Tensor": partial(_added, -1.0),
+    "aten.sub.Scalar": partial(_added, -1.0),
+    "aten.masked_fill.Scalar": _masked_fill,
+    "aten.masked_fill.Tensor": _masked_fill,
+    "aten.where.self": _where,
+    "aten.index_put.default": _assigned,
+}
+
+
+def _placed(
+    program: Program, path: Path, scores: str
+) -> tuple[Operand, Operand, tuple[Step, ...], tuple[tuple[Dim, ...], ...]]:
+    """Query and key, the steps with the leading sizes at which they are, and all such sizes on the way."""
+    product = path[0][0]
+    source = program.nodes[product].results[0].name
+    steps: list[Step] = []
+    leads: list[tuple[Dim, ...]] = []
+    turned: set[bool | None] = set()
+    before: list[int] = []
+    shape = program.type_of(source).shape
+    for index, step in path:
+        if step is not None:
+            turned.add(program.is_turned(source, before))
+            shape = program.type_of(program.nodes[index].results[0].name).shape
+            steps.append(step._replace(lead=shape[:-2]))
+        before.append(index)
+        lead = program.type_of(program.nodes[index].results[0].name).shape
+        if lead[-2:] in (shape[-2:], program.type_of(scores).shape[-2:]):
+            leads.append(lead[:-2])
+    turned.add(program.is_turned(source, before))
+    is_layer = program.nodes[product].target == "aten.mm.default" and any(leads)  # of all rows with one matrix
+    if len(turned) > 1 or None in turned or is_layer:
+        raise Refused("the scores are a product of another kind")
+    first, second = [arg.name for arg in program.nodes[product].args if isinstance(arg, Ref)][-2:]
+    if turned.pop():
+        return Operand(second, product, True), Operand(first, product), tuple(steps), tuple(leads)
+    return Operand(first, product), Operand(second, product, True), tuple(steps), tuple(leads)

@@ -1,114 +1,145 @@
-"""What a match asks about a captured program: where a value comes from, who reads it, who may write into it."""
+"""What a match asks about the functional ATen that a trace has recorded: who made a value, its type, its content."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from typing import TYPE_CHECKING
 
 import torch
 
-from aotgrad.written_attention.names import is_pure, may_write, sharing, writes_first
-from stagewire.capture import Capture
-from stagewire.graph import Node, Ref, node_references, references
-from stagewire.types import TensorType
+from absint import to_wire
+from absint.symbolic import hint_of
+from absint.targets import resolve
+from absint.wire import from_arg
+from aotgrad.executor import executor
+from aotgrad.ops import is_pure
+from stagewire.expr import Expr
+from stagewire.graph import Arg, DeviceArg, Graph, Node, NonFinite, Ref, Value, leaves, map_arg, node_references
+from stagewire.types import TensorType, numel
 
-__all__ = ["Program"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aotgrad.tracer.mode import TraceMode
+    from aotgrad.tracer.sizes import SizesOf
+
+__all__ = ["CAST", "LAYOUT", "Program"]
+
+LAYOUT = frozenset(
+    f"aten.{name}"
+    for name in ("view.default", "expand.default", "permute.default", "transpose.int", "t.default", "alias.default",
+                 "unsqueeze.default", "squeeze.dim", "squeeze.dims", "squeeze.default", "clone.default")
+)  # fmt: skip
+"""Ops whose result has the elements of their first operand, once each, if it has as many."""
+CAST = "aten._to_copy.default"
+_LARGEST = 1 << 24
+"""Elements of what is computed here."""
 
 
 class Program:
-    """A capture by its values. A value that calls in place return is known by the name of the one they write into.
+    """The nodes of a trace while it grows; what computes here does so outside of the trace's mode.
 
-    types: of each tensor, by name. definers: the call that made it. readers: the calls that use it, writers in place
-    among them, in order; calls whose results nobody uses and that do nothing else are left out. constants: values that
-    literals decide, as far as somebody has asked (`constants.constant`).
+    starts: how many nodes there were before each captured call.
     """
 
-    def __init__(self, capture: Capture) -> None:
-        self.capture = capture
-        self.nodes = capture.graph.nodes
-        self.types: dict[str, TensorType] = {}
-        self.definers: dict[str, int] = {}
-        self.readers: dict[str, list[int]] = {}
-        self.constants: dict[str, torch.Tensor | None] = {}
-        self._bases: dict[str, str] = {}
-        for value in capture.graph.inputs:
-            if isinstance(value.type, TensorType):
-                self.types[value.name] = value.type
-        for index, node in enumerate(self.nodes):
-            self._define(index, node)
-        self.returned = frozenset(self.base(name) for arg in capture.graph.outputs for name in references(arg))
-        for index in self._live():
-            for name in dict.fromkeys(self.base(name) for name in node_references(self.nodes[index])):
-                self.readers.setdefault(name, []).append(index)
-        self._families = self._join_families()
+    def __init__(self, mode: TraceMode, sizes: SizesOf) -> None:
+        self.mode, self.sizes = mode, sizes
+        self.nodes = mode.recorder.nodes
+        self.starts: list[int] = []
+        self._definers: dict[str, int] = {}
+        self._seen = 0
+        self._constants: dict[str, torch.Tensor | None] = {}
 
-    def _define(self, index: int, node: Node) -> None:
-        for value in node.results:
-            if isinstance(value.type, TensorType):
-                self.types[value.name] = value.type
-            self.definers[value.name] = index
-        if writes_first(node) and node.results:
-            first = node.args[0]
-            assert isinstance(first, Ref)
-            self._bases[node.results[0].name] = self.base(first.name)
+    def index_of(self, name: str) -> int | None:
+        """The number of the node that made a value; None for an input."""
+        for index in range(self._seen, len(self.nodes)):
+            self._definers.update((value.name, index) for value in self.nodes[index].results)
+        self._seen = len(self.nodes)
+        return self._definers.get(name)
 
-    def base(self, name: str) -> str:
-        """The value that `name` is the same tensor as."""
-        return self._bases.get(name, name)
+    def call_of(self, index: int) -> int:
+        """The captured call that a node was recorded in."""
+        return bisect_right(self.starts, index) - 1
 
-    def definer(self, name: str) -> Node | None:
-        """The call that made a value; None for an input."""
-        index = self.definers.get(name)
-        return None if index is None else self.nodes[index]
+    def type_of(self, name: str) -> TensorType:
+        """The type of a value."""
+        return to_wire(self.mode.recorder.metas[name])
 
-    def _live(self) -> list[int]:
-        used = {name for arg in self.capture.graph.outputs for name in references(arg)}
-        live = []
-        for index in range(len(self.nodes) - 1, -1, -1):
-            node = self.nodes[index]
-            if is_pure(node) and used.isdisjoint(value.name for value in node.results):
+    def hints(self, sizes: Iterable[object]) -> tuple[int, ...]:
+        """Sizes as they were at capture."""
+        return tuple([size if isinstance(size, int) else hint_of(self.sizes(size)) for size in sizes])  # type: ignore[arg-type]
+
+    def is_turned(self, source: str, path: Iterable[int]) -> bool | None:
+        """Whether nodes of layout leave the matrices of `source`, one after the other, or turn them; None for others.
+
+        They run on the sizes at capture.
+        """
+        shape = self.hints(self.type_of(source).shape)
+        like = torch.empty(shape, device="meta")
+        for node in map(self.nodes.__getitem__, path):
+            if node.target not in LAYOUT or node.target == "aten.clone.default":
                 continue
-            used.update(node_references(node))
-            live.append(index)
-        return live[::-1]
+            rest = [from_arg(arg, self._hint) for arg in node.args[1:]]
+            try:
+                like = resolve(node.target)(like, *rest)
+            except RuntimeError:
+                return None  # a view of what a copy has put in another order
+        for turned, found in ((False, like), (True, like.mT)):
+            if found.shape[-2:] == shape[-2:] and found.is_contiguous():
+                return turned
+        return None
 
-    def _join_families(self) -> dict[str, str]:
-        """Values that may share memory, by the name of one of them."""
-        families: dict[str, str] = {}
-        for node in self.nodes:
-            names = sharing(node)
-            for name in names[1:]:
-                first, second = _root(families, names[0]), _root(families, name)
-                if first != second:
-                    families[second] = first
-        return families
+    def _hint(self, leaf: Ref | Expr) -> int:
+        assert isinstance(leaf, Expr)
+        return self.hints([leaf])[0]
 
-    def written(self, start: int, stop: int, *, but: frozenset[int]) -> set[str] | None:
-        """The families that calls from `start` to `stop` may write into; None if one of them may change more than its
-        operands, such as the grad mode."""
-        found: set[str] = set()
-        for index in range(start, stop):
-            node = self.nodes[index]
-            if index in but:
+    def number(self, arg: Arg) -> float | None:
+        """The Python number that an argument is, or that a tensor holds everywhere; None if it is not known."""
+        if isinstance(arg, NonFinite):
+            return float(arg.text)
+        if isinstance(arg, (int, float)):
+            return float(arg)
+        if not isinstance(arg, Ref):
+            return None
+        index = self.index_of(arg.name)
+        if index is not None and self.nodes[index].target in ("aten.full.default", "aten.full_like.default"):
+            return self.number(self.nodes[index].args[1])
+        found = None if self.type_of(arg.name).shape else self.constant(arg.name)
+        return None if found is None or found.is_complex() else float(found)
+
+    def constant(self, name: str) -> torch.Tensor | None:
+        """The tensor `name`, on the CPU, if literals decide it; else None."""
+        if name not in self._constants:
+            self._constants[name] = self._computed(name)
+        return self._constants[name]
+
+    def _computed(self, name: str) -> torch.Tensor | None:
+        given, pending, needed = self.mode.constants, [name], set[int]()
+        while pending:
+            index = self.index_of(pending[-1])
+            if pending.pop() in given or index in needed:
                 continue
-            names = node_references(node)
-            if not node.results and not names:
+            if index is None or not self._is_literal(self.nodes[index]):
                 return None
-            found.update(self.family(name) for name in may_write(node))
-        return found
+            needed.add(index)
+            pending += node_references(self.nodes[index])
+        inputs = tuple(Value(key, self.type_of(key)) for key in given)
+        nodes = tuple(_on_cpu(self.nodes[index]) for index in sorted(needed))
+        with torch.no_grad():
+            return executor(Graph(inputs, nodes, (Ref(name),)))(*given.values())[0]  # type: ignore[no-any-return]
 
-    def family(self, name: str) -> str:
-        """The family of a value."""
-        return _root(self._families, name)
-
-    def writers_of(self, names: set[str]) -> Iterator[int]:
-        """The calls that may write into one of these values or into what may share memory with it."""
-        families = {self.family(name) for name in names}
-        for index, node in enumerate(self.nodes):
-            if not families.isdisjoint(self.family(name) for name in may_write(node)):
-                yield index
+    def _is_literal(self, node: Node) -> bool:
+        types = [value.type for value in node.results]
+        if not is_pure(node) or any(not isinstance(one, TensorType) or not one.is_static for one in types):
+            return False
+        if any(numel(one.shape) > _LARGEST for one in types):  # type: ignore[union-attr, operator]
+            return False
+        return not any(isinstance(leaf, Expr) for arg in (*node.args, *node.kwargs.values()) for leaf in leaves(arg))
 
 
-def _root(families: dict[str, str], name: str) -> str:
-    while name in families:
-        name = families[name]
-    return name
+def _on_cpu(node: Node) -> Node:
+    def replaced(leaf: Arg) -> Arg:
+        return DeviceArg("cpu") if isinstance(leaf, DeviceArg) else leaf
+
+    kwargs = {key: map_arg(arg, replaced) for key, arg in node.kwargs.items()}
+    return Node(node.target, node.args, kwargs, node.results)
