@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopir import numpy_ops
-from loopir.fold import FLOATS, RULES, fold, round_literal
+from loopir.fold import RULES, fold, round_literal
 from stagewire.graph import NonFinite, Ref
+from stagewire.literals import FLOATS
 
 SPECIAL = [0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 1e-45, 3e38]
 

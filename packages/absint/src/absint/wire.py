@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +12,9 @@ from absint.symbolic.size import dim_of, unwrap
 from absint.targets import resolve, target_name
 from stagewire import graph
 from stagewire.graph import Arg
+from stagewire.literals import literal, number
 
 __all__ = ["from_arg", "to_arg"]
-
-_NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def to_arg(value: object, encode: Callable[[object], Arg] | None = None) -> Arg:
@@ -37,7 +35,7 @@ def to_arg(value: object, encode: Callable[[object], Arg] | None = None) -> Arg:
         case torch.SymInt():
             return dim_of(value)
         case torch.SymFloat() if encode is None:
-            return _float(float(unwrap(value)))
+            return literal(float(unwrap(value)))
         case torch.Size() | tuple():
             return graph.Tuple(tuple([to_arg(item, encode) for item in value]))
         case list():
@@ -64,20 +62,14 @@ def _key(key: object) -> str:
     return key
 
 
-def _float(value: float) -> float | graph.NonFinite:
-    if math.isfinite(value):
-        return value
-    return graph.NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
-
-
 def _torch_name(value: object) -> str:
     return str(value).removeprefix("torch.")
 
 
 _ATOMS = frozenset((type(None), bool, int, str))
 _LEAVES: dict[type, Callable[[Any], Arg]] = {
-    float: _float,
-    complex: lambda value: graph.Complex(_float(value.real), _float(value.imag)),
+    float: literal,
+    complex: lambda value: graph.Complex(literal(value.real), literal(value.imag)),
     torch.dtype: lambda value: graph.DTypeArg(_torch_name(value)),
     torch.device: lambda value: graph.DeviceArg(str(value)),
     torch.layout: lambda value: graph.LayoutArg(_torch_name(value)),
@@ -110,8 +102,8 @@ def from_arg(arg: Arg, lookup: Callable[[Any], object]) -> Any:
             return _torch_constant(name)
         case graph.DeviceArg(name):
             return torch.device(name)
-        case graph.NonFinite(text):
-            return _NON_FINITE[text]
+        case graph.NonFinite():
+            return number(arg)
         case graph.Complex(real, imag):
             return complex(from_arg(real, lookup), from_arg(imag, lookup))
         case graph.Callee(target):

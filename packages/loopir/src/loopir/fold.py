@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
-import struct
 from collections.abc import Callable
 
 from stagewire.graph import NonFinite, Ref
+from stagewire.literals import FLOATS, INTEGERS, held, literal
 from stagewire.loop import Operand
 from stagewire.types import DType
 
-FLOATS: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"})
-INT_BITS: dict[str, tuple[int, bool]] = {
-    "int8": (8, True), "int16": (16, True), "int32": (32, True), "int64": (64, True),
-    "uint8": (8, False), "uint16": (16, False), "uint32": (32, False), "uint64": (64, False),
-}  # fmt: skip
 
-
-def round_literal(literal: Operand, dtype: DType) -> Operand:
+def round_literal(operand: Operand, dtype: DType) -> Operand:
     """The literal as a value of `dtype` holds it: rounded, wrapped or truncated.
 
     >>> round_literal(0.1, "bfloat16")
@@ -26,46 +20,12 @@ def round_literal(literal: Operand, dtype: DType) -> Operand:
     >>> round_literal(300, "uint8")
     44
     """
-    if isinstance(literal, NonFinite):
-        return True if dtype == "bool" else literal
-    if isinstance(literal, Ref):
-        return literal
-    if dtype == "bool":
-        return bool(literal)
-    if dtype in INT_BITS:
-        bits, signed = INT_BITS[dtype]
-        wrapped = int(literal) % (1 << bits)
-        return wrapped - (1 << bits) if signed and wrapped >= 1 << (bits - 1) else wrapped
-    if dtype in FLOATS:
-        return _round_float(float(literal), dtype)
-    return literal
-
-
-def number(value: float) -> float | NonFinite:
-    """A Python float as an operand: non-finite values by name."""
-    if math.isnan(value):
-        return NonFinite("nan")
-    if math.isinf(value):
-        return NonFinite("inf" if value > 0 else "-inf")
-    return value
-
-
-def _round_float(value: float, dtype: DType) -> float | NonFinite:
-    if dtype == "float64":
-        return number(value)
-    if not math.isfinite(value):
-        return number(value)
-    try:
-        if dtype == "float16":
-            return number(struct.unpack("<e", struct.pack("<e", value))[0])
-        single = struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return NonFinite("inf" if value > 0 else "-inf")
-    if dtype == "float32":
-        return number(single)
-    (bits,) = struct.unpack("<I", struct.pack("<f", single))
-    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-    return number(struct.unpack("<f", struct.pack("<I", bits))[0])
+    if isinstance(operand, Ref):
+        return operand
+    if isinstance(operand, NonFinite):
+        return True if dtype == "bool" else operand
+    value = held(operand, dtype)
+    return literal(value) if isinstance(value, float) else value
 
 
 def fold(op: str, operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
@@ -109,7 +69,7 @@ def _fold_sub(operands: tuple[Operand, ...], dtype: DType, source: DType | None)
 
 
 def _fold_add(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
-    return _other(operands, 0) if dtype in INT_BITS else None
+    return _other(operands, 0) if dtype in INTEGERS else None
 
 
 def _fold_and(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +28,7 @@ from stagewire.graph import (
     Slice,
     Tuple,
 )
+from stagewire.literals import literal
 from stagewire.types import TensorType
 
 
@@ -111,8 +111,8 @@ def argument_of(value: Any, reference: Callable[[torch.Tensor], Arg]) -> Arg:
             return LayoutArg(str(value).removeprefix("torch."))
         case torch.memory_format():
             return MemoryFormatArg(str(value).removeprefix("torch."))
-        case float() if not math.isfinite(value):
-            return NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
+        case float():
+            return literal(value)
         case complex():
             parts = [argument_of(part, reference) for part in (value.real, value.imag)]
             return Complex(*parts)  # type: ignore[arg-type]

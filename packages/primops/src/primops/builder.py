@@ -32,6 +32,7 @@ from stagewire.graph import (
     Tuple,
 )
 from stagewire.graph import Value as NamedValue
+from stagewire.literals import literal
 from stagewire.types import DTYPES, NoneType, TensorType, ValueType
 from stagewire.vocabulary import Kind, Op
 
@@ -211,9 +212,7 @@ def encode_argument(argument: Any) -> Arg:
         case tuple() | list():
             return List(tuple([encode_argument(item) for item in argument]))
         case float():
-            if argument - argument == 0.0:
-                return argument
-            return NonFinite("nan" if argument != argument else "inf" if argument > 0 else "-inf")
+            return literal(argument)
         case complex():
             return Complex(encode_argument(argument.real), encode_argument(argument.imag))  # type: ignore[arg-type]
         case DType(name):

@@ -27,6 +27,7 @@ from typing import Any, Literal
 from stagewire.errors import UnknownOp, VocabularyClash
 from stagewire.expr import Expr
 from stagewire.graph import Arg, DTypeArg, Effect, List, Node, NonFinite, Ref
+from stagewire.literals import number
 from stagewire.types import DTYPES, TensorType
 
 __all__ = [
@@ -233,8 +234,8 @@ def seen(arg: Arg, types: Mapping[str, Any]) -> Any:
             return types[name]
         case List(items):
             return tuple(seen(item, types) for item in items)
-        case NonFinite(text):
-            return float(text)
+        case NonFinite():
+            return number(arg)
         case DTypeArg(name):
             return name
     return arg

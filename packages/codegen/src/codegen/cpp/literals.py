@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 
 from codegen.cpp.types import BITS, c_type, is_floating
 from stagewire.graph import NonFinite
+from stagewire.literals import held, number
 
 
 def literal(value: bool | int | float | NonFinite, dtype: str) -> str:
@@ -16,8 +16,7 @@ def literal(value: bool | int | float | NonFinite, dtype: str) -> str:
     >>> literal(0.1, "float32"), literal(NonFinite("-inf"), "float64"), literal(300, "uint8"), literal(2, "bool")
     ('0.10000000149011612f', '-__builtin_inf()', '((u8)44)', 'true')
     """
-    if isinstance(value, NonFinite):
-        value = float(value.text)
+    value = number(value)
     if dtype == "bool":
         return "true" if value else "false"
     if is_floating(dtype):
@@ -40,7 +39,7 @@ def is_number(text: str) -> bool:
 def _float(value: float, single: bool) -> str:
     mark = "f" if single else ""
     if single:
-        value = _round_to_single(value)
+        value = held(value, "float32")
     if math.isnan(value):
         return f'__builtin_nan{mark}("")'
     if math.isinf(value):
@@ -51,18 +50,8 @@ def _float(value: float, single: bool) -> str:
     return f"({text}{mark})" if text.startswith("-") else text + mark
 
 
-def _round_to_single(value: float) -> float:
-    try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-
-
 def _integer(value: int, dtype: str) -> str:
-    bits = BITS[dtype]
-    value &= (1 << bits) - 1
-    if not dtype.startswith("u") and value >> (bits - 1):
-        value -= 1 << bits
+    value, bits = int(held(value, dtype)), BITS[dtype]
     if value == -(1 << 63):
         return "(-9223372036854775807ll - 1)"
     text = f"{value}ull" if dtype == "uint64" else f"{value}ll" if bits >= 32 else str(value)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from loopir.builder import Recorder
 from loopir.emitter import Typed
-from loopir.fold import INT_BITS, round_literal
+from loopir.fold import round_literal
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from stagewire import index as ix
 from stagewire.expr import Expr
+from stagewire.literals import INTEGERS
 from stagewire.loop import Index
 from stagewire.types import contiguous_stride
 
@@ -28,7 +29,7 @@ def lower_iota(lowering: Lowering, call: Call) -> None:
     def point(ops: Recorder, i: Index) -> Typed:
         if isinstance(start, int | Expr) and isinstance(step, int | Expr):
             position = ix.shift(ix.scale(i, step), start)
-            if dtype in INT_BITS:
+            if dtype in INTEGERS:
                 return ops.index(position, dtype)
             return ops.convert(ops.index(position), dtype)
         count = ops.convert(ops.index(i), dtype)

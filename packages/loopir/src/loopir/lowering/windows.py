@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from loopir.builder import Recorder
 from loopir.emitter import Typed
-from loopir.fold import FLOATS
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from loopir.lowering.prim_call import lower_prim_call
 from loopir.lowering.shape import inside
 from stagewire import index as ix
 from stagewire.expr import Dim, Expr
+from stagewire.literals import FLOATS
 from stagewire.loop import Index
 from stagewire.sizes import at_least, lower_bounds
 from stagewire.types import DType, TensorType, numel

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir.fold import FLOATS, number
 from loopir.passes.split_nests import divisor
 from loopir.schedule import Names
 from stagewire import index as ix
+from stagewire import literals
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import (
@@ -242,8 +242,8 @@ def neutral(reduction: str, dtype: DType) -> Operand:
 
 def literal(value: float, dtype: DType) -> Operand:
     """A number in a dtype; an infinity is the dtype's last number."""
-    if dtype in FLOATS:
-        return number(float(value))
+    if dtype in literals.FLOATS:
+        return literals.literal(float(value))
     if dtype == "bool":
         return value > 0
     bits = 8 * ITEM_SIZE[dtype]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import dataclass
 
 from primops.prims import OPS
-from primops.prims.layouts import FLOATS, INTEGERS
+from primops.prims.layouts import INTEGERS, SUPPORTED
 from stagewire.expr import Expr
-from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref
+from stagewire.graph import Arg, DTypeArg, Graph, List, Node, Ref
 from stagewire.graph_passes import recalled, with_nodes
+from stagewire.literals import held, literal, number
 from stagewire.types import TensorType
 
 Number = bool | int | float
@@ -35,7 +35,7 @@ class FoldConstants:
         for node in graph.nodes:
             target = node.target
             if target == "prims.full":
-                value = in_dtype(_number(node.args[1]), node.results[0].type.dtype)  # type: ignore[union-attr]
+                value = in_dtype(number(node.args[1]), node.results[0].type.dtype)  # type: ignore[union-attr]
                 if value is not None:
                     constants[node.results[0].name] = value
             elif constants and (target in _MOVES or target in _ELEMENTWISE):
@@ -58,7 +58,7 @@ def _moved(node: Node, constants: dict[str, Number]) -> Node:
     if value is None:
         return node
     constants[result.name] = value
-    args: tuple[Arg, ...] = (List(type_.shape), _literal(value), DTypeArg(type_.dtype))
+    args: tuple[Arg, ...] = (List(type_.shape), literal(value), DTypeArg(type_.dtype))
     return recalled(node, "prims.full", args)
 
 
@@ -69,22 +69,8 @@ def _with_literals(node: Node, constants: dict[str, Number]) -> Node:
     known = [type(a) is Ref and a.name in constants for a in operands]
     if not any(known) or not any(type(a) is Ref and not k for a, k in zip(operands, known, strict=True)):
         return node
-    literals = [_literal(constants[a.name]) if k else a for a, k in zip(operands, known, strict=True)]  # type: ignore[union-attr]
+    literals = [literal(constants[a.name]) if k else a for a, k in zip(operands, known, strict=True)]  # type: ignore[union-attr]
     return recalled(node, node.target, (*node.args[:fixed], *literals))
-
-
-def _number(arg: Arg) -> Number:
-    return float(arg.text) if type(arg) is NonFinite else arg  # type: ignore[return-value]
-
-
-def _literal(value: Number) -> Arg:
-    if type(value) is float and not math.isfinite(value):
-        return NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
-    return value
-
-
-_RANGES = {"int64": (-(2**63), 2**63 - 1), "int32": (-(2**31), 2**31 - 1), "int16": (-(2**15), 2**15 - 1),
-           "int8": (-128, 127), "uint8": (0, 255)}  # fmt: skip
 
 
 def in_dtype(value: Number | Expr, dtype: str) -> Number | None:
@@ -94,31 +80,11 @@ def in_dtype(value: Number | Expr, dtype: str) -> Number | None:
     >>> in_dtype(0.1, "bfloat16"), in_dtype(2.7, "int64"), in_dtype(300, "uint8")
     (0.10009765625, 2, None)
     """
-    if isinstance(value, Expr):
+    if isinstance(value, Expr) or dtype not in SUPPORTED:
         return None
-    if dtype == "bool":
-        return bool(value)
-    if dtype in INTEGERS:
-        if not math.isfinite(value):
-            return None
-        low, high = _RANGES[dtype]
-        return int(value) if low <= int(value) <= high else None
-    if dtype not in FLOATS:
-        return None
-    return _rounded(float(value), dtype) if abs(value) < 2**1000 or not math.isfinite(value) else None
-
-
-def _rounded(value: float, dtype: str) -> float | None:
-    if dtype == "float64" or not math.isfinite(value):
-        return value
     try:
-        single = struct.unpack("<f", struct.pack("<f", value))[0]
-        if dtype == "float32":
-            return single
-        if dtype == "float16":
-            return struct.unpack("<e", struct.pack("<e", single))[0]
-    except OverflowError:
+        found = held(value, dtype)
+    except (OverflowError, ValueError):
         return None
-    bits = struct.unpack("<I", struct.pack("<f", single))[0]
-    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-    return struct.unpack("<f", struct.pack("<I", bits))[0]
+    fits = found == int(value) if dtype in INTEGERS else math.isfinite(found) or not math.isfinite(value)
+    return found if fits else None
