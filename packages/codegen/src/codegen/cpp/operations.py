@@ -5,138 +5,113 @@ Every operand text is atomic (a name or a bracketed constant). Results have the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from codegen.cpp.literals import is_number
 from codegen.cpp.types import BITS, c_type, is_floating
 from codegen.errors import UnknownOp, UnsupportedType
 from stagewire.loop_ops import PREDICATES
 
-Emit = Callable[..., str]
-
-COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 EXACT = frozenset(
     """
     neg abs sign ceil floor round trunc maximum minimum fmax fmin copysign where fmod check_range
     """.split()  # noqa: SIM905
 )  # on values that are already rounded to a 16-bit float these give such values again
-_LIBRARY = {"asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tan", "erfc", "atan2", "hypot"}
-_BUILTIN = {"lgamma", "copysign"}
-_ROUNDINGS = {"ceil": "ceil", "floor": "floor", "round": "rint", "trunc": "trunc"}
-_OURS_F32 = {"exp", "exp2", "lgamma", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tanh", "erf"}
-_OURS = {"sigmoid", "erfinv", "digamma", "nextafter"}
+
+_COMMON: dict[str, str] = {
+    "where": "({0} ? {1} : {2})",
+    "check_range": "{0}",  # the caller reports
+    "eq": "({0} == {1})", "ne": "({0} != {1})", "lt": "({0} < {1})", "le": "({0} <= {1})", "gt": "({0} > {1})",
+    "ge": "({0} >= {1})", "logical_not": "({0} == 0)", "logical_and": "(({0} != 0) & ({1} != 0))",
+    "logical_or": "(({0} != 0) | ({1} != 0))", "logical_xor": "(({0} != 0) != ({1} != 0))",
+}  # fmt: skip
+
+_BOOL: dict[str, str] = _COMMON | {
+    **dict.fromkeys(("add", "bitwise_or", "maximum", "fmax"), "({0} | {1})"),
+    **dict.fromkeys(("mul", "bitwise_and", "minimum", "fmin"), "({0} & {1})"),
+    **dict.fromkeys(("sub", "bitwise_xor"), "({0} != {1})"),
+    **dict.fromkeys(("abs", "sign", "ceil", "floor", "round", "trunc", "trunc_div", "floor_div"), "{0}"),
+    **dict.fromkeys(("isnan", "isinf", "signbit", "remainder", "fmod"), "false"),
+    "bitwise_not": "(!{0})", "pow": "({0} | !{1})", "fma": "(({0} & {1}) | {2})",
+}  # fmt: skip
+
+_OURS_F32 = ("exp", "exp2", "lgamma", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tanh", "erf")
+_LIBRARY = ("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tan", "erfc")
+_FLOAT: dict[str, str] = _COMMON | {
+    **{op: f"{op}{{mark}}({{0}})" for op in (*_OURS_F32, *_LIBRARY)},  # with forms for vectors: prelude.h
+    **{op: f"{op}{{mark}}({{0}}, {{1}})" for op in ("atan2", "hypot")},
+    **{op: f"__builtin_{name}{{mark}}({{0}})" for op, name in (
+        ("lgamma", "lgamma"), ("ceil", "ceil"), ("floor", "floor"), ("round", "rint"), ("trunc", "trunc"),
+        ("abs", "fabs"), ("sqrt", "sqrt"))},
+    **{op: f"sf_{{form}}{op}_{{suffix}}({{0}})" for op in ("sigmoid", "erfinv", "digamma")},
+    **{op: f"sf_{{form}}{op}_{{suffix}}({{0}}, {{1}})" for op in (
+        "nextafter", "floor_div", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin")},
+    "neg": "(-{0})", "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "div": "({0} / {1})",
+    "fma": "({0} * {1} + {2})", "copysign": "__builtin_copysign{mark}({0}, {1})",
+    "sign": "({0} > 0 ? 1.0{mark} : {0} < 0 ? -1.0{mark} : 0.0{mark})",  # zero for nan and -0, as in torch
+    "rsqrt": "(1.0{mark} / __builtin_sqrt{mark}({0}))", "reciprocal": "(1.0{mark} / {0})",
+    "isnan": "({0} != {0})", "isinf": "(__builtin_fabs{mark}({0}) == __builtin_inf{mark}())",
+    "trunc_div": "__builtin_trunc{mark}({0} / {1})",
+}  # fmt: skip
+_SINGLE: dict[str, str] = _FLOAT | {
+    **{op: f"sf_{{form}}{op}_{{suffix}}({{0}})" for op in _OURS_F32},
+    "signbit": "(SF_BITS(i32, {0}) < 0)",
+}
+_DOUBLE: dict[str, str] = _FLOAT | {"signbit": "(SF_BITS(i64, {0}) < 0)"}
+
+_INTEGER: dict[str, str] = _COMMON | {
+    **dict.fromkeys(("ceil", "floor", "round", "trunc"), "{0}"), **dict.fromkeys(("isnan", "isinf"), "false"),
+    **dict.fromkeys(("maximum", "fmax"), "({0} > {1} ? {0} : {1})"),
+    **dict.fromkeys(("minimum", "fmin"), "({0} < {1} ? {0} : {1})"),
+    **dict.fromkeys(("trunc_div", "div"), "sf_trunc_div_{suffix}({0}, {1})"),
+    "neg": "(-{0})", "abs": "({0} < 0 ? -{0} : {0})", "sign": "(({0} > 0) - ({0} < 0))", "signbit": "({0} < 0)",
+    "bitwise_not": "(~{0})", "bitwise_and": "({0} & {1})", "bitwise_or": "({0} | {1})", "bitwise_xor": "({0} ^ {1})",
+    "add": "({0} + {1})", "sub": "({0} - {1})",
+    "mul": "((u64){0} * (u64){1})",  # unsigned short operands would promote to int and overflow
+    "fma": "((u64){0} * (u64){1} + (u64){2})", "floor_div": "sf_floor_div_{suffix}({0}, {1})",
+    "remainder": "sf_remainder_{suffix}({0}, {1})", "fmod": "sf_fmod_{suffix}({0}, {1})",
+    "pow": "sf_pow_i64((i64){0}, (i64){1})",
+    "shift_left": "((u64){1} < {bits}u ? (u64){0} << (u64){1} : 0)",
+    "shift_right": "((u64){1} < {bits}u ? {0} >> (u64){1} : ({0} < 0 ? -1 : 0))",
+}  # fmt: skip
+_UNSIGNED: dict[str, str] = _INTEGER | {
+    "abs": "{0}",
+    "signbit": "false",
+    "shift_right": "((u64){1} < {bits}u ? {0} >> (u64){1} : 0)",
+}
+_LONG: dict[str, str] = _UNSIGNED | {
+    "floor_div": "sf_trunc_div_u64({0}, {1})",
+    "fmod": "sf_remainder_u64({0}, {1})",
+}
 
 
 def expression(op: str, dtype: str, operands: tuple[str, ...], form: str = "") -> str:
     """The value of `op` on operands of `dtype` (for "where": the dtype of the branches), by a form of its function."""
+    kind = c_type(dtype)
     if dtype == "bool":
-        return _boolean(op, operands)
+        if op not in _BOOL:
+            raise UnsupportedType(f"the op {op!r} has no form on bool")
+        return _BOOL[op].format(*operands)
     if is_floating(dtype):
-        text = _floating(op, "f" if c_type(dtype).local == "f32" else "", c_type(dtype).suffix, operands, form)
-        rounding = c_type(dtype).rounding
-        return f"{rounding}({text})" if rounding and op not in EXACT and op not in PREDICATES else text
-    return _integral(op, dtype, operands)
+        text = _floating(op, "f" if kind.local == "f32" else "", kind.suffix, operands, form)
+        return f"{kind.rounding}({text})" if kind.rounding and op not in EXACT and op not in PREDICATES else text
+    patterns = _LONG if kind.suffix == "u64" else _UNSIGNED if dtype.startswith("u") else _INTEGER
+    text = _filled(patterns, op, operands, "integers", suffix=kind.suffix, bits=BITS[dtype])
+    return text if op in _COMMON or op in PREDICATES else f"(({kind.local}){text})"
 
 
-def _common(op: str, operands: tuple[str, ...]) -> str | None:
-    match op, operands:
-        case ("where", (c, a, b)):
-            return f"({c} ? {a} : {b})"
-        case ("check_range", (a, _, _)):  # the caller reports
-            return a
-        case (_, (a, b)) if op in COMPARISONS:
-            return f"({a} {COMPARISONS[op]} {b})"
-        case ("logical_not", (a,)):
-            return f"({a} == 0)"
-        case ("logical_and", (a, b)):
-            return f"(({a} != 0) & ({b} != 0))"
-        case ("logical_or", (a, b)):
-            return f"(({a} != 0) | ({b} != 0))"
-        case ("logical_xor", (a, b)):
-            return f"(({a} != 0) != ({b} != 0))"
-    return None
+def _filled(patterns: dict[str, str], op: str, operands: tuple[str, ...], on: str, **names: object) -> str:
+    if op not in patterns:
+        raise UnknownOp(f"no C++ form of the op {op!r} on {on} with {len(operands)} operands")
+    return patterns[op].format(*operands, **names)
 
 
-def _boolean(op: str, operands: tuple[str, ...]) -> str:
-    found = _common(op, operands)
-    if found is not None:
-        return found
-    match op, operands:
-        case (("add" | "bitwise_or" | "maximum" | "fmax"), (a, b)):
-            return f"({a} | {b})"
-        case (("mul" | "bitwise_and" | "minimum" | "fmin"), (a, b)):
-            return f"({a} & {b})"
-        case (("sub" | "bitwise_xor"), (a, b)):
-            return f"({a} != {b})"
-        case ("bitwise_not", (a,)):
-            return f"(!{a})"
-        case (("abs" | "sign" | "ceil" | "floor" | "round" | "trunc"), (a,)):
-            return a
-        case (("isnan" | "isinf" | "signbit"), _):
-            return "false"
-        case ("pow", (a, b)):
-            return f"({a} | !{b})"
-        case ("fma", (a, b, c)):
-            return f"(({a} & {b}) | {c})"
-        case ("trunc_div" | "floor_div", (a, _)):
-            return a
-        case ("remainder" | "fmod", _):
-            return "false"
-    raise UnsupportedType(f"the op {op!r} has no form on bool")
-
-
-def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...], form: str = "") -> str:
-    found = _common(op, operands)
-    if found is not None:
-        return found
-    inner = ", ".join(operands)
-    if op in _OURS or (op in _OURS_F32 and suffix == "f32"):
-        return f"sf_{form}{op}_{suffix}({inner})"
-    if op in _BUILTIN or op in _ROUNDINGS:
-        return f"__builtin_{_ROUNDINGS.get(op, op)}{mark}({inner})"
-    if op in _OURS_F32 or op in _LIBRARY:
-        return f"{op}{mark}({inner})"  # the C library's, which may have forms for vectors (prelude.h)
-    one = f"1.0{mark}"
-    match op, operands:
-        case ("neg", (a,)):
-            return f"(-{a})"
-        case ("abs", (a,)):
-            return f"__builtin_fabs{mark}({a})"
-        case ("sign", (a,)):
-            return f"({a} > 0 ? {one} : {a} < 0 ? -{one} : 0.0{mark})"  # zero for nan and -0, as in torch
-        case ("sqrt", (a,)):
-            return f"__builtin_sqrt{mark}({a})"
-        case ("rsqrt", (a,)):
-            return f"({one} / __builtin_sqrt{mark}({a}))"
-        case ("reciprocal", (a,)):
-            return f"({one} / {a})"
-        case ("isnan", (a,)):
-            return f"({a} != {a})"
-        case ("isinf", (a,)):
-            return f"(__builtin_fabs{mark}({a}) == __builtin_inf{mark}())"
-        case ("signbit", (a,)):
-            return f"(SF_BITS({'i32' if mark else 'i64'}, {a}) < 0)"
-        case ("add", (a, b)):
-            return f"({a} + {b})"
-        case ("sub", (a, b)):
-            return f"({a} - {b})"
-        case ("mul", (a, b)):
-            return f"({a} * {b})"
-        case ("div", (a, b)):
-            return f"({a} / {b})"
-        case ("trunc_div", (a, b)):
-            return f"__builtin_trunc{mark}({a} / {b})"
-        case (("maximum" | "minimum"), (a, b)) if is_number(a) or is_number(b):
-            value, bound = (b, a) if is_number(a) else (a, b)
-            # false for nan and for a zero of the other sign, which stay, as in eager's clamp and relu
-            return f"({bound} {'>' if op == 'maximum' else '<'} {value} ? {bound} : {value})"
-        case (("floor_div" | "remainder" | "fmod" | "maximum" | "minimum" | "fmax" | "fmin"), (a, b)):
-            return f"sf_{form}{op}_{suffix}({a}, {b})"
-        case ("pow", (a, b)):
-            return _power(mark, suffix, a, b)
-        case ("fma", (a, b, c)):
-            return f"({a} * {b} + {c})"
-    raise UnknownOp(f"no C++ form of the op {op!r} on {suffix} with {len(operands)} operands")
+def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...], form: str) -> str:
+    if op == "pow":
+        return _power(mark, suffix, *operands)
+    if op in ("maximum", "minimum") and any(map(is_number, operands)):
+        value, bound = operands[::-1] if is_number(operands[0]) else operands
+        # false for nan and for a zero of the other sign, which stay, as in eager's clamp and relu
+        return f"({bound} {'>' if op == 'maximum' else '<'} {value} ? {bound} : {value})"
+    return _filled(_SINGLE if mark else _DOUBLE, op, operands, suffix, mark=mark, suffix=suffix, form=form)
 
 
 def _power(mark: str, suffix: str, a: str, b: str) -> str:
@@ -151,68 +126,6 @@ def _power(mark: str, suffix: str, a: str, b: str) -> str:
     if key in special:
         return special[key]
     return f"sf_pow_f32({a}, {b})" if suffix == "f32" else f"pow({a}, {b})"
-
-
-def _integral(op: str, dtype: str, operands: tuple[str, ...]) -> str:
-    found = _common(op, operands)
-    if found is not None:
-        return found
-    kind = c_type(dtype)
-    text = _integral_text(op, kind.suffix, BITS[dtype], dtype.startswith("u"), operands)
-    return text if op in PREDICATES else f"(({kind.local}){text})"
-
-
-def _integral_text(op: str, suffix: str, bits: int, unsigned: bool, operands: tuple[str, ...]) -> str:
-    match op, operands:
-        case ("neg", (a,)):
-            return f"(-{a})"
-        case ("abs", (a,)):
-            return a if unsigned else f"({a} < 0 ? -{a} : {a})"
-        case ("sign", (a,)):
-            return f"(({a} > 0) - ({a} < 0))"
-        case (("ceil" | "floor" | "round" | "trunc"), (a,)):
-            return a
-        case ("bitwise_not", (a,)):
-            return f"(~{a})"
-        case (("isnan" | "isinf"), _):
-            return "false"
-        case ("signbit", (a,)):
-            return "false" if unsigned else f"({a} < 0)"
-        case ("add", (a, b)):
-            return f"({a} + {b})"
-        case ("sub", (a, b)):
-            return f"({a} - {b})"
-        case ("mul", (a, b)):
-            # unsigned short operands would promote to int and overflow
-            return f"((u64){a} * (u64){b})"
-        case (("trunc_div" | "div"), (a, b)):
-            return f"sf_trunc_div_{suffix}({a}, {b})"
-        case ("floor_div", (a, b)):
-            return f"sf_{'trunc_div' if suffix == 'u64' else 'floor_div'}_{suffix}({a}, {b})"
-        case ("remainder", (a, b)):
-            return f"sf_remainder_{suffix}({a}, {b})"
-        case ("fmod", (a, b)):
-            return f"sf_{'remainder' if suffix == 'u64' else 'fmod'}_{suffix}({a}, {b})"
-        case ("pow", (a, b)):
-            return f"sf_pow_i64((i64){a}, (i64){b})"
-        case (("maximum" | "fmax"), (a, b)):
-            return f"({a} > {b} ? {a} : {b})"
-        case (("minimum" | "fmin"), (a, b)):
-            return f"({a} < {b} ? {a} : {b})"
-        case ("bitwise_and", (a, b)):
-            return f"({a} & {b})"
-        case ("bitwise_or", (a, b)):
-            return f"({a} | {b})"
-        case ("bitwise_xor", (a, b)):
-            return f"({a} ^ {b})"
-        case ("shift_left", (a, b)):
-            return f"((u64){b} < {bits}u ? (u64){a} << (u64){b} : 0)"
-        case ("shift_right", (a, b)):
-            beyond = "0" if unsigned else f"({a} < 0 ? -1 : 0)"
-            return f"((u64){b} < {bits}u ? {a} >> (u64){b} : {beyond})"
-        case ("fma", (a, b, c)):
-            return f"((u64){a} * (u64){b} + (u64){c})"
-    raise UnknownOp(f"no C++ form of the op {op!r} on integers with {len(operands)} operands")
 
 
 def conversion(source: str, target: str, operand: str) -> str:

@@ -13,18 +13,7 @@ from codegen.runtime.philox import philox_state
 from codegen.torch_capabilities import TORCH
 from stagewire.calls import opens_files
 from stagewire.expr import Expr, evaluate
-from stagewire.graph import (
-    Arg,
-    Complex,
-    DeviceArg,
-    DTypeArg,
-    LayoutArg,
-    List,
-    MemoryFormatArg,
-    NonFinite,
-    Ref,
-    Tuple,
-)
+from stagewire.graph import Arg, Complex, DeviceArg, DTypeArg, LayoutArg, List, MemoryFormatArg, NonFinite, Ref, Tuple
 from stagewire.program import CallExtern
 
 Environment = dict[str, Any]

@@ -17,19 +17,7 @@ from msgspec.structs import replace
 
 from codegen.triton.products import Product, Types
 from stagewire.index import affine, is_static
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    FloorDivAtom,
-    Index,
-    Kernel,
-    Load,
-    ModAtom,
-    Reduce,
-    Statement,
-    Store,
-    Term,
-)
+from stagewire.loop import Axis, AxisAtom, FloorDivAtom, Index, Kernel, Load, ModAtom, Reduce, Statement, Store, Term
 from stagewire.statements import indices, map_indices, statements_of
 from stagewire.types import TensorType
 

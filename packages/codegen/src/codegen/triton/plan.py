@@ -13,6 +13,7 @@ numbers are in `tuning.py`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -143,7 +144,7 @@ def scheduled(tiles: Tiles) -> Plan:
     stages = [1 if rereads or may_fit else _stages(n, tiles, k, softmax, t) for n in range(len(tiles.kernel.sections))]
     return Plan(
         **vars(tiles),
-        num_warps=_first(WARPS, tiles, k, t, rereads),
+        num_warps=_first(WARPS, Draft(tiles, k, t, rereads)),
         num_stages=tuple(stages),
         turn_stages=_turn_stages(tiles, k, t),
         vectors=tuple(_vector(section, tiles) for section in tiles.kernel.sections),
@@ -433,15 +434,15 @@ def _unrolled(k: Accesses, t: Tuning) -> Tiles:
     bytes_ = sum(k.reread)
     tile = t.unrolled_moments_tile if k.has_moments else t.unrolled_tile
     tiles, all_registers = -(-k.inner // tile), 8 * t.registers // tile
-    cut = {"kernel": k.kernel, "inner": tile}
+    cut = Tiles(kernel=k.kernel, inner=tile)
     if k.narrowest > 2:
         if bytes_ * k.inner <= t.cached_row:
-            return Tiles(**cut, cached=tiles)  # type: ignore[arg-type]
+            return dataclasses.replace(cut, cached=tiles)
         if k.has_moments:
-            return Tiles(**cut, cached=t.cached_moments_part // (bytes_ * tile))  # type: ignore[arg-type]
-        return Tiles(**cut, cached=t.cached_part // (bytes_ * tile), registers=all_registers)  # type: ignore[arg-type]
+            return dataclasses.replace(cut, cached=t.cached_moments_part // (bytes_ * tile))
+        return dataclasses.replace(cut, cached=t.cached_part // (bytes_ * tile), registers=all_registers)
     if k.has_moments and bytes_ * k.inner <= t.cached_narrow_row:
-        return Tiles(**cut, cached=tiles, narrow=True, registers=all_registers // 2)  # type: ignore[arg-type]
+        return dataclasses.replace(cut, cached=tiles, narrow=True, registers=all_registers // 2)
     tile = t.unrolled_tile
     return Tiles(kernel=k.kernel, inner=tile, cached=0, registers=4 * t.registers // tile if bytes_ == 2 else 0)
 
@@ -510,85 +511,73 @@ LOOPS = (
 # ---- warps
 
 
-def _is_wide(p: Tiles, k: Accesses) -> bool:
-    """Whether a tile is of rows, and of no reduction in half precision."""
-    return p.kind == "row" and (p.inner == 1 or k.narrowest > 2)
+class Draft(NamedTuple):
+    """A schedule of which tiles are known, what they are of, and whether rows are read again."""
 
+    tiles: Tiles
+    of: Accesses
+    t: Tuning
+    rereads: bool
 
-def _has_short_rows(p: Tiles, k: Accesses, t: Tuning) -> bool:
-    """Whether a row is short enough for one warp, and at hand as a whole; and there are many."""
-    rows = points(p.kernel.axes)
-    fits = p.inner <= t.pointwise_tile and k.longest <= p.inner
-    return fits and (isinstance(rows, Expr) or rows >= t.programs)
+    @property
+    def is_row(self) -> bool:
+        return self.tiles.kind == "row"
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a tile is of rows, and of no reduction in half precision."""
+        return self.is_row and (self.tiles.inner == 1 or self.of.narrowest > 2)
+
+    @property
+    def has_short_rows(self) -> bool:
+        """Whether a row of half precision is short enough for one warp, and at hand as a whole; and there are many."""
+        rows, tile = points(self.tiles.kernel.axes), self.tiles.inner
+        is_short = self.tiles.outer == 1 and self.of.longest <= tile <= self.t.pointwise_tile
+        return self.is_row and not self.is_wide and is_short and (isinstance(rows, Expr) or rows >= self.t.programs)
+
+    @property
+    def scans_long(self) -> bool:
+        """Whether elements of 64 bits are scanned."""
+        return any(ITEM_SIZE[s.dtype] == 8 for s in select(self.tiles.kernel.sections, Scan))
+
+    def warps(self, elements: int, least: int = 1, most: int = 16) -> int:
+        """So many elements a thread."""
+        return max(least, min(most, self.tiles.outer * self.tiles.inner // (WARP * elements)))
+
+    def run_elements(self) -> int:
+        return _run_elements(self.tiles.inner, self.t) * (1 if self.tiles.cached is not None else 2)
 
 
 ELEMENTS = (
-    Row("columns of exponentials", lambda p, k, t: p.kind == "column" and "logaddexp" in k.scans, lambda *_: 8),
-    Row("scans of more than sums", lambda p, k, t: p.kind == "row" and k.scans - {"sum", "prod"}, lambda *_: 32),
-    Row(
-        "short rows of half precision",
-        lambda p, k, t: p.kind == "row" and not _is_wide(p, k) and p.outer == 1 and _has_short_rows(p, k, t),
-        lambda *_: 32,
-    ),
-    Row("one vector of float32, or two", lambda p, k, t: _is_wide(p, k) and not k.scans, lambda *_: 8),
-    Row("others", lambda p, k, t: True, lambda *_: 16),
+    Row("columns of exponentials", lambda d: d.tiles.kind == "column" and "logaddexp" in d.of.scans, lambda d: 8),
+    Row("scans of more than sums", lambda d: d.is_row and d.of.scans - {"sum", "prod"}, lambda d: 32),
+    Row("short rows of half precision", lambda d: d.has_short_rows, lambda d: 32),
+    Row("one vector of float32, or two", lambda d: d.is_wide and not d.of.scans, lambda d: 8),
+    Row("others", lambda d: True, lambda d: 16),
 )
-"""Elements of a tile that a thread has."""
-
-
-def _warps_by_elements(p: Tiles, k: Accesses, t: Tuning, rereads: bool) -> int:
-    """Between one warp and sixteen; kernels of many accesses have half as many elements a thread: machine code is as
-    long as both, and takes long to make."""
-    elements = _first(ELEMENTS, p, k, t) // (2 if k.count > t.many_accesses else 1)
-    return max(1, min(16, p.outer * p.inner // (WARP * elements)))
-
+"""Elements of a tile that a thread has; half as many of kernels of many accesses: machine code is as long as both, and
+takes long to make."""
 
 WARPS = (
+    Row("sums over rows", lambda d: d.of.sums, lambda d: d.warps(16, 4, 8 if d.tiles.narrow else 16)),
+    Row("runs", lambda d: d.tiles.run, lambda d: d.warps(d.run_elements(), most=64)),
+    Row("unrolled rows", lambda d: d.tiles.cached is not None, lambda d: d.warps(8, most=64)),
+    Row("coarsened", lambda d: d.tiles.kind == "shared", lambda d: d.warps(8 * d.tiles.inner)),
+    Row("look-back of 64 bits", lambda d: d.tiles.chained and d.scans_long, lambda d: 8),
+    Row("look-back", lambda d: d.tiles.chained, lambda d: 4),
+    Row("scans in steps", lambda d: d.tiles.steps > 1, lambda d: d.warps(_columns_of_a_thread(d.of, d.t))),
     Row(
-        "sums over rows",
-        lambda p, k, t, rereads: k.sums,
-        lambda p, k, t, rereads: max(4, min(8 if p.narrow else 16, p.outer * p.inner // 512)),
+        "rows that are read again, of less",
+        lambda d: d.rereads and d.of.longest <= d.t.register_row and d.tiles.inner < max(d.t.reread_tiles),
+        lambda d: 16,
     ),
-    Row(
-        "runs",
-        lambda p, k, t, rereads: p.run,
-        lambda p, k, t, rereads: max(
-            1, p.inner // (WARP * _run_elements(p.inner, t) * (1 if p.cached is not None else 2))
-        ),
-    ),
-    Row(
-        "unrolled rows",
-        lambda p, k, t, rereads: p.cached is not None,
-        lambda p, k, t, rereads: max(1, p.inner // (WARP * 8)),
-    ),
-    Row(
-        "coarsened",
-        lambda p, k, t, rereads: p.kind == "shared",
-        lambda p, k, t, rereads: max(1, p.outer // (WARP * 8)),
-    ),
-    Row(
-        "look-back of 64 bits",
-        lambda p, k, t, rereads: p.chained and any(ITEM_SIZE[s.dtype] == 8 for s in select(p.kernel.sections, Scan)),
-        lambda *_: 8,
-    ),
-    Row("look-back", lambda p, k, t, rereads: p.chained, lambda *_: 4),
-    Row(
-        "scans in steps",
-        lambda p, k, t, rereads: p.steps > 1,
-        lambda p, k, t, rereads: max(1, min(16, p.outer * p.inner // (WARP * _columns_of_a_thread(k, t)))),
-    ),
-    Row(
-        "rows that are read again, from little",
-        lambda p, k, t, rereads: rereads and k.longest <= t.register_row and p.inner < max(t.reread_tiles),
-        lambda *_: 16,
-    ),
-    Row("rows that are read again", lambda p, k, t, rereads: rereads, lambda *_: 32),
+    Row("rows that are read again", lambda d: d.rereads, lambda d: 32),
     Row(
         "rows in registers",
-        lambda p, k, t, rereads: p.inner > max(t.persistent_row, t.loop_tile),
-        lambda p, k, t, rereads: 16 if len(k.reread) * p.inner <= t.register_row // 2 else 32,
+        lambda d: d.tiles.inner > max(d.t.persistent_row, d.t.loop_tile),
+        lambda d: 16 if len(d.of.reread) * d.tiles.inner <= d.t.register_row // 2 else 32,
     ),
-    Row("others", lambda *_: True, _warps_by_elements),
+    Row("others", lambda d: True, lambda d: d.warps(_first(ELEMENTS, d) // (1 + (d.of.count > d.t.many_accesses)))),
 )
 """Warps of a program."""
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from codegen.errors import UnsupportedKernel
-from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, limits
-from codegen.triton.scans import ScanEmitter
+from codegen.triton.expressions import LOW_PRECISION, TYPES
+from codegen.triton.scans import ScanEmitter, identity
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Reduce
@@ -50,17 +49,7 @@ class ReductionEmitter(ScanEmitter):
         return kept
 
     def neutral(self, reduction: Reduce) -> str:
-        dtype = self.working(reduction)
-        match reduction.reduction:
-            case "sum" | "any" | "xor_sum" | "welford":
-                return "0"
-            case "prod" | "all":
-                return "1"
-            case "max" | "argmax":
-                return "float('-inf')" if dtype in FLOATS else str(limits(dtype)[0])
-            case "min" | "argmin":
-                return "float('inf')" if dtype in FLOATS else str(limits(dtype)[1])
-        raise UnsupportedKernel(f"reduction {reduction.reduction!r}")
+        return identity(reduction.reduction, self.working(reduction))
 
     def operand_dtype(self, reduction: Reduce) -> str:
         operand = reduction.operand

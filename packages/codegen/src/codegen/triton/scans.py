@@ -15,14 +15,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
+from codegen.errors import UnsupportedKernel
 from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, limits
 from codegen.triton.statements import StatementEmitter
-from stagewire.loop import (
-    Load,
-    Scan,
-    ScanKind,
-    Statement,
-)
+from stagewire.loop import Load, Scan, ScanKind, Statement
 from stagewire.statements import makers, used_values
 from stagewire.types import DType
 
@@ -161,15 +157,18 @@ def working(scan: Scan) -> DType:
 
 def neutral(scan: Scan) -> tuple[str, ...]:
     """What changes nothing, of all that is kept."""
-    dtype = working(scan)
-    match scan.scan:
-        case "sum":
-            return ("0",)
-        case "prod":
-            return ("1",)
-        case "max":
-            return ("float('-inf')" if dtype in FLOATS else str(limits(dtype)[0]),)
-        case "min":
-            return ("float('inf')" if dtype in FLOATS else str(limits(dtype)[1]),)
-        case "logaddexp":
-            return "float('-inf')", "0"
+    return ("float('-inf')", "0") if scan.scan == "logaddexp" else (identity(scan.scan, working(scan)),)
+
+
+def identity(kind: str, dtype: str) -> str:
+    """The value of a dtype that a reduction or a scan of a kind starts from."""
+    match kind:
+        case "sum" | "any" | "xor_sum" | "welford":
+            return "0"
+        case "prod" | "all":
+            return "1"
+        case "max" | "argmax":
+            return "float('-inf')" if dtype in FLOATS else str(limits(dtype)[0])
+        case "min" | "argmin":
+            return "float('inf')" if dtype in FLOATS else str(limits(dtype)[1])
+    raise UnsupportedKernel(f"reduction {kind!r}")

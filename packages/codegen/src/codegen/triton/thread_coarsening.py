@@ -10,20 +10,7 @@ from msgspec.structs import replace
 
 from codegen.triton import tuning
 from codegen.triton.accesses import fixed_step, varies
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    Compute,
-    Index,
-    Kernel,
-    Load,
-    Reduce,
-    Scan,
-    Section,
-    Statement,
-    Store,
-    Term,
-)
+from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store, Term
 from stagewire.statements import indices, map_indices, results, used_values
 
 
