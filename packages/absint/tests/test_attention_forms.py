@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from absint import AbstractMode, AbstractTensor
-from absint.attention import attention
 from absint.forms import attention as forms
+from absint.forms.attention import attention
 from absint.meta import contiguous
 from absint.symbolic import ShapeEnv, make_size
 

@@ -4,8 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from absint.meta import contiguous_stride, from_tensor
+from absint.meta import from_tensor
 from absint.strides import (
+    contiguous_stride,
     is_channels_last,
     is_contiguous,
     is_dense,

@@ -14,8 +14,8 @@ import msgspec
 import torch
 
 from absint.errors import SymbolicSize, UnsupportedTensor
-from absint.symbolic.shape_env import ShapeEnv
-from absint.symbolic.size import dim_of, layout_key
+from absint.strides import contiguous_stride
+from absint.symbolic.size import dim_of
 from stagewire.expr import Dim, Expr
 from stagewire.types import TensorType
 
@@ -23,7 +23,6 @@ __all__ = [
     "CPU",
     "Meta",
     "contiguous",
-    "contiguous_stride",
     "from_tensor",
     "from_wire",
     "numel",
@@ -66,38 +65,6 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
         if self.device != CPU:
             text += f" on {self.device}"
         return f"Meta({text})"
-
-
-def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides of `shape`; a dimension of size zero counts as one, as in `at::empty`.
-
-    >>> contiguous_stride((2, 3, 4))
-    (12, 4, 1)
-    """
-    for size in shape:
-        if type(size) is not int:
-            return _open_stride(size.node.env, shape)
-    return _product_stride(shape)
-
-
-def _product_stride(shape: Sequence[int]) -> tuple[int, ...]:
-    strides = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        if size != 0:
-            step = step * size
-    strides.reverse()
-    return tuple(strides)
-
-
-def _open_stride(env: ShapeEnv, shape: Sequence[int]) -> tuple[int, ...]:
-    """The same of symbolic sizes: most rules ask for it, and of few shapes."""
-    key = layout_key(shape)
-    known = env.row_major.get(key)
-    if known is None:
-        known = env.row_major[key] = tuple(shape), _product_stride(shape)
-    return known[1]
 
 
 def contiguous(shape: Sequence[int], dtype: torch.dtype, device: torch.device = CPU) -> Meta:

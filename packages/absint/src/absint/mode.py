@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from absint.attention import attention
 from absint.errors import (
     BadMutation,
     DataDependentError,
@@ -26,6 +25,7 @@ from absint.errors import (
 from absint.fallback import Fallback
 from absint.float_forms import has_floats, with_floats
 from absint.forms import symbolic_form
+from absint.forms.attention import attention
 from absint.kernels import ask
 from absint.meta import Meta, contiguous, from_tensor, numel
 from absint.overlap import reads_what_it_writes

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import torch
 
-from absint.meta import Meta, contiguous_stride
-from absint.symbolic.size import is_unknown, surely_equal
+from absint.symbolic.shape_env import ShapeEnv
+from absint.symbolic.size import is_unknown, layout_key, surely_equal
+
+if TYPE_CHECKING:
+    from absint.meta import Meta
 
 __all__ = [
     "channels_last_stride",
+    "contiguous_stride",
     "dense_like_stride",
     "elementwise_stride",
     "is_channels_last",
@@ -32,6 +37,38 @@ __all__ = [
 Shape = tuple[int, ...]
 _CHANNELS_LAST_ORDER = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 _CHANNELS_LAST_FORMAT = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides of `shape`; a dimension of size zero counts as one, as in `at::empty`.
+
+    >>> contiguous_stride((2, 3, 4))
+    (12, 4, 1)
+    """
+    for size in shape:
+        if type(size) is not int:
+            return _open_stride(size.node.env, shape)
+    return _product_stride(shape)
+
+
+def _product_stride(shape: Sequence[int]) -> tuple[int, ...]:
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        if size != 0:
+            step = step * size
+    strides.reverse()
+    return tuple(strides)
+
+
+def _open_stride(env: ShapeEnv, shape: Sequence[int]) -> tuple[int, ...]:
+    """The same of symbolic sizes: most rules ask for it, and of few shapes."""
+    key = layout_key(shape)
+    known = env.row_major.get(key)
+    if known is None:
+        known = env.row_major[key] = tuple(shape), _product_stride(shape)
+    return known[1]
 
 
 def is_contiguous(shape: Shape, stride: Shape) -> bool:

@@ -16,8 +16,9 @@ import torch
 from torch.utils.weak import TensorWeakRef
 
 from absint.errors import DataDependentError, NoActiveMode
-from absint.meta import CPU, Meta, contiguous_stride, numel
+from absint.meta import CPU, Meta, numel
 from absint.rules.sizes import wrap_dim
+from absint.strides import contiguous_stride
 from absint.symbolic.size import layout_key, surely_equal
 from absint.torch_capabilities import TORCH
 

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 
 from absint import AbstractMode, AbstractTensor, Meta, contiguous
 from absint.forms.products import takes_symbols
-from absint.meta import contiguous_stride, to_wire
+from absint.meta import to_wire
+from absint.strides import contiguous_stride
 from absint.symbolic import ShapeEnv, dim_of, make_size, unwrap
 from stagewire.expr import evaluate
 

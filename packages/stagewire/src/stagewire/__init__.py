@@ -13,6 +13,7 @@ from stagewire.grad import Grad
 from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.loop import Loop
 from stagewire.prim import Prim
+from stagewire.printer import print_document
 from stagewire.program import Program
 from stagewire.stage import Stage
 from stagewire.types import TensorType
@@ -36,5 +37,6 @@ __all__ = [
     "decode",
     "encode",
     "load",
+    "print_document",
     "save",
 ]

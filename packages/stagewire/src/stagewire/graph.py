@@ -169,16 +169,11 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """Inputs, nodes in order of execution, outputs (references or literals)."""
+    """Inputs, nodes in order of execution, outputs (references or literals). `str` of it is its printed form."""
 
     inputs: tuple[Value, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Arg, ...]
-
-    def __str__(self) -> str:
-        from stagewire.printer import print_graph
-
-        return print_graph(self)
 
 
 def leaves(arg: Arg) -> Iterator[Arg]:

@@ -24,7 +24,7 @@ from stagewire.forms import BLOCKS, BODIES
 from stagewire.graph import SourceLine
 from stagewire.notation import fields_of, is_default, line_form, write
 from stagewire.scanner import bare
-from stagewire.types import ValueType
+from stagewire.types import TensorType, ValueType
 
 Path = tuple[str | int, ...]
 
@@ -148,3 +148,7 @@ def _graph(page: Page, depth: int, value: graph.Graph, path: Path) -> None:
         page.add(depth, f"input {write(item)}", (*path, "inputs", position))
     _lines(page, depth, value.nodes, (*path, "nodes"))
     page.add(depth, line_form(graph.Graph).write(value) + _tail(value), (*path, "outputs"))
+
+
+graph.Graph.__str__ = print_graph  # type: ignore[method-assign, assignment]
+TensorType.__str__ = print_type  # type: ignore[method-assign, assignment]

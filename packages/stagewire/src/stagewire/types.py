@@ -41,11 +41,6 @@ class TensorType(msgspec.Struct, frozen=True, tag="tensor", tag_field="kind"):
         """Whether sizes, strides and offset are numbers."""
         return not any(isinstance(dim, Expr) for dim in (*self.shape, *self.stride, self.storage_offset))
 
-    def __str__(self) -> str:
-        from stagewire.printer import print_type
-
-        return print_type(self)
-
 
 class ScalarType(msgspec.Struct, frozen=True, tag="scalar", tag_field="kind"):
     """A Python number that is a value of the graph (a symbol, or the result of a computation on symbols)."""

@@ -18,11 +18,12 @@ import torch
 
 from absint.forms.products import linear, matmul, takes_symbols
 from absint.symbolic import is_symbolic
+from absint.tensor import AbstractTensor
 
-__all__ = ["ATTENTION_FORMS", "attention", "written_out"]
+__all__ = ["ATTENTION_FORMS", "attention", "cpu_attention", "written_out"]
 
 
-def attention(
+def cpu_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
@@ -75,7 +76,7 @@ def _for_each_head(tensor: Any, query: Any) -> Any:
 @cache
 def _multi_head_attention() -> Callable[..., Any]:
     """`multi_head_attention_forward` and what it calls, with `linear` and attention as they are here."""
-    namespace = {**vars(torch.nn.functional), "linear": linear, "scaled_dot_product_attention": attention}
+    namespace = {**vars(torch.nn.functional), "linear": linear, "scaled_dot_product_attention": cpu_attention}
     for name in ("_in_projection_packed", "_in_projection", "multi_head_attention_forward"):
         known = getattr(torch.nn.functional, name)
         namespace[name] = types.FunctionType(known.__code__, namespace, name, known.__defaults__)
@@ -86,3 +87,60 @@ ATTENTION_FORMS: dict[str, Callable[..., Any]] = {
     "torch.nn.functional.multi_head_attention_forward": lambda *args, **kwargs: _multi_head_attention()(*args, **kwargs)
 }
 """Needed by every torch, for the biases of `linear`."""
+
+
+aten = torch.ops.aten
+Chooser = Callable[[Any, Any, Any, Any, float, bool, float | None], bool]
+"""(query, key, value, mask, dropout, is_causal, scale): whether a fused kernel takes them."""
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    is_fused: Chooser | None = None,
+    hidden: Callable[..., float] | None = None,
+) -> Any:
+    """As `torch.nn.functional.scaled_dot_product_attention`; dropout is written out where `is_fused` says no.
+
+    hidden: what is added to the scores that a boolean mask hides, by the same arguments as `is_fused` (default: -inf).
+    """
+    tensors = [tensor for tensor in (query, key, value, attn_mask) if tensor is not None]
+    if not all(isinstance(tensor, AbstractTensor) and tensor.is_cuda for tensor in tensors):
+        return cpu_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    query, key, value, mask = (_autocast(tensor) for tensor in (query, key, value, attn_mask))
+    if mask is not None and mask.dtype == torch.bool:
+        shown, mask = mask, torch.zeros_like(mask, dtype=query.dtype)
+        low = -math.inf if hidden is None else hidden(query, key, value, mask, dropout_p, is_causal, scale)
+        mask = mask.masked_fill(~shown, low)
+    is_open = _fits(query, key, value, enable_gqa) and not (mask is not None and mask.requires_grad)
+    choice = (query, key, value, mask, dropout_p, is_causal, scale)
+    if is_open and (not dropout_p or is_fused is None or is_fused(*choice)):
+        op = aten._scaled_dot_product_flash_attention_for_cpu
+        return op(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
+    written_out = aten._scaled_dot_product_attention_math
+    options = {"scale": scale, "enable_gqa": enable_gqa}
+    return written_out(query, key, value, mask, dropout_p, is_causal, **options)[0]
+
+
+def _fits(query: Any, key: Any, value: Any, enable_gqa: bool) -> bool:
+    """Whether the fused op takes the operands: nothing to broadcast but whole groups of heads."""
+    if any(tensor.dim() != 4 for tensor in (query, key, value)) or query.shape[-1] != key.shape[-1]:
+        return False
+    if key.shape[:3] != value.shape[:3] or query.shape[0] != key.shape[0]:
+        return False
+    return query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)
+
+
+def _autocast(tensor: Any) -> Any:
+    """What autocast for CUDA makes of an operand."""
+    if tensor is None or not torch.is_autocast_enabled("cuda"):
+        return tensor
+    is_cast = tensor.is_floating_point() and tensor.dtype != torch.float64
+    return tensor.to(torch.get_autocast_dtype("cuda")) if is_cast else tensor

@@ -13,11 +13,11 @@ import torch
 
 from absint.errors import TypeRuleError
 from absint.kernels import Question
-from absint.meta import Meta, contiguous, contiguous_stride
+from absint.meta import Meta, contiguous
 from absint.promote import complex_dtype, float_dtype, is_integral, real_dtype, result_type
 from absint.rules.pointwise import broadcast, cast, float_pointwise, pointwise
 from absint.rules.table import RuleTable, full_name
-from absint.strides import preserve_stride
+from absint.strides import contiguous_stride, preserve_stride
 
 __all__ = ["TABLE"]
 

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import torch
 
 from absint.errors import TypeRuleError
-from absint.meta import Meta, contiguous_stride, numel
+from absint.meta import Meta, numel
 from absint.promote import complex_dtype, real_dtype
 from absint.rules.sizes import wrap_dim, wrap_dims
 from absint.rules.table import RuleTable
+from absint.strides import contiguous_stride
 
 __all__ = ["TABLE"]
 

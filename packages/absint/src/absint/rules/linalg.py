@@ -9,13 +9,14 @@ import torch
 
 from absint.errors import DataDependentError, TypeRuleError
 from absint.kernels import Question
-from absint.meta import Meta, contiguous, contiguous_stride
+from absint.meta import Meta, contiguous
 from absint.promote import complex_dtype, real_dtype, result_type
 from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.movement import like
 from absint.rules.pointwise import broadcast, pointwise
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import RuleTable
+from absint.strides import contiguous_stride
 
 __all__ = ["TABLE"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from absint.errors import TypeRuleError
-from absint.meta import CPU, Meta, contiguous_stride
+from absint.meta import CPU, Meta
 from absint.promote import float_dtype, result_type
-from absint.strides import elementwise_stride, is_contiguous, preserve_stride
+from absint.strides import contiguous_stride, elementwise_stride, is_contiguous, preserve_stride
 from absint.symbolic.size import is_unknown, surely_equal
 
 __all__ = ["broadcast", "cast", "common_device", "float_pointwise", "pointwise"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from absint.attention import attention
+from absint.forms.attention import attention
 from absint.meta import numel
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm

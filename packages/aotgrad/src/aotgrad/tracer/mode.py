@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint import AbstractMode, Meta, from_tensor
-from absint.meta import CPU, contiguous, contiguous_stride
+from absint.meta import CPU, contiguous
 from absint.mode import asks_layout, fixed_layout
 from absint.schema import OpRecord
-from absint.strides import is_dense
+from absint.strides import contiguous_stride, is_dense
 from absint.symbolic import FloatNode, SizeFloat, Term
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.torch_capabilities import TORCH

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from absint.meta import Meta, contiguous_stride
+from absint.meta import Meta
 from absint.overlap import reads_what_it_writes
 from absint.schema import OpRecord, argument_value
+from absint.strides import contiguous_stride
 from aotgrad.errors import GeneratorArgument, NoFunctionalForm, NoInverse
 from aotgrad.tracer.custom_writers import has_twin, run_twin
 from aotgrad.tracer.values import Traced
