@@ -30,15 +30,19 @@ logger = logging.getLogger("primops")
 
 @dataclass(frozen=True)
 class Options:
-    """`keep`: ATen ops left whole ("aten.gelu.default"); `decompositions`: more of them, or others, by overload name;
-    `passes`: what runs over each graph afterwards, in order; `strict`: a decomposition that fails is an error, where
-    otherwise its call stays with ATen and a warning is logged; `numerics`: "eager" decomposes only what then gives
-    eager's bits on a CPU (`exactness`), and leaves sums, exponentials and the like to ATen; `channels_last`: the
-    layout of inference through depthwise convolutions on a CPU (module `channels_last`); `random_threads`: how many
-    threads ATen's random kernels have at most on the GPU that programs are for, whose numbers are then computed by
-    formula (module `philox`); 0 leaves masks of dropout on GPUs to ATen; `deterministic`: calls whose compiled code
-    would add up in an order that changes from run to run stay with ATen, which obeys
-    `torch.use_deterministic_algorithms` (or says that it cannot)."""
+    """Choices of the stage.
+
+    keep: ATen ops left whole, by name ("aten.gelu.default").
+    decompositions: more of them, or others, by overload name.
+    passes: run on the lowered graph, in order.
+    strict: a decomposition that fails is an error; otherwise its call stays with ATen and a warning is logged.
+    numerics: "eager" decomposes only what then gives eager's bits on a CPU (`exactness`).
+    channels_last: inference through depthwise convolutions on a CPU runs in that layout (module `channels_last`).
+    random_threads: threads that ATen's random kernels have at most on the GPU that programs are for; their numbers are
+        then computed by formula (module `philox`). 0 leaves masks of dropout on GPUs to ATen.
+    deterministic: calls whose compiled code would add up in an order that changes from run to run stay with ATen, which
+        obeys `torch.use_deterministic_algorithms` (or says that it cannot).
+    """
 
     keep: tuple[str, ...] = ()
     decompositions: tuple[tuple[str, Function], ...] = ()

@@ -53,34 +53,32 @@ def default_cache_dir() -> Path:
 class Options:
     """Options of the pipeline itself.
 
-    cache: read and write the on-disk cache. cache_dir: where it lies (default: `default_cache_dir()`).
-    cache_size, cache_days: entries of the cache that were not used for so many days are removed, and those used least
-    recently where it is larger than so many megabytes; looked at once an hour, while programs are compiled.
-    trace_dir: save every document of every compilation there (default: STAGEFOLD_TRACE, if set).
+    cache: read and write the on-disk cache.
+    cache_dir: where it lies. Default: `default_cache_dir()`.
+    cache_size: megabytes; what was used least recently beyond them is removed (looked at once an hour).
+    cache_days: days; entries that were not used for so long are removed.
+    trace_dir: every document of every compilation is saved there. Default: STAGEFOLD_TRACE, if set.
     verify: check every document at every boundary (slower; for people who write stages).
-    progress: one status line on stderr while compiling (default: when stderr is a terminal).
-    recompile_limit: how many versions of one code object to keep before running it plain.
-    rng: "eager" asks for eager's random numbers, bit for bit on a CPU. That is what "default" does too: a program draws
-    through ATen, in its own order, from the stream that `torch.manual_seed` sets; fusion and recomputation draw none.
-    On a GPU, kernels compute the masks of dropout that ATen would draw ("primops.random_threads": 0 has ATen draw). One
-    thing differs there: where a fused kernel computes attention that the program writes out, the kernel draws the
-    dropout of the weights, from the same stream; with "eager" such attention stays as it is written.
-    numerics: "eager" asks for eager's bits on a CPU: only what rounds once is compiled, sums, exponentials and the like
-    stay with ATen, written-out attention stays as it is, and half precision is rounded wherever eager stores it.
-    "default" compiles those too, which rounds differently in the last bits, and goes on in float32 inside of a kernel.
-    cuda_graphs: record what a program launches on an NVIDIA GPU, and replay it (mode "reduce-overhead"): no kernel is
-    launched by itself any more. Costs memory: what a program returns stays allocated. Nothing that is held is
-    overwritten: where results of earlier calls are, the program is launched as by default.
-    recorded_sizes: for how many sets of sizes a program whose sizes are open keeps recordings (forward and backward
-    each as many). A set is recorded when it comes for the second time. Others are launched as by default, with one
-    warning, until one of those that are kept has not come for 16 times as many calls, which then gives its place.
-    autotune: products of matrices on an NVIDIA GPU, with what is computed from them element by element, run as the
-    quicker of ATen's call with a kernel behind it and of Triton templates. Which is quicker is timed when a program is
-    first loaded on a kind of device (seconds for each product), and kept in the cache. Elsewhere it changes nothing.
-    freeze: programs without gradients compute what depends on parameters and buffers alone once: casts, foldings of
-    batch norms into convolutions, packed weights in channels-last layout. A changed weight is noticed, unless it was
-    written through `.data` or behind torch's back (`stagefold.freezing.call`).
-    stage: the options object of each stage slot (None: the stage's defaults).
+    progress: one status line on stderr while compiling. Default: when stderr is a terminal.
+    recompile_limit: versions of one code object, beyond which it runs plain.
+    rng: "default" draws eager's random numbers, bit for bit on a CPU: through ATen, in program order, from the stream
+        that `torch.manual_seed` sets; fusion and recomputation draw none. On a GPU, kernels compute the masks of
+        dropout that ATen would draw ("primops.random_threads": 0 has ATen draw). One exception: a fused attention
+        kernel draws the dropout of its weights in its own order. "eager" leaves such attention as it is written.
+    numerics: "eager" gives eager's bits on a CPU: only what rounds once is compiled; sums, exponentials and the like
+        stay with ATen, written-out attention stays as it is, half precision is rounded wherever eager stores it.
+        "default" compiles those too: the last bits differ, and kernels compute in float32 between loads and stores.
+    cuda_graphs: record what a program launches on an NVIDIA GPU, and replay it (mode "reduce-overhead"). What a program
+        returns stays allocated. A result that the caller still holds is never overwritten: such a call is launched.
+    recorded_sizes: sets of symbolic sizes for which a program keeps recordings, forward and backward each. A set is
+        recorded when it comes for the second time, and replaced when it has not come for 16 times as many calls; calls
+        of other sizes are launched, with one warning.
+    autotune: matrix products on an NVIDIA GPU, with their epilogues, run as the quicker of ATen's call and Triton
+        templates, timed when a program is first loaded on a kind of device (seconds for each product; cached).
+    freeze: programs without gradients compute what depends on parameters and buffers alone once: casts, batch norms
+        folded into convolutions, packed weights in channels-last layout. A changed weight is noticed, unless it was
+        written through `.data` or behind torch's back (`stagefold.freezing.call`).
+    stage: the fields that the user set of each slot's options object.
     """
 
     cache: bool = True

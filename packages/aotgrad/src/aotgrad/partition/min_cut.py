@@ -53,14 +53,13 @@ class MinCut(msgspec.Struct, frozen=True):
     """The default partitioner.
 
     policy: what it costs to compute an op again.
-    save_operands: save a value that a backward op which is not fused (a matmul) reads, since it would have to be
-    written to memory there anyway.
-    longest_life: save a value that, computed again, would have to be kept across more than so many ops that are not
-    fused (a residual stream, rebuilt at the start of the backward and needed at its end).
-    large_operand, least_large: compute again such an operand nevertheless, on a GPU, where it takes this part of what
-    would be saved, and so many bytes, or more (`large_operands`).
-    memory_budget: which part of the bytes that would be saved without a budget may be saved, from 0 to 1. But no less
-    is saved than makes the peak of the step smaller: a backward that starts with the whole forward holds all of it.
+    save_operands: ban recomputing what an unfused backward op (a matmul) reads: it would be written to memory there.
+    longest_life: unfused ops; ban recomputing a value that would then be alive across more of them (a residual stream,
+        rebuilt at the start of the backward and needed at its end).
+    large_operand: fraction of the saved bytes from which the ban of an operand is lifted on a GPU (`large_operands`).
+    least_large: bytes; the same.
+    memory_budget: fraction (0 to 1) of the bytes saved without a budget that may be saved. No less is saved than makes
+        the peak of the step smaller: a backward that starts with the whole forward holds all of it.
     """
 
     policy: Policy = Policy()

@@ -11,18 +11,20 @@ writes into none of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
 
 from absint import Meta, to_wire
-from absint.backward_checks import CHECKED, checked_backward
+from absint.backward_checks import CHECKED, checked_backward, reached
 from absint.errors import TypeRuleError
 from absint.meta import contiguous
 from absint.strides import is_dense
 from aotgrad.errors import BackwardFailed, DoubleBackward, NoFunctionalForm
 from aotgrad.joint import Joint
 from aotgrad.torch_capabilities import TORCH
-from aotgrad.tracer.freed import Histories
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_more_outputs
 from aotgrad.tracer.values import Memory, Traced
@@ -31,7 +33,7 @@ from stagewire.grad import BoundInput, SameAsInput, ViewOf
 from stagewire.graph import Ref, references
 from stagewire.graph_passes import live_nodes, operands
 
-__all__ = ["Backward", "backward", "gradient_program", "refuse_overwritten"]
+__all__ = ["Backward", "Histories", "backward", "gradient_program", "refuse_overwritten"]
 
 
 class Backward(NamedTuple):
@@ -125,3 +127,45 @@ def refuse_overwritten(joint: Joint, written: frozenset[int]) -> None:
             f"the gradient of a compiled gradient of a program that writes into {', '.join(found)}",
             fix="Write the update outside of the compiled region, or run this part without compilation.",
         )
+
+
+class Histories:
+    """The nodes of autograd behind each of several results, from before the engine runs until it has.
+
+    They tell which results have a backward that another result's frees: those with a node in common that saves tensors.
+    Eager refuses the second of these, and runs that of results that share nothing, or only what saves nothing.
+    """
+
+    def __init__(self, results: Sequence[torch.Tensor]) -> None:
+        self._nodes = [reached([result]) for result in results]
+        # A Function of Python tells what it saves before it is freed; the nodes of C++ tell behind it.
+        self._saving = {
+            node: bool(node._raw_saved_tensors)
+            for node in set().union(*self._nodes)
+            if hasattr(node, "_raw_saved_tensors")
+        }
+
+    def closed_by(self) -> tuple[tuple[int, ...], ...]:
+        """For each result the results, itself among them, whose backward uses what its own has freed.
+
+        Empty where each frees what all of them use. To be asked when the engine has run and has freed everything.
+        """
+        freed = [{node for node in nodes if self._frees(node)} for nodes in self._nodes]
+        found = tuple(
+            tuple(number for number, others in enumerate(freed) if not own.isdisjoint(others)) for own in freed
+        )
+        return () if all(len(numbers) == len(freed) for numbers in found) else found
+
+    def _frees(self, node: Any) -> bool:
+        return self._saving[node] if node in self._saving else _is_freed(node)
+
+
+def _is_freed(node: Any) -> bool:
+    """Whether a node of C++ has saved a tensor that is gone: to read it is an error then."""
+    for name in dir(type(node)):
+        if name.startswith("_saved_"):
+            try:
+                getattr(node, name)
+            except RuntimeError:
+                return True
+    return False

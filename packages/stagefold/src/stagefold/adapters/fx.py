@@ -12,6 +12,7 @@ from __future__ import annotations
 import keyword
 import linecache
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,9 +24,24 @@ import absint.targets
 import absint.wire
 from stagefold.adapters.example_values import ExampleValues, Path
 from stagefold.adapters.graph_calls import call_by_name, flatten_tensors, is_printed, set_attribute
-from stagefold.adapters.placeholders import placeholder_name
 from stagefold.torch_capabilities import TORCH
-from stagewire.capture import CUSTOM, Capture, Input
+from stagewire.capture import (
+    CUSTOM,
+    Attribute,
+    Builtin,
+    Capture,
+    Cell,
+    DictKey,
+    DictValue,
+    Global,
+    HandleSource,
+    Input,
+    Item,
+    Local,
+    Reading,
+    Source,
+    TypeOf,
+)
 from stagewire.graph import Arg, Node, Ref, SourceLine, Value
 
 Form = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
@@ -187,3 +203,43 @@ def _returns_sequence(node: Node) -> bool:
     name = node.target.rsplit(".", 1)[-1]
     sequences = ("split", "chunk", "unbind", "tensor_split", "split_with_sizes", "broadcast_tensors", "meshgrid")
     return node.target.startswith(CUSTOM) or name in sequences
+
+
+def placeholder_name(source: Source) -> str:
+    """An identifier for the tensor at `source`, as torch.compile spells it: L_..._ for locals and cells, G_..._ for
+    globals.
+
+    >>> from stagewire.capture import Attribute, Item, Local
+    >>> placeholder_name(Item(Attribute(Attribute(Local("self"), "linear"), "_parameters"), "weight"))
+    'L_self_linear_parameters_weight_'
+    """
+    name = re.sub(r"[^a-zA-Z0-9]+", "_", _expression(source))
+    return f"{name.rstrip('_')}_"
+
+
+def _expression(source: Source | None) -> str:
+    match source:
+        case Local(name) | Cell(name):
+            return f"L[{name}]"
+        case Global(name):
+            return f"G[{name}]"
+        case Builtin(name):
+            return f"G[{name}]"
+        case HandleSource(name):
+            return f"O[{name}]"
+        case Attribute(base, "__dict__"):
+            return _expression(base)
+        case Attribute(base, name):
+            return f"{_expression(base)}.{name}"
+        case Item(base, key):
+            return f"{_expression(base)}[{key}]"
+        case DictKey(base, index):
+            return f"{_expression(base)}.keys[{index}]"
+        case DictValue(base, index):
+            return f"{_expression(base)}.values[{index}]"
+        case TypeOf(base):
+            return f"type[{_expression(base)}]"
+        case Reading(function, None):
+            return f"O[{function}]"
+        case Reading(function, base):
+            return f"{_expression(base)}.{function}"

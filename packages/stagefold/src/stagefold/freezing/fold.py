@@ -9,15 +9,18 @@ convolution, plus `other`, then `post` ("none", "relu", "swish" or "hardswish"),
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 import torch
 
 from absint.cpu_kernels import onednn_computes
 from absint.schema import effect_of
+from aotgrad.ops import is_pure
 from primops.channels_last import CONVOLUTION, may_turn
-from stagefold.freezing.constants import constant_nodes, frozen_inputs, users
 from stagewire.grad import Grad
-from stagewire.graph import Arg, Graph, List, Node, Ref, Value, definitions, references
+from stagewire.graph import Arg, Graph, List, Node, Ref, Value, definitions, node_references, references
+from stagewire.graph_passes import live_nodes
 from stagewire.types import TensorType, contiguous, numel
 
 PACKED = "stagefold.convolution.default"
@@ -209,3 +212,52 @@ def suits(graph: Graph) -> bool:
             tensors = [*(values[arg.name] for arg in node.args[:2] if isinstance(arg, Ref)), *node.results]
             sizes.append(sum(numel(value.type.shape) for value in tensors if isinstance(value.type, TensorType)))
     return bool(sizes) and sum(sizes) >= LEAST_ELEMENTS * len(sizes) and may_turn(graph)
+
+
+FROZEN_ROLES = frozenset(("parameter", "buffer"))
+
+
+def frozen_inputs(grad: Grad) -> dict[str, int]:
+    """Names of the graph's inputs that are weights (parameters and buffers that the program does not write), and
+    their places."""
+    names = [value.name for value in grad.joint.inputs]
+    return {
+        names[place]: place
+        for place, given in enumerate(grad.binding.inputs)
+        if given.role in FROZEN_ROLES and not given.mutated and not given.fixed_offset
+    }
+
+
+def constant_nodes(grad: Grad) -> list[Node]:
+    """The nodes that depend on weights (and on constants of the program) alone, in order."""
+    weights = set(frozen_inputs(grad))
+    first = len(grad.binding.inputs)
+    fixed = {value.name for value in grad.joint.inputs[first:]}
+    outputs = {name for arg in grad.joint.outputs for name in references(arg)}
+    found = []
+    for node in grad.joint.nodes:
+        names = set(node_references(node))
+        results = [value.name for value in node.results if value.name]
+        is_fixed = names <= weights | fixed and is_pure(node) and _makes_tensors(node)
+        if is_fixed and outputs.isdisjoint(results):
+            (weights if names & weights else fixed).update(results)
+            found.append(node)
+    return needed(found, [value.name for node in found for value in node.results if value.name in weights])
+
+
+def needed(nodes: Iterable[Node], names: Iterable[str]) -> list[Node]:
+    """Those of the (pure) nodes that the named values need, in order."""
+    return list(live_nodes(Graph((), tuple(nodes), tuple(Ref(name) for name in names))))
+
+
+def _makes_tensors(node: Node) -> bool:
+    return all(isinstance(value.type, TensorType) for value in node.results if value.name)
+
+
+def users(nodes: Iterable[Node]) -> Mapping[str, list[Node]]:
+    """The nodes that use each value."""
+    found: dict[str, list[Node]] = {}
+    for node in nodes:
+        for name in dict.fromkeys(node_references(node)):
+            found.setdefault(name, []).append(node)
+    return found

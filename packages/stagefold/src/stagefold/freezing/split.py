@@ -8,8 +8,15 @@ import msgspec
 
 from aotgrad.ops import is_view
 from primops.channels_last import CONVOLUTION, channels_last
-from stagefold.freezing.constants import constant_nodes, frozen_inputs, needed
-from stagefold.freezing.fold import PACKED, fold_normalisations, pack_convolutions, suits
+from stagefold.freezing.fold import (
+    PACKED,
+    constant_nodes,
+    fold_normalisations,
+    frozen_inputs,
+    needed,
+    pack_convolutions,
+    suits,
+)
 from stagewire.grad import BoundInput, Fresh, Grad
 from stagewire.graph import Graph, Node, Ref, Value, node_references
 from stagewire.graph_passes import live_nodes

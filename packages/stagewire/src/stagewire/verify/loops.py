@@ -34,8 +34,7 @@ from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import call_faults
 from stagewire.verify.kernels import check_kernel
-from stagewire.verify.reuse import check_reuse
-from stagewire.verify.traffic import Traffic, owner_of, reads_and_writes
+from stagewire.verify.reuse import Traffic, check_reuse, owner_of, reads_and_writes
 from stagewire.verify.types import Symbols, check_arg, check_type
 
 

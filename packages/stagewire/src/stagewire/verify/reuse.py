@@ -1,4 +1,4 @@
-"""L8: a buffer takes over the memory of one that is dead. The constraint is spelt out in `loops`."""
+"""L8: a buffer takes over the memory of one that is dead, by what steps read and write. `loops` spells it out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 from stagewire.graph import Ref, references
 from stagewire.index import axes_of, rename
-from stagewire.loop import Buffer, Index, Kernel, LoopGraph, Store
+from stagewire.loop import Buffer, Extern, Free, Index, Kernel, Load, LoopGraph, Step, Store
 from stagewire.statements import accesses
 from stagewire.types import ITEM_SIZE
 from stagewire.verify.fault import Fault, Faults, Path
 from stagewire.verify.kernels import section_axes
-from stagewire.verify.traffic import Traffic, owner_of
 from stagewire.verify.types import byte_size
 
 
@@ -90,3 +89,25 @@ def _renamed(index: Index, names: dict[str, str]) -> Index:
     """The index with its axes renamed and its terms in a canonical order."""
     renamed = rename(index, names)
     return Index(index.constant, tuple(sorted(renamed.terms, key=repr)))
+
+
+Traffic = tuple[set[str], set[str]]
+"""Names of the buffers that a step reads, and of those that it writes."""
+
+
+def reads_and_writes(step: Step) -> Traffic:
+    """Names of the buffers that a step reads and writes."""
+    match step:
+        case Kernel():
+            reads = {s.buffer for _, _, s in accesses(step) if isinstance(s, Load) or s.mode == "atomic_add"}
+            return reads, {s.buffer for _, _, s in accesses(step) if isinstance(s, Store)}
+        case Extern():
+            names = {name for arg in (*step.args, *step.kwargs.values()) for name in references(arg)}
+            return names, {name for name in step.results if name}
+        case Free():
+            return set(), set()
+
+
+def owner_of(name: str, buffers: dict[str, Buffer]) -> str:
+    """The buffer whose memory this one uses."""
+    return buffers[name].base or name
