@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 
 from absint import AbstractMode, AbstractTensor, contiguous, from_wire
+from absint.functions import run_graph
 from absint.symbolic import FloatNode, ShapeEnv, SizeFloat, Term, make_size
 from absint.targets import resolve
 from absint.wire import to_arg
 from stagewire.expr import parse_expr
+from stagewire.parser import parse_graph
 from stagewire.types import contiguous as wire_type
 
 
@@ -89,3 +91,8 @@ def AI014() -> None:
 def AI015() -> None:
     with AbstractMode():
         vector().bitwise_not()
+
+
+def AI016() -> None:
+    graph = parse_graph("input %x: f32[4]\n%a: f32[2], %b: f32[2] = aten.neg.default(%x)\nreturn %a\n")
+    run_graph(graph, (torch.ones(4),), {})

@@ -161,3 +161,10 @@ class FixedNumber(StageError):
     def __init__(self, name: str) -> None:
         super().__init__(f"the program needs the value of the float {name}, not only what is computed of it")
         self.fixed_inputs = (name,)
+
+
+class WrongResults(StageError):
+    """A call of a graph gave another number of tensors than the graph names."""
+
+    code = "AI016"
+    fix = "Run the document with the version of torch that wrote it."

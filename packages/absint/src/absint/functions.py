@@ -9,28 +9,34 @@ A function with a transform is what `absint.transforms` makes of its graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from absint.errors import SymbolicSize, UnknownTarget
+from absint.errors import SymbolicSize, UnknownTarget, WrongResults
 from absint.forms import symbolic_form
 from absint.targets import resolve
 from absint.transforms import apply_transform
 from absint.wire import from_arg
 from stagewire.capture import CUSTOM, CustomFunction, Transform
-from stagewire.expr import Expr
+from stagewire.expr import Expr, evaluate
 from stagewire.graph import Graph, Node
+from stagewire.symbols import bind_sizes
 from stagewire.types import ScalarType
 
 __all__ = [
     "SizeOf",
+    "ValueOf",
+    "call_node",
     "custom_functions",
     "function_of",
     "gives_number",
     "no_symbols",
+    "read_sizes",
     "results_of",
     "run_graph",
     "tensor_leaves",
@@ -39,11 +45,18 @@ __all__ = [
 Functions = Mapping[str, Callable[..., Any]]
 SizeOf = Callable[[Expr], Any]
 """From a size expression to its value: a number where the sizes are known, else a symbolic size."""
+ValueOf = Callable[[Any], Any]
+"""From a reference or a size expression of a graph to what it stands for."""
 
 
 def no_symbols(size: Expr) -> NoReturn:
     """The `SizeOf` of a graph without symbols."""
     raise SymbolicSize(f"the size {size} is symbolic")
+
+
+def read_sizes(graph: Graph, inputs: Sequence[Any], values: Mapping[str, Any]) -> SizeOf:
+    """Sizes as the inputs have them, and the numbers that nodes gave, which are among `values`."""
+    return partial(evaluate, values=ChainMap(bind_sizes(graph.inputs, inputs), values))  # type: ignore[arg-type]
 
 
 def custom_functions(
@@ -111,21 +124,39 @@ def _differentiable(function: CustomFunction, known: Functions, size_of: SizeOf)
 
 
 def run_graph(
-    graph: Graph, inputs: tuple[Any, ...], functions: Functions, size_of: SizeOf = no_symbols
+    graph: Graph,
+    inputs: Sequence[Any],
+    functions: Functions,
+    size_of: SizeOf = no_symbols,
+    call: Callable[[Node, ValueOf], Any] | None = None,
+    values: dict[str, Any] | None = None,
 ) -> tuple[Any, ...]:
-    """The outputs of a graph of torch calls on these inputs, call by call."""
-    values: dict[str, Any] = {value.name: given for value, given in zip(graph.inputs, inputs, strict=True)}
+    """The outputs of a graph of torch calls on these inputs, call by call: the meaning of a Capture's graph.
+
+    size_of: the values of size expressions (`read_sizes`).
+    call: makes the call of a node, for one who does more than to call its function.
+    values: takes what every name of the graph stands for.
+    """
+    values = {} if values is None else values
+    values.update({value.name: given for value, given in zip(graph.inputs, inputs, strict=True)})
 
     def value_of(leaf: Any) -> Any:
         return size_of(leaf) if isinstance(leaf, Expr) else values[leaf.name]
 
     for node in graph.nodes:
-        function = function_of(node, functions)
-        args = [from_arg(arg, value_of) for arg in node.args]
-        kwargs = {key: from_arg(arg, value_of) for key, arg in node.kwargs.items()}
-        leaves = results_of(node, function(*args, **kwargs))
+        made = call_node(node, value_of, function_of(node, functions)) if call is None else call(node, value_of)
+        leaves = results_of(node, made)
+        if len(leaves) != len(node.results):
+            message = f"{node.target} gave {len(leaves)} results where the graph has {len(node.results)}"
+            raise WrongResults(message, where=None if node.line is None else str(node.line))
         values.update({value.name: leaf for value, leaf in zip(node.results, leaves, strict=True)})
     return tuple([from_arg(output, value_of) for output in graph.outputs])
+
+
+def call_node(node: Node, value_of: ValueOf, function: Callable[..., Any]) -> Any:
+    """What `function` gives for the arguments of a node."""
+    kwargs = {key: from_arg(arg, value_of) for key, arg in node.kwargs.items()}
+    return function(*[from_arg(arg, value_of) for arg in node.args], **kwargs)
 
 
 def function_of(node: Node, functions: Functions) -> Callable[..., Any]:

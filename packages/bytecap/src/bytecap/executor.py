@@ -24,11 +24,10 @@ from typing import Any
 
 import torch
 
-from absint.functions import custom_functions, function_of
+from absint.functions import custom_functions, function_of, tensor_leaves
 from absint.wire import from_arg
 from bytecap.environment import set_torch_modes, torch_modes
 from bytecap.errors import FixedSizesNeeded, InterpretError
-from bytecap.interpret import flatten
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Capture
 from stagewire.errors import StageError
@@ -139,7 +138,7 @@ def _refuse(count: int, inputs: tuple[Any, ...]) -> None:
 
 def _tensors(nodes: tuple[Node, ...], made: Any, index: int) -> list[torch.Tensor]:
     """The tensors that a call gave, as many as its node says."""
-    found, node = flatten(made), nodes[index]
+    found, node = list(tensor_leaves(made)), nodes[index]
     if len(found) != len(node.results):
         raise InterpretError(
             f"{node.target} gave {len(found)} tensors where the graph has {len(node.results)}", where=str(node.line)

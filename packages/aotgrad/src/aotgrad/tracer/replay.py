@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from absint.functions import Functions, SizeOf, custom_functions, function_of, no_symbols, results_of, tensor_leaves
-from absint.wire import from_arg
-from aotgrad.errors import BadCapture, NoGraphForm, ReplayFailed, UnsupportedOutput
+from absint.functions import (
+    Functions,
+    SizeOf,
+    ValueOf,
+    call_node,
+    custom_functions,
+    function_of,
+    gives_number,
+    no_symbols,
+    read_sizes,
+    results_of,
+    run_graph,
+    tensor_leaves,
+)
+from aotgrad.errors import NoGraphForm, ReplayFailed, UnsupportedOutput
 from aotgrad.tracer.masked_writes import index_put, index_put_, set_item
 from stagewire.capture import Capture
 from stagewire.errors import StageError
-from stagewire.expr import Expr, evaluate
 from stagewire.graph import Arg, Graph, Node, Ref
-from stagewire.symbols import bind_sizes
 
 __all__ = ["outputs_of", "replay", "tensor_leaves"]
 
@@ -50,27 +59,19 @@ def replay(
     size expressions, read off the inputs by default. on_results: what the results of each call are replaced by.
     """
     graph = capture.graph
-    if size_of is None:
-        size_of = partial(evaluate, values=bind_sizes(graph.inputs, inputs)) if capture.symbols else no_symbols
-    functions = custom_functions(capture.functions, size_of)
     values = {} if values is None else values
-    values.update({value.name: given for value, given in zip(graph.inputs, inputs, strict=True)})
+    if size_of is None:
+        size_of = read_sizes(graph, inputs, values) if capture.symbols else no_symbols
+    functions = custom_functions(capture.functions, size_of)
 
-    def value_of(leaf: Ref | Expr) -> Any:
-        return values[leaf.name] if type(leaf) is Ref else size_of(leaf)
-
-    for node in graph.nodes:
+    def call(node: Node, value_of: ValueOf) -> Any:
         on_node(node)
-        leaves = results_of(node, _call(node, value_of, functions, instead))
-        if len(leaves) != len(node.results):
-            raise BadCapture(
-                f"{node.target} returned {len(leaves)} results, the Capture names {len(node.results)}",
-                where=_place(node),
-            )
-        if on_results is not None:
-            leaves = on_results(node, leaves)
-        for value, leaf in zip(node.results, leaves, strict=True):
-            values[value.name] = leaf
+        made = _call(node, value_of, functions, instead)
+        if on_results is None or gives_number(node):
+            return made
+        return on_results(node, results_of(node, made))
+
+    run_graph(graph, inputs, functions, size_of, call, values)
     return outputs_of(graph, values)
 
 
@@ -79,16 +80,12 @@ def outputs_of(graph: Graph, values: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(_output(arg, values) for arg in graph.outputs)
 
 
-def _call(
-    node: Node, value_of: Callable[[Any], Any], functions: Functions, instead: Mapping[str, Callable[..., Any]]
-) -> Any:
+def _call(node: Node, value_of: ValueOf, functions: Functions, instead: Mapping[str, Callable[..., Any]]) -> Any:
     if node.target in _OBJECT_CALLS and node.target not in instead:
         raise NoGraphForm(f"{node.target} changes a tensor object", where=_place(node))
     try:
         function = instead.get(node.target) or _FORMS.get(node.target) or function_of(node, functions)
-        args = [from_arg(arg, value_of) for arg in node.args]
-        kwargs = {key: from_arg(arg, value_of) for key, arg in node.kwargs.items()}
-        return function(*args, **kwargs)
+        return call_node(node, value_of, function)
     except StageError as error:
         if error.where is None:
             error.where = _place(node)
