@@ -255,3 +255,19 @@ def test_masks_with_a_gradient(has_gradient: bool) -> None:
             capture, _ = capture_by_torch_function(biased, [q, k, v, bias if has_gradient else bias.detach()])
         notes = noted(capture, Options(written_attention="fuse" if learned else "auto"))
         assert [note.refused for note in notes] == [refused]
+
+
+def test_one_that_is_refused_leaves_the_next_alone() -> None:
+    def program(q: Any, k: Any, v: Any, bias: Any) -> Any:
+        q, k, v = (x.flatten(0, 1) for x in (q, k.mT, v))
+        out = (torch.bmm(q, k) + bias).softmax(-1) @ v
+        return torch.bmm(out, k).softmax(-1) @ v
+
+    mine, theirs = ([*qkv(), torch.linspace(-1, 1, 16).requires_grad_()] for _ in range(2))
+    capture, tensors = capture_by_torch_function(program, mine)
+    document = AotGrad().run(capture)
+    assert [note.refused for note in document.rewrites] == [True, False]
+    (out,), expected = bind_interpreted(document)(*tensors), program(*theirs)
+    torch.testing.assert_close(out, expected)
+    found = [torch.autograd.grad(x.sum(), given) for x, given in ((out, mine), (expected, theirs))]
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)

@@ -74,7 +74,6 @@ class Fusion:
         last = None if node.target.startswith(CUSTOM) or node.target == ATTENTION else self._product(results[0], call)
         if last is None:
             return results
-        start = len(program.nodes)
         try:
             with TORCH.no_modes():
                 match = find(program, last)
@@ -87,7 +86,6 @@ class Fusion:
                 site = Site(program, match, self.choice)
             fused = self._fused(site, match, call, results[0])
         except Refused as why:
-            del program.nodes[start:]
             self.notes[call] = Rewrite("attention", str(why), refused=True, line=node.line)
             return results
         self.notes[call] = Rewrite("attention", "by a fused kernel", line=node.line)
