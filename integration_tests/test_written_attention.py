@@ -201,6 +201,32 @@ def test_a_cpu_keeps_what_is_written(tmp_path: Path) -> None:
     assert not kernels(document)
 
 
+class Softmax(torch.autograd.Function):
+    """With a gradient that is not that of softmax."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: torch.Tensor) -> torch.Tensor:
+        return scores.softmax(-1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 0.5
+
+
+def test_a_gradient_of_its_own_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels, were there any, are for attention that autograd differentiates itself."""
+    monkeypatch.setattr("aotgrad.stage.choose", lambda *_: "any")
+
+    def program(q: Any, k: Any, v: Any) -> torch.Tensor:
+        return Softmax.apply(q @ k.mT) @ v
+
+    found = []
+    for function in (program, stagefold.compile(program, options={"cache": False})):
+        given = qkv()
+        found.append(torch.autograd.grad(function(*given).square().sum(), given))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
 def test_options() -> None:
     def chosen(options: dict[str, Any]) -> Any:
         return dict(stagefold.options.parse_options(None, options).for_stage("aotgrad")).get("written_attention")

@@ -68,6 +68,12 @@ def mask_written(q: Any, k: Any, v: Any) -> Any:
     return scores.softmax(-1) @ v
 
 
+def output_written(q: Any, k: Any, v: Any) -> Any:
+    out = (q @ k.mT).softmax(-1) @ v
+    out += q
+    return out
+
+
 def other_dimension(q: Any, k: Any, v: Any) -> Any:
     return (q @ k.mT).softmax(2) @ v
 
@@ -116,6 +122,7 @@ REASONS: dict[Callable[..., Any], str] = {
     no_gradients_inside: "the grad mode or the like changes inside of it",
     query_written: "an operand may be written before the output is computed",
     mask_written: "an operand may be written before the output is computed",
+    output_written: "its output is written, of which a kernel makes the gradient",
     other_dimension: "the softmax is not over the last dimension",
     over_queries: "the weights are not summed over the last dimension with the values",
     one_key_for_all_heads: "the weights are not summed over the last dimension with the values",

@@ -67,7 +67,12 @@ def trace(
     attention: puts fused kernels in the place of attention that the program writes out.
     """
     while True:
-        joint = _traced(capture, training, gradient_order, attention)
+        try:
+            joint = _traced(capture, training, gradient_order, attention)
+        except BackwardFailed:
+            if attention is None or not attention.refuse("its output is written, of which a kernel makes the gradient"):
+                raise
+            continue
         if attention is None:
             return joint
         graph = attention.settle(joint.graph)

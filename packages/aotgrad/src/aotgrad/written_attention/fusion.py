@@ -249,6 +249,11 @@ class Fusion:
         order = sorted(range(meta.ndim), key=lambda dim: (-stride[dim], -shape[dim], dim))
         return out.permute(order).contiguous().permute([order.index(dim) for dim in range(meta.ndim)])
 
+    def refuse(self, reason: str) -> bool:
+        """Leave alone in the next trace what was replaced in this one; whether anything was."""
+        self._known.update(dict.fromkeys(self._matches, reason))
+        return self.replaces and bool(self._matches)
+
     def settle(self, graph: Graph) -> Graph | None:
         """The graph without what was replaced; None where scores or weights are used elsewhere: trace again."""
         if not self._matches or not self.replaces:
