@@ -11,6 +11,7 @@ from loopir.passes.keep_float32 import KeepFloat32
 from loopir.pipeline import KERNEL_PASSES, PASSES, KernelPass, SchedulePass, schedule_graph
 from stagewire.grad import Binding, Fresh, SavedResult, ViewOf
 from stagewire.graph import Graph, Ref
+from stagewire.graph_passes import with_strides_of
 from stagewire.loop import Loop, LoopGraph
 from stagewire.prim import Prim
 from stagewire.sizes import hints_of
@@ -57,7 +58,7 @@ class LoopIR:
         )
         backward = None
         if document.backward is not None:
-            graph = with_saved_strides(document.backward, document.binding, forward)
+            graph = with_strides_of(document.backward, saved_types(document.backward, binding, forward))
             ending = ending_inputs(graph, binding)
             backward = schedule_graph(graph, frozenset(), passes, kernel_passes, ending=ending, hints=hints)
         return Loop(binding=with_updates(binding, forward), forward=forward, backward=backward)
@@ -86,18 +87,12 @@ def with_updates(binding: Binding, forward: LoopGraph) -> Binding:
     return replace(binding, mutations=mutations)
 
 
-def with_saved_strides(backward: Graph, binding: Binding, forward: LoopGraph) -> Graph:
-    """The backward graph, reading what the forward saves for it in the strides in which it is saved."""
+def saved_types(backward: Graph, binding: Binding, forward: LoopGraph) -> list[TensorType | None]:
+    """How the forward saves each input of the backward, where it does."""
     types = {buffer.name: buffer.type for buffer in forward.buffers}
-    inputs = list(backward.inputs)
-    for place, slot in enumerate(binding.saved):
-        output = forward.outputs[slot.result] if isinstance(slot, SavedResult) else None
-        type = inputs[place].type
-        if isinstance(output, Ref) and output.name in types and isinstance(type, TensorType):
-            stride = types[output.name].stride
-            if stride != type.stride:
-                inputs[place] = replace(inputs[place], type=replace(type, stride=stride))
-    return replace(backward, inputs=tuple(inputs))
+    saved = [forward.outputs[slot.result] if isinstance(slot, SavedResult) else None for slot in binding.saved]
+    found = [types.get(output.name) if isinstance(output, Ref) else None for output in saved]
+    return found + [None] * (len(backward.inputs) - len(found))
 
 
 def ending_inputs(backward: Graph, binding: Binding) -> frozenset[str]:

@@ -39,9 +39,8 @@ from stagewire.capture import Capture
 from stagewire.codec import Document, form_of
 from stagewire.errors import PartlyDone, StageError
 from stagewire.grad import Binding, Fresh, SavedInput, SavedResult, ViewOf
-from stagewire.prim import Prim
+from stagewire.graph_passes import with_strides_of
 from stagewire.program import CallExtern, Program
-from stagewire.types import TensorType
 
 Callee = Callable[..., tuple[Any, ...]]
 
@@ -210,7 +209,9 @@ class StagefoldBackend:
         prim = pipeline.run(capture, until="cut")
         if prim.binding.saved != program.binding.saved:
             return None
-        document = partial_backward(_with_saved_strides(prim, program), arrived)
+        if prim.backward is not None and program.backward is not None:
+            prim = replace(prim, backward=with_strides_of(prim.backward, program.backward.input_types))
+        document = partial_backward(prim, arrived)
         if document is None:
             return None
         return load_unit(pipeline.run(document).forward, cache_dir=self._cache.code_directory())
@@ -422,18 +423,6 @@ def _replays(binding: Binding, sizes: int) -> tuple[Replay, Replay]:
     alone -= {mutation.result for mutation in binding.mutations}
     forward = Replay(frozenset(stays), frozenset(handed), frozenset(alone), sizes)
     return forward, Replay(frozenset(saved), sizes=sizes)
-
-
-def _with_saved_strides(prim: Prim, program: Program) -> Prim:
-    """The program's document, whose backward reads what is saved in the strides in which the program saves it."""
-    if prim.backward is None or program.backward is None:
-        return prim
-    inputs = []
-    for value, saved in zip(prim.backward.inputs, program.backward.input_types, strict=True):
-        if isinstance(value.type, TensorType) and isinstance(saved, TensorType):
-            value = replace(value, type=replace(value.type, stride=saved.stride))
-        inputs.append(value)
-    return replace(prim, backward=replace(prim.backward, inputs=tuple(inputs)))
 
 
 def _serves(program: Program, capture: Capture) -> bool:

@@ -10,9 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from stagewire.graph import ORDERED, Arg, Graph, List, Node, Ref, Tuple, map_arg, node_references, references
+from msgspec.structs import replace
 
-__all__ = ["live_nodes", "merge_equal", "operands", "output_names", "recalled", "rename", "rename_node", "with_nodes"]
+from stagewire.graph import ORDERED, Arg, Graph, List, Node, Ref, Tuple, map_arg, node_references, references
+from stagewire.types import TensorType, ValueType
+
+__all__ = [
+    "live_nodes", "merge_equal", "operands", "output_names", "recalled", "rename", "rename_node", "with_nodes",
+    "with_strides_of",
+]  # fmt: skip
 
 _ATOMS = frozenset((type(None), bool, int, float, str))
 
@@ -61,6 +67,17 @@ def with_nodes(graph: Graph, nodes: Sequence[Node], names: Mapping[str, str] | N
     """The graph with other nodes, its outputs renamed."""
     outputs = graph.outputs if not names else tuple([rename(arg, names) for arg in graph.outputs])
     return Graph(graph.inputs, tuple(nodes), outputs)
+
+
+def with_strides_of(graph: Graph, types: Sequence[ValueType | None]) -> Graph:
+    """The graph reading each input in the strides of a type; as it does where that is None, or no tensor's."""
+    inputs = [
+        replace(value, type=replace(value.type, stride=type_.stride))
+        if isinstance(value.type, TensorType) and isinstance(type_, TensorType)
+        else value
+        for value, type_ in zip(graph.inputs, types, strict=True)
+    ]
+    return replace(graph, inputs=tuple(inputs))
 
 
 def live_nodes(graph: Graph) -> tuple[Node, ...]:
