@@ -132,11 +132,11 @@ def BC012() -> None:
           inputs { %x: f32[3] = tensor x }
           graph {
             input %x: f32[3]
-            %y: f32[3] = torch.frobnicate(%x)  # model.py:12 in forward
+            %y: f32[3] = torch.neg(%x)  # model.py:12 in forward
             return %y
           }
         }""")
-    interpret(document, [X])
+    interpret(document, [X, X])
 
 
 def BC013() -> None:

@@ -15,10 +15,6 @@ from stagewire.types import contiguous
 TYPES = {"x": contiguous("float32", (4,)), "y": contiguous("float32", (4,))}
 
 
-def LI001() -> None:
-    record("kernel", TYPES, (4,), lambda ops, i: ops.store("y", (i,), ops.gamma(ops.load("x", i))))
-
-
 def LI002() -> None:
     prim = document("""
         input %x: f32[2]
