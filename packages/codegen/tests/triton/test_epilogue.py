@@ -6,52 +6,12 @@ from codegen import Options
 from codegen.choices import chosen
 from codegen.stage import emit
 from codegen.testing.product_texts import SHORT, batched_scale, convolution_relu, linear_relu
-from codegen.triton.epilogue import substitute
 from codegen.triton.products import Product
 from codegen.triton.sites import find_sites
 from codegen.triton.tiles import tiles_for
 from codegen.triton.tuning import SM_90
-from stagewire.loop import AxisAtom, FloorDivAtom, Index, ModAtom, Term
 from stagewire.parser import parse_document
 from stagewire.program import Allocate, CallExtern, Launch, Release
-
-HERE = Index(0, (Term(1, AxisAtom("i")),))
-MEANING = {"i": Index(0, (Term(768, AxisAtom("m")), Term(1, AxisAtom("n"))))}
-SIZES = {"m": 8, "n": 768}
-
-
-@pytest.mark.parametrize(
-    ("atom", "expected"),
-    [
-        (ModAtom(HERE, 768), {("n", 1)}),
-        (FloorDivAtom(HERE, 768), {("m", 1)}),
-        (FloorDivAtom(HERE, 3072), None),
-        (ModAtom(Index(0, (Term(1, FloorDivAtom(HERE, 64)),)), 12), None),
-        (ModAtom(HERE, 1536), None),
-    ],
-)
-def test_quotients_and_remainders_of_whole_rows_go_away(atom, expected):
-    found = substitute(Index(5, (Term(2, atom),)), MEANING, SIZES)
-    assert found.constant == 5
-    for m in range(8):
-        for n in (0, 1, 63, 64, 100, 767):
-            assert value(found, {"m": m, "n": n}) == 5 + 2 * value(Index(0, (Term(1, atom),)), {"i": 768 * m + n})
-    if expected is not None:
-        assert {(term.atom.name, term.coefficient // 2) for term in found.terms} == expected
-
-
-def value(index, axes):
-    """An index at a point."""
-    total = index.constant
-    for term in index.terms:
-        match term.atom:
-            case AxisAtom(name):
-                total += term.coefficient * axes[name]
-            case FloorDivAtom(numerator, divisor):
-                total += term.coefficient * (value(numerator, axes) // divisor)
-            case ModAtom(numerator, divisor):
-                total += term.coefficient * (value(numerator, axes) % divisor)
-    return total
 
 
 def sites(graph):

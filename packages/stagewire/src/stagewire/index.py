@@ -100,13 +100,9 @@ def floor_div(a: Index, divisor: Dim, sizes: Sizes) -> Index:
     if divisor == 1:
         return a
     whole, rest = _split(a, divisor)
-    bounds = range_of(rest, sizes) if isinstance(divisor, int) else None
-    if bounds is not None:
-        low, high = bounds[0] // divisor, bounds[1] // divisor
-        if low == high:
-            return shift(whole, low)
-    elif lies_within(rest, 0, divisor, sizes):
-        return whole
+    quotient = _one_quotient(rest, divisor, sizes)
+    if quotient is not None:
+        return shift(whole, quotient)
     rest, divisor = _drop_low_part(rest, divisor, sizes)
     if divisor == 1:
         return add(whole, rest)
@@ -118,12 +114,9 @@ def mod(a: Index, divisor: Dim, sizes: Sizes) -> Index:
     if divisor == 1:
         return ZERO
     _, rest = _split(a, divisor)
-    bounds = range_of(rest, sizes) if isinstance(divisor, int) else None
-    if bounds is not None:
-        if bounds[0] // divisor == bounds[1] // divisor:
-            return shift(rest, -(bounds[0] // divisor) * divisor)
-    elif lies_within(rest, 0, divisor, sizes):
-        return rest
+    quotient = _one_quotient(rest, divisor, sizes)
+    if quotient is not None:
+        return shift(rest, -quotient * divisor)
     high, small = _drop_low_part(rest, divisor, sizes)
     if small != divisor:  # rest = factor * high + low with 0 <= low < factor
         factor = divisor // small
@@ -284,17 +277,11 @@ def evaluate(a: Index, named: Callable[[Any], Any], size: Callable[[Any], Any] =
 
 
 def range_of(a: Index, sizes: Sizes) -> tuple[int, int] | None:
-    """The least and greatest value, or None where unknown (indirect or symbolic)."""
-    if not isinstance(a.constant, int):
+    """`bounds_of` that are numbers; None where they are not."""
+    bounds = bounds_of(a, sizes)
+    if bounds is None or not isinstance(bounds[0], int) or not isinstance(bounds[1], int):
         return None
-    low = high = a.constant
-    for term in a.terms:
-        bounds = _atom_range(term.atom, sizes)
-        if bounds is None or not isinstance(term.coefficient, int):
-            return None
-        ends = (bounds[0] * term.coefficient, bounds[1] * term.coefficient)
-        low, high = low + min(ends), high + max(ends)
-    return low, high
+    return bounds[0], bounds[1]
 
 
 def lies_within(a: Index, start: Dim, stop: Dim, sizes: Sizes) -> bool:
@@ -350,10 +337,19 @@ def _atom_bounds(atom: Atom, sizes: Sizes) -> tuple[Dim, Dim] | None:
 
 def _floor(value: Dim, divisor: Dim) -> Dim | None:
     """value // divisor where that is a polynomial (divisor > 0)."""
-    quotient, rest = divide(value, divisor)
+    quotient, rest = _parts(value, divisor)
     if isinstance(rest, int) and isinstance(divisor, int):
         return quotient + rest // divisor
     return quotient + rest if rest in (0, -1) else None
+
+
+def _one_quotient(a: Index, divisor: Dim, sizes: Sizes) -> int | None:
+    """a // divisor where that is one number at all points."""
+    bounds = range_of(a, sizes) if isinstance(divisor, int) else None
+    if bounds is not None:
+        low, high = bounds[0] // divisor, bounds[1] // divisor  # type: ignore[operator]
+        return low if low == high else None
+    return 0 if lies_within(a, 0, divisor, sizes) else None
 
 
 def single_axis(a: Index) -> str | None:
@@ -509,41 +505,25 @@ def _split(a: Index, divisor: Dim) -> tuple[Index, Index]:
             whole.append(Term(term.coefficient // divisor, term.atom))
         else:
             rest.append(term)
-    quotient: Dim = 0
-    remainder = a.constant
-    if isinstance(a.constant, int) and isinstance(divisor, int):
-        quotient, remainder = divmod(a.constant, divisor)
-    elif a.constant != 0:
-        quotient, remainder = divide(a.constant, divisor)
+    quotient, remainder = _parts(a.constant, divisor)
     return Index(quotient, tuple(whole)), Index(remainder, tuple(rest))
+
+
+def _parts(value: Dim, divisor: Dim) -> tuple[Dim, Dim]:
+    """(quotient, rest) of a size: `divmod` of numbers, else `divide`."""
+    if isinstance(value, int) and isinstance(divisor, int):
+        return divmod(value, divisor)
+    return divide(value, divisor) if value != 0 else (0, 0)
 
 
 def _drop_low_part(a: Index, divisor: Dim, sizes: Sizes) -> tuple[Index, Dim]:
     """(g*x + low) // (g*e) is x // e where 0 <= low < g: the x and e for the greatest such g, else a and divisor."""
-    if not isinstance(divisor, int) or not isinstance(a.constant, int):
-        return _drop_symbolic_part(a, divisor, sizes)
-    coefficients = [t.coefficient for t in a.terms if isinstance(t.coefficient, int)]
-    if len(coefficients) < len(a.terms):
-        return _drop_symbolic_part(a, divisor, sizes)
-    for g in sorted(set(map(abs, coefficients)), reverse=True):
-        if g == 1 or divisor % g:
-            continue
-        high = tuple(Term(t.coefficient // g, t.atom) for t in a.terms if t.coefficient % g == 0)
-        quotient, remainder = divmod(a.constant, g)
-        low = range_of(Index(remainder, tuple(t for t in a.terms if t.coefficient % g)), sizes)
-        if low is not None and low[0] >= 0 and low[1] < g:
-            return Index(quotient, high), divisor // g
-    return a, divisor
-
-
-def _drop_symbolic_part(a: Index, divisor: Dim, sizes: Sizes) -> tuple[Index, Dim]:
-    """`_drop_low_part` where symbols take part."""
-    candidates = {t.coefficient for t in a.terms}
+    candidates = {abs(t.coefficient) if isinstance(t.coefficient, int) else t.coefficient for t in a.terms}
     for g in sorted(candidates, key=lambda dim: (-estimate(dim), str(dim))):
-        if g in (0, 1, -1) or not divides(g, divisor):
+        if g in (0, 1) or not divides(g, divisor):
             continue
         high = tuple(Term(t.coefficient // g, t.atom) for t in a.terms if divides(g, t.coefficient))
-        quotient, remainder = divide(a.constant, g)
+        quotient, remainder = _parts(a.constant, g)
         low = Index(remainder, tuple(t for t in a.terms if not divides(g, t.coefficient)))
         if lies_within(low, 0, g, sizes):
             return Index(quotient, high), divisor // g
@@ -567,19 +547,3 @@ def _substitute_atom(atom: Atom, mapping: Mapping[str, Index], sizes: Sizes) -> 
     if atom.__class__ is FloorDivAtom:
         return floor_div(numerator, atom.divisor, sizes)
     return mod(numerator, atom.divisor, sizes)  # type: ignore[union-attr]
-
-
-def _atom_range(atom: Atom, sizes: Sizes) -> tuple[int, int] | None:
-    match atom:
-        case AxisAtom(name):
-            size = sizes.get(name)
-            return (0, max(size - 1, 0)) if isinstance(size, int) else None
-        case ValueAtom():
-            return None
-        case ModAtom(numerator, divisor):
-            return (0, divisor - 1) if isinstance(divisor, int) else None
-        case FloorDivAtom(numerator, divisor):
-            inner = range_of(numerator, sizes)
-            if inner is None or not isinstance(divisor, int):
-                return None
-            return inner[0] // divisor, inner[1] // divisor

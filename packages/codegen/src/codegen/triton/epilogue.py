@@ -16,8 +16,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from codegen.triton.products import Product, Types
-from stagewire.index import affine, is_static
-from stagewire.loop import Axis, AxisAtom, FloorDivAtom, Index, Kernel, Load, ModAtom, Reduce, Statement, Store, Term
+from stagewire.index import affine, is_static, substitute
+from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Statement, Store, Term
 from stagewire.statements import indices, map_indices, statements_of
 from stagewire.types import TensorType
 
@@ -144,65 +144,6 @@ def pieces(place: Index, loops: tuple[Axis, ...], dimensions: list[Dimension]) -
     return None if left else ((tuple(cuts[0]), tuple(cuts[1]), tuple(cuts[2])), meaning)
 
 
-# ---- indices over other axes
-
-
 def rewritten(statement: Statement, meaning: dict[str, Index], sizes: dict[str, Any]) -> Statement:
+    """With the meaning of each axis in its place; `sizes`: of the axes that stand there then."""
     return map_indices(statement, lambda index: substitute(index, meaning, sizes))
-
-
-def substitute(index: Index, meaning: dict[str, Index], sizes: dict[str, Any]) -> Index:
-    """`index` with the meaning of each axis in its place; `sizes`: of the axes that stand there then."""
-    constant, terms = index.constant, []
-    for term in index.terms:
-        atom = term.atom
-        match atom:
-            case AxisAtom(name):
-                other = meaning[name]
-            case FloorDivAtom(numerator, divisor):
-                other = _quotient(substitute(numerator, meaning, sizes), divisor, sizes)
-            case ModAtom(numerator, divisor):
-                other = _remainder(substitute(numerator, meaning, sizes), divisor, sizes)
-            case _:
-                other = Index(0, (Term(1, atom),))
-        constant = constant + term.coefficient * other.constant
-        terms += [Term(term.coefficient * one.coefficient, one.atom) for one in other.terms]
-    return Index(constant, tuple(terms))
-
-
-def _quotient(index: Index, divisor: Any, sizes: dict[str, Any]) -> Index:
-    """index // divisor, whose multiples of the divisor stand outside."""
-    multiples, rest = _split(index, divisor)
-    if _is_below(rest, divisor, sizes):
-        return multiples
-    return Index(multiples.constant, (*multiples.terms, Term(1, FloorDivAtom(rest, divisor))))
-
-
-def _remainder(index: Index, divisor: Any, sizes: dict[str, Any]) -> Index:
-    """index % divisor, without the multiples of the divisor."""
-    _, rest = _split(index, divisor)
-    return rest if _is_below(rest, divisor, sizes) else Index(0, (Term(1, ModAtom(rest, divisor)),))
-
-
-def _split(index: Index, divisor: Any) -> tuple[Index, Index]:
-    """(whole, rest) with index = divisor * whole + rest."""
-    if not isinstance(divisor, int) or not isinstance(index.constant, int):
-        return Index(), index
-    whole, rest = [], []
-    for term in index.terms:
-        if isinstance(term.coefficient, int) and term.coefficient % divisor == 0:
-            whole.append(Term(term.coefficient // divisor, term.atom))
-        else:
-            rest.append(term)
-    return Index(index.constant // divisor, tuple(whole)), Index(index.constant % divisor, tuple(rest))
-
-
-def _is_below(index: Index, limit: Any, sizes: dict[str, Any]) -> bool:
-    """Whether an index is known to lie in [0, limit)."""
-    most = index.constant
-    for term in index.terms:
-        size = sizes.get(term.atom.name) if isinstance(term.atom, AxisAtom) else None
-        if not isinstance(size, int) or not isinstance(term.coefficient, int) or term.coefficient < 0:
-            return False
-        most += term.coefficient * (size - 1)
-    return isinstance(limit, int) and isinstance(most, int) and index.constant >= 0 and most < limit

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from stagewire import index as ix
 from stagewire.loop import Index
@@ -37,10 +36,8 @@ def index_range(index: Index, sizes: Sizes) -> tuple[int, int] | None:
     axes = sorted(ix.axes_of(index))
     if not ix.is_static(index) or ix.has_values(index) or any(sizes.get(axis, 0) == 0 for axis in axes):
         return None
-    steps: dict[str, Any] | None = ix.affine(index)
-    if steps is not None:
-        ends = [(index.constant, index.constant), *((0, step * (sizes[axis] - 1)) for axis, step in steps.items())]
-        return sum(map(min, ends)), sum(map(max, ends))
+    if ix.is_plain(index):
+        return ix.range_of(index, sizes)
     if math.prod(sizes[axis] for axis in axes) > _MOST_POINTS:
         return None
     points = itertools.product(*(range(sizes[axis]) for axis in axes))
