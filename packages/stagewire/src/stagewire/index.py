@@ -345,9 +345,9 @@ def _floor(value: Dim, divisor: Dim) -> Dim | None:
 
 def _one_quotient(a: Index, divisor: Dim, sizes: Sizes) -> int | None:
     """a // divisor where that is one number at all points."""
-    bounds = range_of(a, sizes) if isinstance(divisor, int) else None
-    if bounds is not None:
-        low, high = bounds[0] // divisor, bounds[1] // divisor  # type: ignore[operator]
+    bounds = range_of(a, sizes)
+    if bounds is not None and isinstance(divisor, int):
+        low, high = bounds[0] // divisor, bounds[1] // divisor
         return low if low == high else None
     return 0 if lies_within(a, 0, divisor, sizes) else None
 
