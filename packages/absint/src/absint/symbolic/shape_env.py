@@ -183,20 +183,11 @@ class ShapeEnv:
 
     def known(self, relation: Relation) -> bool | None:
         """Whether a relation holds, None where that is not known; assumes nothing."""
-        gap = from_dim(relation.left) - from_dim(relation.right)
-        match relation.operator:
-            case "==":
-                return self.known_zero(gap)
-            case "!=":
-                return _opposite(self.known_zero(gap))
-            case ">=":
-                return self.known_nonnegative(gap)
-            case "<":
-                return _opposite(self.known_nonnegative(gap))
-            case "<=":
-                return self.known_nonnegative(-gap)
-            case ">":
-                return _opposite(self.known_nonnegative(-gap))
+        operator, value = _against_zero(relation)
+        if operator == ">=":
+            return self.known_nonnegative(value)
+        known = self.known_zero(value)
+        return known if operator == "==" or known is None else not known
 
     def specialize(self, value: Polynomial) -> int:
         """The number that `value` is now; assumes that it stays."""
@@ -297,20 +288,9 @@ class ShapeEnv:
 
     def assume(self, relation: Relation) -> None:
         """Take a relation of a document as known."""
-        gap = self.reduce(from_dim(relation.left) - from_dim(relation.right))
-        match relation.operator:
-            case "==":
-                self._learn_zero(gap)
-            case "!=":
-                self._learn_nonzero(gap)
-            case ">=":
-                self._learn_sign(gap)
-            case ">":
-                self._learn_sign(gap - 1)
-            case "<=":
-                self._learn_sign(-gap)
-            case "<":
-                self._learn_sign(-gap - 1)
+        operator, value = _against_zero(relation)
+        learn = {"==": self._learn_zero, "!=": self._learn_nonzero, ">=": self._learn_sign}
+        learn[operator](self.reduce(value))
 
     def _refuse(self, value: Polynomial, operator: str) -> None:
         if self.strict and value.number is None:
@@ -453,8 +433,18 @@ def _relation(operator: str, value: Polynomial, line: SourceLine | None) -> Rela
     return Relation(dim_of(left), operator, dim_of(right), line)  # type: ignore[arg-type]
 
 
-def _opposite(answer: bool | None) -> bool | None:
-    return None if answer is None else not answer
+def _against_zero(relation: Relation) -> tuple[str, Polynomial]:
+    """The same as `value == 0`, `value != 0` or `value >= 0`."""
+    gap = from_dim(relation.left) - from_dim(relation.right)
+    match relation.operator:
+        case "==" | "!=" | ">=" as operator:
+            return operator, gap
+        case ">":
+            return ">=", gap - 1
+        case "<=":
+            return ">=", -gap
+        case "<":
+            return ">=", -gap - 1
 
 
 def _factor(value: Polynomial) -> int:
