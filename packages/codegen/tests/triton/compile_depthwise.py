@@ -6,8 +6,8 @@ Prints one line for each kernel: its name, its tile, bytes of shared memory, the
 import torch
 from test_depthwise import OPTIONS, Case
 
+from codegen.runtime.required_cubins import required_cubins
 from codegen.runtime.triton_source import module_of
-from codegen.runtime.wanted import wanted
 from codegen.stage import emit
 from codegen.triton.cubin import compile_cubin
 
@@ -22,7 +22,7 @@ for case in CASES:
     for graph in (case.forward(), case.backward()):
         unit = emit(graph, OPTIONS)
         module = module_of(unit.source)
-        for one in wanted(unit):
+        for one in required_cubins(unit):
             cubin = compile_cubin(module, one)
             tile = "x".join(str(value) for _, value in one.info.constants)
             print(one.info.name, tile, cubin.shared, cubin.code[:4].hex())

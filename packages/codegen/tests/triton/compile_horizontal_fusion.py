@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from test_horizontal_fusion import step_of
 
 from codegen import Options
+from codegen.runtime.required_cubins import required_cubins
 from codegen.runtime.triton_source import module_of
-from codegen.runtime.wanted import wanted
 from codegen.stage import emit
 from codegen.triton.cubin import compile_cubin
 
@@ -18,6 +18,6 @@ for sizes in ((64, 2048, 8, 1024), (3, 1000, 1, 4097, 17), tuple(range(8, 600, 8
     buffers = tuple(replace(one, type=replace(one.type, device="cuda:0")) for one in graph.buffers)
     unit = emit(replace(graph, buffers=buffers), Options(target="triton"))
     module = module_of(unit.source)
-    for one in wanted(unit):
+    for one in required_cubins(unit):
         cubin = compile_cubin(module, one)
         print(one.info.name, len(one.dtypes), cubin.shared, cubin.code[:4].hex())

@@ -7,7 +7,7 @@ import sys
 
 import stagewire
 from codegen import Options
-from codegen.runtime.triton_loader import wanted
+from codegen.runtime.required_cubins import required_cubins
 from codegen.runtime.triton_source import module_of
 from codegen.stage import emit
 from codegen.triton.cubin import compile_cubin
@@ -16,6 +16,6 @@ for path in sys.argv[1:]:
     graph = stagewire.load(path, expect="loop").forward
     unit = emit(graph, Options(target="triton"))
     module = module_of(unit.source)
-    for one in wanted(unit):
+    for one in required_cubins(unit):
         cubin = compile_cubin(module, one).code
         print(one.info.name, len(cubin), cubin[:4].hex())

@@ -5,8 +5,8 @@ Prints one line for each kernel: its name, its tile, bytes of shared memory, the
 
 from codegen import Options
 from codegen.choices import chosen
+from codegen.runtime.required_cubins import required_cubins
 from codegen.runtime.triton_source import module_of
-from codegen.runtime.wanted import wanted
 from codegen.stage import emit
 from codegen.testing.product_texts import batched_scale, convolution_relu, linear_relu, made_operands
 from codegen.triton.cubin import compile_cubin
@@ -25,7 +25,7 @@ for graph in GRAPHS:
     module = module_of(unit.source)
     count = len(unit.choices[0].alternatives)
     for pick in (0, count // 2, count - 1):
-        for one in wanted(chosen(unit, {0: pick})):
+        for one in required_cubins(chosen(unit, {0: pick})):
             cubin = compile_cubin(module, one)
             tile = "x".join(str(value) for _, value in one.info.constants[:3])
             print(one.info.name, tile, cubin.shared, cubin.code[:4].hex())

@@ -55,14 +55,14 @@ import json, sys
 from pathlib import Path
 import stagewire
 from codegen import Options
-from codegen.runtime.triton_loader import wanted
+from codegen.runtime.required_cubins import required_cubins
 from codegen.runtime.triton_source import module_of
 from codegen.stage import emit
 from codegen.triton.cubin import compile_cubin
 
 unit = emit(stagewire.load(sys.argv[1], expect="loop").forward, Options(target="triton"))
 module = module_of(unit.source)
-(one,) = wanted(unit)
+(one,) = required_cubins(unit)
 cubin = compile_cubin(module, one)
 print(json.dumps([len(one.dtypes), sorted(one.values), sorted(one.aligned), cubin.code[:4].hex()]))
 """

@@ -12,13 +12,13 @@ from codegen import Options, prepare
 from codegen.cpp.compiler import code_key
 from codegen.errors import CompileFailed
 from codegen.runtime.native import executor_source
+from codegen.runtime.required_cubins import required_cubins
 from codegen.runtime.triton_loader import Load, Place
 from codegen.runtime.triton_source import module_of
-from codegen.runtime.wanted import wanted
 from codegen.stage import emit
 from codegen.triton import compile_server, compiling, cubins
 from codegen.triton.compile_server import divided, in_processes
-from codegen.triton.cubin import Cubin, Wanted, cubin_of
+from codegen.triton.cubin import Cubin, CubinSpec, cubin_of
 from stagewire.program import Unit
 from stagewire.testing.symbolic import factorised
 
@@ -29,9 +29,9 @@ def unit_of(name: str) -> Unit:
     return emit(stagewire.load(DATA / f"{name}.json", expect="loop").forward, Options(target="triton"))
 
 
-def request_of(name: str) -> tuple[list[tuple[str, object]], tuple[Wanted, ...]]:
+def request_of(name: str) -> tuple[list[tuple[str, object]], tuple[CubinSpec, ...]]:
     unit = unit_of(name)
-    kernels = wanted(unit)
+    kernels = required_cubins(unit)
     return [(unit.source, kernel.job(90)) for kernel in kernels], kernels
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import stagewire.parser
 from codegen import Options, load
+from codegen.runtime.required_cubins import known_divisor, required_cubins, useful
 from codegen.runtime.triton_loader import narrow
-from codegen.runtime.wanted import known_divisor, useful, wanted
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.reference import run_graph, span
@@ -147,7 +147,7 @@ def test_machine_code_for_sizes_that_are_multiples():
     unit = emit(rows("2*n"), Options(target="triton"), multiples=(("n", 8), ("unused", 2)))
     assert unit.multiples == useful(unit) == (("n", 8),)
     (launch,) = (one for one in unit.instructions if isinstance(one, Launch))
-    (plain,), (even,) = wanted(unit), wanted(unit, unit.multiples)
+    (plain,), (even,) = required_cubins(unit), required_cubins(unit, unit.multiples)
     assert dict(zip(map(str, launch.sizes), plain.sizes, strict=True)) == {"n": 1, "2*n": 2}
     assert dict(zip(map(str, launch.sizes), even.sizes, strict=True)) == {"n": 8, "2*n": 16}
     assert not useful(emit(rows(32), Options(target="triton"), multiples=(("m", 8),)))

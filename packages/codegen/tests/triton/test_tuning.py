@@ -32,7 +32,7 @@ def clock(monkeypatch):
     def timed(missing, aligned, bench):
         asked.extend(missing)
         for path in missing:
-            tuning.write_kept(path, tuning.msgspec.json.encode(Record(1)))
+            tuning.write_stored(path, tuning.msgspec.json.encode(Record(1)))
         return {path: (Record(1), {}) for path in missing}
 
     monkeypatch.setattr(tuning, "_timed", timed)
@@ -174,7 +174,9 @@ def test_real_times(graph, tmp_path, monkeypatch):
     found = load(unit, tmp_path)(*inputs)
     assert torch.equal(state, torch.cuda.get_rng_state())
     torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
-    (record,) = [tuning.msgspec.json.decode(tuning.read_kept(path), type=Record) for path in tmp_path.rglob("tuned/*")]
+    (record,) = [
+        tuning.msgspec.json.decode(tuning.read_stored(path), type=Record) for path in tmp_path.rglob("tuned/*")
+    ]
     assert len(record.seconds) == 1 + len(unit.choices[0].alternatives)
     assert all(0 < one < 1 for one in record.seconds if one is not None)
     assert len([one for one in record.seconds if one is not None]) > len(record.seconds) // 2, record.skipped

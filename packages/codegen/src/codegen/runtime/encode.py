@@ -21,10 +21,10 @@ import torch
 
 from codegen.runtime.arguments import operator_of, resolve
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
-from codegen.runtime.few_windows import FewWindows, few_windows
 from codegen.runtime.memory_kinds import Homes, is_native, mentioned, plan_memory
 from codegen.runtime.size_program import SizeProgram
 from codegen.runtime.symbols import inputs_of
+from codegen.runtime.window_products import WindowProducts, window_products
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Arg, List, Ref, Tuple, references
 from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit
@@ -273,7 +273,7 @@ class _Encoder:
                 for name, type_ in zip(call.results, call.result_types, strict=False):
                     if name and call.target in WRITES_ITS_RESULT:
                         self.make(name, type_)
-                few = few_windows(call, self.homes.types)
+                few = window_products(call, self.homes.types)
                 if few is not None:
                     self.either(call, few, encoded)
                 else:
@@ -282,7 +282,7 @@ class _Encoder:
         function, names, numbers = closure(call, operator_of(call))
         self.python(function, names, self.results(call, len(call.results)), numbers)
 
-    def either(self, call: CallExtern, few: FewWindows, encoded: tuple[str, tuple[Dim, ...]]) -> None:
+    def either(self, call: CallExtern, few: WindowProducts, encoded: tuple[str, tuple[Dim, ...]]) -> None:
         """A call in one way in runs where it has few windows, in the other else."""
         start = len(self.code)
         self.emit("SKIP_IF_MORE", few.count, few.most, 0)

@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from codegen.content_store import read_stored, write_stored
 from codegen.errors import NotOnHost, OtherNumbers
-from codegen.kept import read_kept, write_kept
 from codegen.torch_capabilities import TORCH
 
 MASK = 0xFFFFFFFF
@@ -119,11 +119,11 @@ def _checked(cache: Path, name: str, threads: int) -> int:
     """`threads`, or 0; the answer is kept on disk."""
     about = json.dumps([name, threads, torch.__version__, torch.version.cuda, CHECKED])
     path = cache / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.random"
-    kept = read_kept(path)
+    kept = read_stored(path)
     answer = None if kept is None else kept.decode()
     if answer is None:
         answer = EAGER if TORCH.has("fused_dropout") and all(agrees(*one, threads) for one in CHECKED) else "other"
-        write_kept(path, answer.encode())
+        write_stored(path, answer.encode())
     if answer == EAGER:
         return threads
     warnings.warn(

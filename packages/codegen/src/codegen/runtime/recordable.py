@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from codegen.bound import Bound
 from codegen.replay import Replay
 from codegen.runtime.arguments import operator, resolve
-from codegen.runtime.destinations import Destinations, with_destinations
+from codegen.runtime.destination_passing import Destinations, with_destinations
 from codegen.runtime.memory_kinds import device_of, plan_memory, stated
 from codegen.runtime.native import single_device
 from codegen.runtime.python_wrapper import call
 from codegen.runtime.recording import Target
+from codegen.runtime.required_cubins import useful
 from codegen.runtime.result_memory import Kind
 from codegen.runtime.symbols import Symbols, inputs_of, with_values
-from codegen.runtime.wanted import useful
 from codegen.torch_capabilities import RECORDING, TORCH
 from stagewire.expr import evaluate
 from stagewire.graph import DeviceArg, Ref

@@ -8,7 +8,7 @@ What a recording makes and nobody sees after its end ("between") lies in one poo
 recordings of a device. They may share it because
 
 * nothing in it lives from one replay to the next: inputs, copies of inputs and results lie in other memory, taken
-  before the recording begins (`destinations.py`). So a recording finds the pool empty, whichever came before, and may
+  before it begins (`destination_passing.py`). So a recording finds the pool empty, whichever came before, and may
   use all of it; the pool is about as large as the largest of them needs, not as all need together;
 * replays follow one another: those of a device are all on the stream of the first one and under one lock. A call on
   another stream, or while another thread replays, runs plain, in memory of torch's other pools.
@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codegen.runtime.destinations import Destinations, bytes_made
+from codegen.runtime.destination_passing import Destinations, bytes_made
 from codegen.runtime.memory_kinds import span
 from codegen.runtime.result_memory import Block, Hold, ResultMemory, on_blocks
 from codegen.runtime.symbols import Symbols

@@ -1,6 +1,6 @@
 """Loading Triton units: kernels become machine code for the device, and the native executor launches them.
 
-Kernels on memory of the CPU are functions of a shared library. Units of several GPUs are cut in stretches of one. Runs
+Kernels on memory of the CPU are functions of a shared library. Units of several GPUs are cut in partitions of one. Runs
 of a unit with symbolic sizes in which an index takes more than 32 bits are step by step, each kernel launched by
 Triton; so are all runs in Triton's interpreter (TRITON_INTERPRET=1 in the environment when units are loaded), which
 works on CPU tensors.
@@ -22,17 +22,17 @@ from codegen.choices import chosen
 from codegen.cpp.machine_code import load_code
 from codegen.runtime.arguments import Symbols
 from codegen.runtime.cuda_driver import Driver, driver_of
+from codegen.runtime.device_partitions import InTurns, partitions_of
 from codegen.runtime.encode import encode
 from codegen.runtime.library import Library
 from codegen.runtime.loader import by_target, machine_for
 from codegen.runtime.memory_kinds import stated
 from codegen.runtime.native import Machine, make_native, single_device
 from codegen.runtime.python_wrapper import PythonWrapper
-from codegen.runtime.stretches import InTurns, stretches_of
+from codegen.runtime.required_cubins import Multiples, required_cubins, useful
 from codegen.runtime.symbols import sizes
 from codegen.runtime.triton_source import module_of
 from codegen.runtime.tuning import Bench, ByPrecision, make_choices, tf32_allowed, with_tf32
-from codegen.runtime.wanted import Multiples, useful, wanted
 from codegen.triton.cubin import Cubin
 from codegen.triton.cubins import Needed, cubins_of
 from codegen.triton.emit import LARGEST_32
@@ -56,10 +56,10 @@ class Load(NamedTuple):
 
     def needed(self, multiples: Multiples) -> Needed:
         """The machine code for sizes that are such multiples; what is known is for all sizes."""
-        kernels = wanted(self.unit, multiples)
+        kernels = required_cubins(self.unit, multiples)
         if not self.known or not multiples:
             return Needed(self.unit.source, kernels, self.known)
-        plain = {one.info.name: one for one in wanted(self.unit)}
+        plain = {one.info.name: one for one in required_cubins(self.unit)}
         changed = {one.info.name for one in kernels if one != plain[one.info.name]}
         return Needed(self.unit.source, kernels, {name: one for name, one in self.known.items() if name not in changed})
 
@@ -67,20 +67,20 @@ class Load(NamedTuple):
 def load_triton(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound, ...]:
     """One callable for each unit; units of several GPUs run in turns."""
     parts = [_parts(chosen(unit, {})) if executor == "fast" else () for unit in units]
-    every = [one for unit, stretches in zip(units, parts, strict=True) for one in stretches or (unit,)]
+    every = [one for unit, partitions in zip(units, parts, strict=True) for one in partitions or (unit,)]
     loaded = iter(_load_each(every, root, executor))
     return tuple(
-        _in_turns(chosen(unit, {}), stretches, [next(loaded).run for _ in stretches]) if stretches else next(loaded)
-        for unit, stretches in zip(units, parts, strict=True)
+        _in_turns(chosen(unit, {}), partitions, [next(loaded).run for _ in partitions]) if partitions else next(loaded)
+        for unit, partitions in zip(units, parts, strict=True)
     )
 
 
 def _parts(unit: Unit) -> tuple[Unit, ...]:
-    return () if single_device(unit) is not None else stretches_of(unit)
+    return () if single_device(unit) is not None else partitions_of(unit)
 
 
-def _in_turns(unit: Unit, stretches: Sequence[Unit], runs: Sequence[Callable[..., Any]]) -> Bound:
-    return Bound(InTurns(unit, stretches, runs), lambda: unit)
+def _in_turns(unit: Unit, partitions: Sequence[Unit], runs: Sequence[Callable[..., Any]]) -> Bound:
+    return Bound(InTurns(unit, partitions, runs), lambda: unit)
 
 
 def _load_each(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound, ...]:
@@ -173,7 +173,7 @@ class Place(NamedTuple):
         if machine is None:
             return slow
         functions = {}
-        for one in wanted(unit):
+        for one in required_cubins(unit):
             loaded = self.driver.load(cubins[one.info.name], len(one.dtypes) + len(one.sizes))
             functions[one.info.name] = one.info, loaded, len(one.sizes)
 
@@ -214,7 +214,7 @@ def load_tuned(unit: Unit, place: Place, plain: Load) -> Bound:
     picks, cubins = make_choices(unit, Bench(place.driver.index, place.capability, place.directory, place.bind))
     best = chosen(unit, picks)
     (run,) = place.load([Load(best, TritonWrapper(best, plain.library), plain.library, cubins)])
-    if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in wanted(best)):
+    if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in required_cubins(best)):
         return Bound(run, lambda: best)
     by_flags = ByPrecision(allowed, run, lambda: place.load([plain])[0])
     return Bound(by_flags, lambda: best if tf32_allowed() == allowed else plain.unit)

@@ -20,14 +20,14 @@ import torch
 from msgspec.structs import replace
 
 from codegen.choices import chosen
+from codegen.content_store import read_stored, write_stored
 from codegen.excerpt import Excerpt, Excerpts
-from codegen.kept import read_kept, write_kept
 from codegen.runtime.memory_kinds import device_of, plan_memory
+from codegen.runtime.required_cubins import required_cubins
 from codegen.runtime.triton_source import module_of
-from codegen.runtime.wanted import wanted
 from codegen.torch_capabilities import TORCH
 from codegen.triton.compiling import compile_all
-from codegen.triton.cubin import Cubin, Wanted, cubin_of
+from codegen.triton.cubin import Cubin, CubinSpec, cubin_of
 from codegen.triton.cubins import triton_version
 from stagewire.errors import StageError
 from stagewire.program import Unit
@@ -77,7 +77,7 @@ def make_choices(unit: Unit, bench: Bench) -> tuple[dict[int, int], dict[str, Cu
     records: dict[Path, Record] = {}
     missing: dict[Path, Excerpt] = {}
     for path, one in zip(paths, excerpts, strict=True):
-        kept = read_kept(path)
+        kept = read_stored(path)
         if kept is not None:
             records[path] = msgspec.json.decode(kept, type=Record)
         else:
@@ -91,23 +91,23 @@ def make_choices(unit: Unit, bench: Bench) -> tuple[dict[int, int], dict[str, Cu
     return {number: pick for number, pick in found.items() if pick is not None}, made
 
 
-def _alignments(unit: Unit) -> dict[str, Wanted]:
+def _alignments(unit: Unit) -> dict[str, CubinSpec]:
     """What the kernels of a unit need, by function: the alternatives of a choice are one, or one without and then one
     with a prologue."""
     firsts = dict.fromkeys(range(len(unit.choices)), 0)
     lasts = {number: len(choice.alternatives) - 1 for number, choice in enumerate(unit.choices)}
     ways = ({}, firsts, lasts)
-    return {one.info.function or one.info.name: one for way in ways for one in wanted(chosen(unit, way))}
+    return {one.info.function or one.info.name: one for way in ways for one in required_cubins(chosen(unit, way))}
 
 
-def _kernels(one: Excerpt, aligned: Mapping[str, Wanted]) -> list[Wanted]:
+def _kernels(one: Excerpt, aligned: Mapping[str, CubinSpec]) -> list[CubinSpec]:
     """What the kernels of an excerpt need, as they do in the whole unit."""
     back = {new: old for old, new in one.names.items()}
     infos = {info.name: info for info in one.unit.kernels}
     return [aligned[one.functions[back[name]]]._replace(info=info) for name, info in infos.items()]
 
 
-def _path(one: Excerpt, aligned: Mapping[str, Wanted], bench: Bench) -> Path:
+def _path(one: Excerpt, aligned: Mapping[str, CubinSpec], bench: Bench) -> Path:
     layouts = [(sorted(kernel.aligned), kernel.dtypes) for kernel in _kernels(one, aligned)]
     device = torch.cuda.get_device_name(bench.index)
     versions = torch.__version__, triton_version(), torch.version.cuda
@@ -119,7 +119,7 @@ def _path(one: Excerpt, aligned: Mapping[str, Wanted], bench: Bench) -> Path:
 
 
 def _timed(
-    missing: Mapping[Path, Excerpt], aligned: Mapping[str, Wanted], bench: Bench
+    missing: Mapping[Path, Excerpt], aligned: Mapping[str, CubinSpec], bench: Bench
 ) -> dict[Path, tuple[Record, dict[str, Cubin]]]:
     """The records of excerpts, which are written, and the machine code of the kernels taken, by names in the unit."""
     cubins = _compiled(missing, aligned, bench)
@@ -130,7 +130,7 @@ def _timed(
                 record = _Race(one, cubins[path], bench).run()
             except (torch.OutOfMemoryError, StageError, _NotThere):
                 continue  # what stands in the unit does not run here and now: nothing is known, and nothing kept
-            write_kept(path, msgspec.json.encode(record))
+            write_stored(path, msgspec.json.encode(record))
             taken = chosen(one.unit, {} if record.pick is None else {0: record.pick}).kernels
             code = {info.name: cubins[path][info.name] for info in taken}
             found[path] = record, {old: code[new] for old, new in one.names.items() if new in code}
@@ -138,7 +138,7 @@ def _timed(
 
 
 def _compiled(
-    missing: Mapping[Path, Excerpt], aligned: Mapping[str, Wanted], bench: Bench
+    missing: Mapping[Path, Excerpt], aligned: Mapping[str, CubinSpec], bench: Bench
 ) -> dict[Path, dict[str, Cubin | str]]:
     """For each excerpt the machine code of its kernels, or why there is none; all side by side."""
     jobs = [(path, one.unit.source, kernel) for path, one in missing.items() for kernel in _kernels(one, aligned)]

@@ -31,7 +31,7 @@ class Cubin(msgspec.Struct, frozen=True):
     warps: int
 
 
-class Wanted(NamedTuple):
+class CubinSpec(NamedTuple):
     """A kernel to be compiled.
 
     dtypes: of its buffers, in the order of its parameters. aligned: which of them always begin at a multiple of
@@ -66,7 +66,7 @@ class Wanted(NamedTuple):
         )
 
 
-def compile_cubin(module: ModuleType, wanted: Wanted, capability: int = 90) -> Cubin:
+def compile_cubin(module: ModuleType, wanted: CubinSpec, capability: int = 90) -> Cubin:
     """Compile one kernel of an imported Triton module for compute capability `capability` / 10.
 
     Needs the CUDA back end of Triton (its own ptxas is enough), no GPU and no driver. The module must have been
@@ -76,7 +76,7 @@ def compile_cubin(module: ModuleType, wanted: Wanted, capability: int = 90) -> C
     return cubin_of(wanted, result_of(getattr(module, job["function"]), job))
 
 
-def cubin_of(wanted: Wanted, result: Result | str) -> Cubin:
+def cubin_of(wanted: CubinSpec, result: Result | str) -> Cubin:
     """What came of a kernel; `CompileFailed` where nothing did."""
     if isinstance(result, str):
         raise CompileFailed(f"kernel {wanted.info.name}: {result}")

@@ -1,6 +1,6 @@
 """The machine code of a unit's kernels: compiled side by side, kept by content, loaded without Triton.
 
-entry ::= <key>.cubins: {kernel: Cubin} as msgpack (see `kept.py`)
+entry ::= <key>.cubins: {kernel: Cubin} as msgpack (see `content_store.py`)
 key   ::= sha256(source, kernels, alignments, capability, version of Triton)
 """
 
@@ -15,21 +15,21 @@ from typing import NamedTuple
 
 import msgspec
 
+from codegen.content_store import read_stored, write_stored
 from codegen.errors import UnknownTarget
-from codegen.kept import read_kept, write_kept
 from codegen.triton.compiling import compile_all
-from codegen.triton.cubin import Cubin, Wanted, cubin_of
+from codegen.triton.cubin import Cubin, CubinSpec, cubin_of
 
 
 class Needed(NamedTuple):
     """Kernels of a source. known: machine code of some of them."""
 
     source: str
-    kernels: tuple[Wanted, ...]
+    kernels: tuple[CubinSpec, ...]
     known: Mapping[str, Cubin] = MappingProxyType({})
 
     @property
-    def missing(self) -> tuple[Wanted, ...]:
+    def missing(self) -> tuple[CubinSpec, ...]:
         """Those that are not known."""
         return tuple(kernel for kernel in self.kernels if kernel.info.name not in self.known)
 
@@ -58,12 +58,12 @@ def cubins_of(
     for number, cubins in made.items():
         known = units[number].known
         cubins |= {one.info.name: known[one.info.name] for one in units[number].kernels if one.info.name in known}
-        write_kept(paths[number], msgspec.msgpack.encode(cubins))
+        write_stored(paths[number], msgspec.msgpack.encode(cubins))
     return [made[number] if cubins is None else cubins for number, cubins in enumerate(found)]
 
 
 def _read(path: Path) -> dict[str, Cubin] | None:
-    kept = read_kept(path)
+    kept = read_stored(path)
     return None if kept is None else msgspec.msgpack.decode(kept, type=dict[str, Cubin])
 
 

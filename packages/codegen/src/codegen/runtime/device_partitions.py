@@ -1,7 +1,7 @@
 """Units of several GPUs, run as units of one GPU each, in turns.
 
-stretch ::= instruction*      that follow each other, on memory of one GPU (and of the CPU): run by the native executor
-          | call              between two devices, by ATen, which lets the streams of both wait for each other
+partition ::= instruction*      in a row, on memory of one GPU (and of the CPU): run by the native executor
+            | call            between two devices, by ATen, which lets the streams of both wait for each other
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stagewire.symbols import symbol_places
 from stagewire.types import ScalarType, TensorType, ValueType
 
 
-def stretches_of(unit: Unit) -> tuple[Unit, ...]:
+def partitions_of(unit: Unit) -> tuple[Unit, ...]:
     """Units that do in turns what a unit without choices does, each on the values of symbols, what was there before and
     what those before it have made; none where a call does not state what it makes."""
     stated = [row for row in _types(unit) if not isinstance(row[1], ScalarType)]
@@ -33,7 +33,7 @@ def stretches_of(unit: Unit) -> tuple[Unit, ...]:
     found: list[Unit] = []
     later = {name for output in unit.outputs for name in references(output)}
     for own in reversed(_cut(unit.instructions, types)):
-        one = _stretch(unit, own, types, later)
+        one = _partition(unit, own, types, later)
         later |= set(one.inputs)
         found.append(one)
     return tuple(reversed(found))
@@ -66,7 +66,7 @@ def _devices(one: Instruction, types: dict[str, TensorType]) -> set[str]:
     return found - {"cpu"}
 
 
-def _stretch(unit: Unit, own: tuple[Instruction, ...], types: dict[str, TensorType], later: set[str]) -> Unit:
+def _partition(unit: Unit, own: tuple[Instruction, ...], types: dict[str, TensorType], later: set[str]) -> Unit:
     """Instructions as a unit. Nothing that it is given may be copied: what was made before may be written."""
     made = [name for one in own for name, _, _ in made_by(one)]
     symbols = symbol_places(inputs_of(unit))
@@ -99,14 +99,14 @@ class _Turn(NamedTuple):
 
 
 class InTurns:
-    """Runs the stretches of a unit: `runs`, in order. An empty list runs nothing, and has each give back its memory."""
+    """Runs the partitions of a unit: `runs`, in order. An empty list runs nothing: each gives back its memory."""
 
-    def __init__(self, unit: Unit, stretches: Sequence[Unit], runs: Sequence[Callable[..., Any]]) -> None:
+    def __init__(self, unit: Unit, partitions: Sequence[Unit], runs: Sequence[Callable[..., Any]]) -> None:
         self.unit = unit
         self.symbols_of = symbol_reader(unit)
         self.turns: list[_Turn] = []
         later = {name for output in unit.outputs for name in references(output)}
-        for one, run in reversed(tuple(zip(stretches, runs, strict=True))):
+        for one, run in reversed(tuple(zip(partitions, runs, strict=True))):
             makes = tuple(name for output in one.outputs for name in references(output))
             writes = not set(one.written).isdisjoint(unit.written)
             self.turns.insert(0, _Turn(run, one.inputs, tuple(set(one.inputs) - later), makes, writes))

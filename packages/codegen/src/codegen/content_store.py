@@ -12,7 +12,7 @@ from codegen.errors import CorruptCode
 from stagewire.private_files import CacheWarning, DamagedEntry, read_entry, write_entry
 
 
-def read_kept(path: Path) -> bytes | None:
+def read_stored(path: Path) -> bytes | None:
     """What was written to `path`; None, with a warning, where it is no longer that or cannot be read."""
     try:
         return read_entry(path, path.name)
@@ -23,7 +23,7 @@ def read_kept(path: Path) -> bytes | None:
     return None
 
 
-def write_kept(path: Path, data: bytes) -> None:
+def write_stored(path: Path, data: bytes) -> None:
     """Write `data` to `path`, at once for whoever reads it; a file that cannot be written is a warning."""
     try:
         write_entry(path, path.name, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.runtime.wanted import wanted
+from codegen.runtime.required_cubins import required_cubins
 from stagewire.graph import Ref
 from stagewire.program import Allocate, CallExtern, KernelInfo, Launch, MakeView, Unit
 from stagewire.types import TensorType
@@ -24,7 +24,7 @@ def aligned(made: TensorType | None, offset: int) -> list[bool]:
             Launch("add", ("x", "part", "out") if made is None else ("made", "part", "out")),
         ),
     )  # fmt: skip
-    (one,) = wanted(unit)
+    (one,) = required_cubins(unit)
     return [place in one.aligned for place in range(3)]
 
 

@@ -43,7 +43,7 @@ MOST_TAPS = 9
 """Windows of more elements are left to ATen."""
 
 
-class FewWindows(NamedTuple):
+class WindowProducts(NamedTuple):
     """`function` (None: what the executor has) in place of the call where `count` is at most `most`."""
 
     count: Dim
@@ -51,7 +51,7 @@ class FewWindows(NamedTuple):
     function: Callable[..., Any] | None
 
 
-def few_windows(call: CallExtern, types: Mapping[str, TensorType | None]) -> FewWindows | None:
+def window_products(call: CallExtern, types: Mapping[str, TensorType | None]) -> WindowProducts | None:
     """What to do in place of a call of ATen's convolution that has few windows; None where that is never better.
 
     types: of the unit's buffers.
@@ -75,7 +75,7 @@ def few_windows(call: CallExtern, types: Mapping[str, TensorType | None]) -> Few
     if taps == 1 and weights >= LARGE:
         most = MOST_PLACES
     count = made.shape[0] * made.shape[2] * made.shape[3]
-    return FewWindows(count, most, function) if isinstance(count, Expr) else None
+    return WindowProducts(count, most, function) if isinstance(count, Expr) else None
 
 
 def convolution_backward(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from codegen import load
-from codegen.runtime import few_windows
+from codegen.runtime import window_products
 from stagewire.expr import Expr, parse_expr
 from stagewire.graph import List, Ref
 from stagewire.program import CallExtern, Unit
@@ -35,18 +35,18 @@ def executor(request):
 @pytest.fixture(params=(0, None, 1 << 40), ids=("never", "as measured", "always"))
 def taken(request, monkeypatch):
     """How often the product of a backward was taken; `request.param`: up to how many windows it is."""
-    calls, function = [], few_windows.convolution_backward
-    monkeypatch.setattr(few_windows, "convolution_backward", lambda *args: calls.append(args) or function(*args))
+    calls, function = [], window_products.convolution_backward
+    monkeypatch.setattr(window_products, "convolution_backward", lambda *args: calls.append(args) or function(*args))
     for name in ("MOST_WINDOWS", "MOST_WINDOWS_BACKWARD", "MOST_PLACES") if request.param is not None else ():
-        monkeypatch.setattr(few_windows, name, request.param)
+        monkeypatch.setattr(window_products, name, request.param)
     return calls
 
 
 def case(name):
     geometry = dict(CASES[name])
     weight = torch.randn(geometry.pop("features", FEATURES), CHANNELS, *geometry.pop("kernel"))
-    assert weight.numel() >= few_windows.SOME_WEIGHT or name.startswith("3x1")
-    return (weight if weight.numel() >= few_windows.SOME_WEIGHT else weight.repeat(4, 1, 1, 1)), geometry
+    assert weight.numel() >= window_products.SOME_WEIGHT or name.startswith("3x1")
+    return (weight if weight.numel() >= window_products.SOME_WEIGHT else weight.repeat(4, 1, 1, 1)), geometry
 
 
 def arguments(geometry):
@@ -94,7 +94,7 @@ def test_forward(name, channels_last, taken, executor, directory):
     given = {"x": type_of(image, channels_last), "w": fixed(weight), "b": fixed(bias)}
     args = (Ref("x"), Ref("w"), Ref("b"), *arguments(geometry))
     one = unit("aten.convolution.default", args, given, [type_of(made, channels_last)])
-    assert few_windows.few_windows(one.instructions[0], given) is not None
+    assert window_products.window_products(one.instructions[0], given) is not None
     run = load(one, directory, executor=executor)
     for n, h, w in IMAGES:
         x = torch.randn(n, CHANNELS, h, w)
@@ -124,7 +124,7 @@ def test_backward(name, mask, taken, executor, directory):
              outputs=tuple(Ref(results[place]) for place in kept), instructions=(call,)),
         directory, executor=executor,
     )  # fmt: skip
-    most = few_windows.MOST_PLACES if name == "1x1, large" else few_windows.MOST_WINDOWS_BACKWARD
+    most = window_products.MOST_PLACES if name == "1x1, large" else window_products.MOST_WINDOWS_BACKWARD
     for n, h, w in IMAGES:
         x = torch.randn(n, CHANNELS, h, w)
         grad = torch.randn_like(torch.conv2d(x, weight, None, **geometry))
@@ -148,7 +148,7 @@ def test_what_is_left_to_aten():
             "aten.convolution.default", (Ref("x"), Ref("w"), None, *arguments(geometry)[:-1], groups), {}, ("r",),
             (type_of(made),),
         )  # fmt: skip
-        return few_windows.few_windows(call, {**given, "w": fixed(weight)})
+        return window_products.window_products(call, {**given, "w": fixed(weight)})
 
     assert found() is not None
     assert found(made=(4, weight.shape[0], 2, 2)) is None  # sizes are numbers: a program of one size has a product

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codegen import Options, load
+from codegen.runtime.device_partitions import InTurns, partitions_of
 from codegen.runtime.memory_kinds import made_by
-from codegen.runtime.stretches import InTurns, stretches_of
 from codegen.stage import emit
 from codegen.testing.programs import SYMBOLIC_STEPS, step_graphs
 from stagewire.graph import DeviceArg, Ref
@@ -55,7 +55,7 @@ def test_stretches_mean_the_unit(directory, graph, data):
     """Their devices say where to cut; then all of them are run on the CPU."""
     unit = emit(graph, Options())
     where = st.sampled_from(DEVICES)
-    stretches = stretches_of(placed(unit, {buffer.name: data.draw(where) for buffer in graph.buffers}))
+    stretches = partitions_of(placed(unit, {buffer.name: data.draw(where) for buffer in graph.buffers}))
     assert stretches or not unit.instructions
     stretches = tuple(placed(one, "cpu") for one in stretches)
     for one in stretches:
@@ -86,7 +86,7 @@ def test_stretches_of_symbolic_sizes(directory, data):
     unit = emit(parse_document(SYMBOLIC_STEPS).forward, Options())
     where = st.sampled_from(DEVICES)
     names = {*unit.inputs, *(name for one in unit.instructions for name, _, _ in made_by(one))}
-    stretches = stretches_of(placed(unit, {name: data.draw(where) for name in sorted(names)}))
+    stretches = partitions_of(placed(unit, {name: data.draw(where) for name in sorted(names)}))
     stretches = tuple(placed(one, "cpu") for one in stretches)
     whole, run = load(unit, directory), InTurns(unit, stretches, load(stretches, directory))
     for b, s in ((3, 4), (2, 7), (3, 4)):
@@ -115,7 +115,7 @@ def chain(*devices):
 
 
 def test_where_a_unit_is_cut():
-    stretches = stretches_of(chain("cuda:0", "cpu", "cuda:0", "cuda:1", "cuda:0"))
+    stretches = partitions_of(chain("cuda:0", "cpu", "cuda:0", "cuda:1", "cuda:0"))
     targets = [
         [one.target.split(".")[1] for one in own.instructions if isinstance(one, CallExtern)] for own in stretches
     ]
@@ -129,8 +129,8 @@ def test_units_that_are_not_cut():
         msgspec.structs.replace(one, result_types=()) if isinstance(one, CallExtern) else one
         for one in unit.instructions
     )
-    assert stretches_of(unit)
-    assert stretches_of(msgspec.structs.replace(unit, instructions=unstated)) == ()
+    assert partitions_of(unit)
+    assert partitions_of(msgspec.structs.replace(unit, instructions=unstated)) == ()
 
 
 def test_what_is_over_is_let_go():
@@ -145,5 +145,5 @@ def test_what_is_over_is_let_go():
 
     inputs = [torch.zeros(8)]
     reference = weakref.ref(inputs[0])
-    InTurns(unit, stretches_of(unit), [run] * 3)(inputs)
+    InTurns(unit, partitions_of(unit), [run] * 3)(inputs)
     assert alive == [False, False, False]

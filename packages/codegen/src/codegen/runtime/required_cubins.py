@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 
 from codegen.runtime.memory_kinds import plan_memory
-from codegen.triton.cubin import ALIGNMENT, Wanted
+from codegen.triton.cubin import ALIGNMENT, CubinSpec
 from stagewire.expr import Dim, polynomial_of
 from stagewire.polynomial import symbol
 from stagewire.program import Launch, Unit
@@ -15,7 +15,7 @@ Multiples = tuple[tuple[str, int], ...]
 """Symbols, and of which number each is a multiple."""
 
 
-def wanted(unit: Unit, multiples: Multiples = ()) -> tuple[Wanted, ...]:
+def required_cubins(unit: Unit, multiples: Multiples = ()) -> tuple[CubinSpec, ...]:
     """The kernels of a unit; memory is aligned that is at a good distance from a root's start.
 
     multiples: symbols that are multiples of a number where this machine code runs.
@@ -46,7 +46,7 @@ def wanted(unit: Unit, multiples: Multiples = ()) -> tuple[Wanted, ...]:
         types = [homes.types[buffer] for buffer in launches[info.name][0]]
         dtypes = tuple(type_.dtype for type_ in types if type_ is not None)
         values = frozenset(k for k in places if is_value(launches[info.name][0][k]))
-        found.append(Wanted(info, dtypes, aligned, sizes[info.name], values))
+        found.append(CubinSpec(info, dtypes, aligned, sizes[info.name], values))
     return tuple(found)
 
 
@@ -64,9 +64,9 @@ def known_divisor(size: Dim, multiples: Multiples) -> int:
 def useful(unit: Unit) -> Multiples:
     """Those of the unit's multiples that make other machine code."""
     kept = unit.multiples
-    whole = wanted(unit, kept)
+    whole = required_cubins(unit, kept)
     for one in unit.multiples:
         fewer = tuple(other for other in kept if other != one)
-        if wanted(unit, fewer) == whole:
+        if required_cubins(unit, fewer) == whole:
             kept = fewer
     return kept
