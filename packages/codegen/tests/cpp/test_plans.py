@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codegen.cpp.function import write_kernel
+from codegen.cpp.function import write_function
 from codegen.cpp.plan import make_plan
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load, Reduce, Section, Store, Term
@@ -38,6 +38,6 @@ def test_large_steps_are_dearer_than_small_ones():
 
 def test_the_mean_of_a_column_is_divided_once():
     buffers = {name: Buffer(name, contiguous("float32", (IMAGES * CHANNELS * PIXELS,)), "input").type for name in "xy"}
-    body = write_kernel(normalisation(ROWS, ROWS), buffers, threshold=1).body
+    body = write_function(((normalisation(ROWS, ROWS),),), buffers, threshold=1).body
     after = body[body.index(" - r_") :]
     assert "a_" not in after, "the second section reads the means, not the sums they are made of"

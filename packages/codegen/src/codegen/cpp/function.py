@@ -34,17 +34,13 @@ class KernelText(NamedTuple):
     sizes: tuple[Dim, ...]
 
 
-def write_kernel(
-    kernel: Kernel, buffers: Mapping[str, TensorType], *, threshold: int, aliased: bool = False
-) -> KernelText:
-    """Write `kernel`; `threshold`: work below which it stays on one thread; `aliased`: parameters may share memory."""
-    return write_function(((kernel,),), buffers, threshold=threshold, aliased=aliased)
-
-
 def write_function(
     stages: Sequence[Sequence[Kernel]], buffers: Mapping[str, TensorType], *, threshold: int, aliased: bool = False
 ) -> KernelText:
-    """Write kernels; those of one stage may run at the same time, after those of the stages before it."""
+    """Write kernels; those of one stage may run at the same time, after those of the stages before it.
+
+    threshold: work below which they stay on one thread. aliased: whether parameters may share memory.
+    """
     pieces = [[piece for kernel in stage for piece in _pieces(kernel)] for stage in stages]
     scope = Scope(pieces[0][0], buffers)
     if len(pieces) == 1 and len(pieces[0]) == 1:

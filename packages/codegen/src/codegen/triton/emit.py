@@ -86,15 +86,18 @@ def _function(name: str, lines: list[str], arguments: list[str]) -> str:
 
 @dataclass(kw_only=True)
 class _KernelEmitter(ReductionEmitter):
-    """tiles: the axes that run along "x" and "r" where statements are being written, and the tile's first point.
+    """What is known while a kernel is rendered.
 
-    shared_places: where, in a kernel of tiles, sections without inner axes load from.
-    sums: the stores of sums over outer points, with the axes of their sections; what each tile adds to is t0, t1...
-    is_whole: whether a tile is as long as the loops of symbolic length.
-    held: values that were loaded, and are kept for later loops: by their place, and by place and section. stored: the
-    buffers that the kernel stores to. widened_later: values that are only used in float32. number: of the section that
-    is being written; terms: what its values are, by numbers of `known`.
-    inverses: names of 1 / sum of exponentials.
+    tiles: the axes that run along "x" and "r" in what is being written, and the tile's first point
+    shared_places: where, in a kernel of tiles, sections without inner axes load from
+    sums: the stores of sums over outer points, with the axes of their sections; tiles add to t0, t1...
+    is_whole: whether a tile is as long as the loops of symbolic length
+    block: the argument that is the number of the program; "": `tl.program_id(0)`
+    held: values that are cached for later loops, by their place, and by place and section
+    stored: the buffers that the kernel stores to
+    widened_later: values of half precision that are only used in float32
+    number, terms: of the section that is being written, and the numbers of its values, by those `known`
+    inverses: names of 1 / sum of exponentials
     """
 
     kernel: Kernel
