@@ -18,7 +18,7 @@ from aotgrad.tracer.attention import ATTENTION, attention_call
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.sizes import SizesOf
 from aotgrad.tracer.values import Traced
-from aotgrad.written_attention.match import PRODUCTS, Match, Operand, Refused, Step, find
+from aotgrad.written_attention.match import PRODUCTS, Match, Operand, Refused, Step, find, find_weights
 from aotgrad.written_attention.meaning import operands
 from aotgrad.written_attention.program import CAST, LAYOUT, Program
 from aotgrad.written_attention.site import Choice, Site
@@ -54,7 +54,6 @@ class Fusion:
         self.notes.clear()
         self.dropped = False
         self._matches: dict[int, Match] = {}
-        self._softmax = False
         self._grad_modes: list[bool] = []
         # Gradients inside of a program may be differentiated, unlike a kernel's.
         self._active = all(node.target != GRADIENT for node in capture.graph.nodes)
@@ -66,23 +65,24 @@ class Fusion:
 
     def after(self, node: Node, results: list[Any]) -> list[Any]:
         """The results of a captured call, or what stands for them."""
+        if "_softmax" not in self.mode.recorder.metas:  # the name of the first one's result
+            return results
         program, call = self.program, len(self.program.starts) - 1
-        made = program.nodes[program.starts[call] :]
-        self._softmax = self._softmax or any(one.target == "aten._softmax.default" for one in made)
-        if not self._softmax or not self._active or len(results) != 1 or type(results[0]) is not Traced:
+        if not self._active or len(results) != 1 or type(results[0]) is not Traced:
             return results
         last = None if node.target.startswith(CUSTOM) or node.target == ATTENTION else self._product(results[0], call)
         if last is None:
             return results
         try:
+            weights = find_weights(program, last)
+            if weights is None:
+                return results
+            if call in self._known:
+                raise Refused(self._known[call])
+            if not self._has_kernel(results[0].meta):
+                raise Refused("no fused kernel of the device takes it")
             with TORCH.no_modes():
-                match = find(program, last)
-                if match is None:
-                    return results
-                if call in self._known:
-                    raise Refused(self._known[call])
-                if not self._has_kernel(results[0].meta):
-                    raise Refused("no fused kernel of the device takes it")
+                match = find(program, last, weights)
                 site = Site(program, match, self.choice)
             fused = self._fused(site, match, call, results[0])
         except Refused as why:

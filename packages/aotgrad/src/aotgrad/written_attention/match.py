@@ -18,7 +18,7 @@ from aotgrad.written_attention.program import CAST, LAYOUT, Program
 from stagewire.expr import Dim
 from stagewire.graph import Arg, List, Node, Ref, Tuple
 
-__all__ = ["LOW", "Match", "Operand", "Refused", "Step", "find"]
+__all__ = ["LOW", "Match", "Operand", "Refused", "Step", "Weights", "find", "find_weights"]
 
 PRODUCTS = ("aten.bmm.default", "aten.mm.default")
 _ADDED_PRODUCT = "aten.baddbmm.default"
@@ -81,28 +81,41 @@ class Match(NamedTuple):
 Path = list[tuple[int, Step | None]]
 
 
-def find(program: Program, last: int) -> Match | None:
-    """The attention whose output node number `last` makes; None if there is none. Raises `Refused`."""
-    names = [arg.name for arg in program.nodes[last].args if isinstance(arg, Ref)]
-    for side, name in enumerate(names):
-        found = _to_softmax(program, name)
-        if found is None:
-            continue
-        softmax, after, dropout = found
-        weights = program.nodes[softmax].results[0].name
-        is_turned = program.is_turned(weights, after)
-        if is_turned is None or is_turned != bool(side) or len(set(names)) == 1:
-            raise Refused("the weights are not summed over the last dimension with the values")
-        scores = _softmax_of(program, softmax)
-        path = _to_product(program, scores)
-        if isinstance(path, Refused):
-            raise path
-        product = path[0][0]
-        query, key, steps, leads = _placed(program, path, scores)
-        value = Operand(names[1 - side], last, is_turned)
-        nodes = (*(index for index, _ in path), softmax, *after, last)
-        return Match(nodes, product, softmax, last, query, key, value, steps, leads, dropout, is_turned)
+class Weights(NamedTuple):
+    """Operand number `side` of a product, what makes it of the result of node number `softmax`, and the probability of
+    dropout."""
+
+    side: int
+    softmax: int
+    after: list[int]
+    dropout: float
+
+
+def find_weights(program: Program, last: int) -> Weights | None:
+    """The operand of product number `last` that comes of a softmax; None if none does. Raises `Refused`."""
+    for side, arg in enumerate(program.nodes[last].args):
+        found = _to_softmax(program, arg.name) if isinstance(arg, Ref) else None
+        if found is not None:
+            return Weights(side, *found)
     return None
+
+
+def find(program: Program, last: int, found: Weights) -> Match:
+    """The attention whose output node number `last` makes of such weights. Raises `Refused`."""
+    side, softmax, after, dropout = found
+    names = [arg.name for arg in program.nodes[last].args if isinstance(arg, Ref)]
+    is_turned = program.is_turned(program.nodes[softmax].results[0].name, after)
+    if is_turned is None or is_turned != bool(side) or len(set(names)) == 1:
+        raise Refused("the weights are not summed over the last dimension with the values")
+    scores = _softmax_of(program, softmax)
+    path = _to_product(program, scores)
+    if isinstance(path, Refused):
+        raise path
+    product = path[0][0]
+    query, key, steps, leads = _placed(program, path, scores)
+    value = Operand(names[1 - side], last, is_turned)
+    nodes = (*(index for index, _ in path), softmax, *after, last)
+    return Match(nodes, product, softmax, last, query, key, value, steps, leads, dropout, is_turned)
 
 
 def _to_softmax(program: Program, name: str) -> tuple[int, list[int], float] | None:

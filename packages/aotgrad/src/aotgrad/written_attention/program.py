@@ -13,6 +13,7 @@ from absint.targets import resolve
 from absint.wire import from_arg
 from aotgrad.executor import executor
 from aotgrad.ops import is_pure
+from aotgrad.torch_capabilities import TORCH
 from stagewire.expr import Expr
 from stagewire.graph import Arg, DeviceArg, Graph, Node, NonFinite, Ref, Value, leaves, map_arg, node_references
 from stagewire.types import TensorType, numel
@@ -47,13 +48,15 @@ class Program:
         self.nodes = mode.recorder.nodes
         self.starts: list[int] = []
         self._definers: dict[str, int] = {}
+        self._types: dict[str, TensorType] = {}
         self._seen = 0
         self._constants: dict[str, torch.Tensor | None] = {}
 
     def index_of(self, name: str) -> int | None:
         """The number of the node that made a value; None for an input."""
         for index in range(self._seen, len(self.nodes)):
-            self._definers.update((value.name, index) for value in self.nodes[index].results)
+            for value in self.nodes[index].results:
+                self._definers[value.name] = index
         self._seen = len(self.nodes)
         return self._definers.get(name)
 
@@ -63,7 +66,10 @@ class Program:
 
     def type_of(self, name: str) -> TensorType:
         """The type of a value."""
-        return to_wire(self.mode.recorder.metas[name])
+        found = self._types.get(name)
+        if found is None:
+            found = self._types[name] = to_wire(self.mode.recorder.metas[name])
+        return found
 
     def hints(self, sizes: Iterable[object]) -> tuple[int, ...]:
         """Sizes as they were at capture."""
@@ -125,7 +131,7 @@ class Program:
             pending += node_references(self.nodes[index])
         inputs = tuple(Value(key, self.type_of(key)) for key in given)
         nodes = tuple(_on_cpu(self.nodes[index]) for index in sorted(needed))
-        with torch.no_grad():
+        with TORCH.no_modes(), torch.no_grad():
             return executor(Graph(inputs, nodes, (Ref(name),)))(*given.values())[0]  # type: ignore[no-any-return]
 
     def _is_literal(self, node: Node) -> bool:
