@@ -1,9 +1,12 @@
 """A convolution of symbolic sizes is right whether a run has few windows or many, and the sizes decide which way."""
 
+import dataclasses
+
 import pytest
 import torch
 
 from codegen import load
+from codegen.cpp import tuning
 from codegen.runtime import window_products
 from stagewire.expr import Expr, parse_expr
 from stagewire.graph import List, Ref
@@ -37,16 +40,18 @@ def taken(request, monkeypatch):
     """How often the product of a backward was taken; `request.param`: up to how many windows it is."""
     calls, function = [], window_products.convolution_backward
     monkeypatch.setattr(window_products, "convolution_backward", lambda *args: calls.append(args) or function(*args))
-    for name in ("MOST_WINDOWS", "MOST_WINDOWS_BACKWARD", "MOST_PLACES") if request.param is not None else ():
-        monkeypatch.setattr(window_products, name, request.param)
+    if request.param is not None:
+        names = ("product_windows", "product_gradient_windows", "product_places")
+        numbers = dataclasses.replace(tuning.TUNED, **dict.fromkeys(names, request.param))
+        monkeypatch.setattr(tuning, "TUNED", numbers)
     return calls
 
 
 def case(name):
     geometry = dict(CASES[name])
     weight = torch.randn(geometry.pop("features", FEATURES), CHANNELS, *geometry.pop("kernel"))
-    assert weight.numel() >= window_products.SOME_WEIGHT or name.startswith("3x1")
-    return (weight if weight.numel() >= window_products.SOME_WEIGHT else weight.repeat(4, 1, 1, 1)), geometry
+    assert weight.numel() >= tuning.TUNED.product_weights or name.startswith("3x1")
+    return (weight if weight.numel() >= tuning.TUNED.product_weights else weight.repeat(4, 1, 1, 1)), geometry
 
 
 def arguments(geometry):
@@ -124,7 +129,7 @@ def test_backward(name, mask, taken, executor, directory):
              outputs=tuple(Ref(results[place]) for place in kept), instructions=(call,)),
         directory, executor=executor,
     )  # fmt: skip
-    most = window_products.MOST_PLACES if name == "1x1, large" else window_products.MOST_WINDOWS_BACKWARD
+    most = tuning.TUNED.product_places if name == "1x1, large" else tuning.TUNED.product_gradient_windows
     for n, h, w in IMAGES:
         x = torch.randn(n, CHANNELS, h, w)
         grad = torch.randn_like(torch.conv2d(x, weight, None, **geometry))

@@ -13,6 +13,7 @@ from typing import Any
 COLUMNS = 'micro.py "column sums" "batch norm, both" "layer norm, both" softmax'
 POINTWISE = 'micro.py "concatenate + relu" "transpose + add" "upsample + add"'
 SCATTERED = 'micro.py "index_put, accumulate" "embedding + sum, both"'
+CONVOLUTIONS = "dynamic.py ResNet"
 REGIONS = "parallel_regions.py"
 
 
@@ -73,6 +74,14 @@ class Tuning:
     many_threads: int = tuned(64, "threads", "beyond which it grows no more", REGIONS)
     largest_joined: int = tuned(64, "thresholds", "of work, above which the start of a region does not matter", REGIONS)
     joined_bytes: int = tuned(4 << 20, "bytes", "that later kernels of a region may allocate early", REGIONS)
+
+    # convolutions of symbolic sizes as products (the table in runtime/window_products.py)
+    product_windows: int = tuned(16, "windows", "of all images, up to which a convolution is a product", CONVOLUTIONS)
+    product_gradient_windows: int = tuned(32, "windows", "the same, of its gradients", CONVOLUTIONS)
+    product_places: int = tuned(512, "windows", "of one place each, with large weights", CONVOLUTIONS)
+    product_weights: int = tuned(1 << 14, "elements", "of a weight; a smaller one is soon reordered", CONVOLUTIONS)
+    large_product_weights: int = tuned(1 << 17, "elements", "of a large weight", CONVOLUTIONS)
+    product_taps: int = tuned(9, "elements", "of a window; larger ones are left to ATen", CONVOLUTIONS)
 
     # index-set splitting
     most_pieces: int = tuned(4, "pieces", "of a kernel", POINTWISE)

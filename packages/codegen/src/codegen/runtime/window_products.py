@@ -28,19 +28,11 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import fold, unfold
 
+from codegen.cpp import tuning
 from stagewire.expr import Dim, Expr
 from stagewire.graph import List, Ref
 from stagewire.program import CallExtern
 from stagewire.types import TensorType
-
-MOST_WINDOWS, MOST_WINDOWS_BACKWARD = 16, 32
-"""Up to so many windows in all images it is a product."""
-MOST_PLACES = 512
-"""Up to so many windows that are one place of an image, with weights that are `LARGE`."""
-SOME_WEIGHT, LARGE = 1 << 14, 1 << 17
-"""From so many weights on: fewer are soon in another order."""
-MOST_TAPS = 9
-"""Windows of more elements are left to ATen."""
 
 
 class WindowProducts(NamedTuple):
@@ -58,9 +50,9 @@ def window_products(call: CallExtern, types: Mapping[str, TensorType | None]) ->
     """
     match call.target, call.args:
         case "aten.convolution.default", (_, Ref(weight), *_, List((_, _)), False, _, 1):
-            windows, most, function = call.result_types[:1], MOST_WINDOWS, None
+            windows, most, function = call.result_types[:1], tuning.TUNED.product_windows, None
         case "aten.convolution_backward.default", (Ref(grad), _, Ref(weight), *_, List((_, _)), False, _, 1, _):
-            windows, most, function = (types[grad],), MOST_WINDOWS_BACKWARD, convolution_backward  # type: ignore[assignment]
+            windows, most, function = (types[grad],), tuning.TUNED.product_gradient_windows, convolution_backward  # type: ignore[assignment]
         case _:
             return None
     kernels = types[weight]
@@ -70,10 +62,10 @@ def window_products(call: CallExtern, types: Mapping[str, TensorType | None]) ->
     if made.device != "cpu" or made.dtype != "float32" or len(made.shape) != 4:
         return None
     weights, taps = prod(kernels.shape), prod(kernels.shape[2:])  # type: ignore[arg-type]
-    if weights < SOME_WEIGHT or taps > MOST_TAPS:
+    if weights < tuning.TUNED.product_weights or taps > tuning.TUNED.product_taps:
         return None
-    if taps == 1 and weights >= LARGE:
-        most = MOST_PLACES
+    if taps == 1 and weights >= tuning.TUNED.large_product_weights:
+        most = tuning.TUNED.product_places
     count = made.shape[0] * made.shape[2] * made.shape[3]
     return WindowProducts(count, most, function) if isinstance(count, Expr) else None
 
