@@ -115,7 +115,7 @@ class AbstractCallFailed(CannotCapture):
 
 
 class InterpretError(StageError):
-    """A Capture document that cannot be run: inputs that are not as many as it has."""
+    """A Capture document that cannot be run: a target that this torch does not have, another number of inputs."""
 
     code = "BC012"
     fix = "Run the document with the torch version that wrote it."
