@@ -12,7 +12,7 @@ from absint.data_errors import deciding_arguments, may_raise
 from aotgrad.executor import executor
 from aotgrad.ops import is_pure, packet_of
 from stagewire.expr import Expr
-from stagewire.graph import Arg, Graph, Node, Ref, Value, definitions, leaves, references
+from stagewire.graph import ORDERED, Arg, Graph, Node, Ref, Value, definitions, leaves, references
 from stagewire.graph_passes import operands
 from stagewire.types import TensorType, numel
 
@@ -49,14 +49,14 @@ def kept_for_their_errors(graph: Graph, results: int) -> Graph:
 
 
 def _computed(graph: Graph, results: int) -> set[int]:
-    """The nodes on whose data the first outputs depend, or something that has an effect, by their ids."""
+    """The nodes on whose data the first outputs depend, or something whose effect is ordered, by their ids."""
     needed = {name for arg in graph.outputs[:results] for name in references(arg)}
     found = set()
     for node in reversed(graph.nodes):
-        if node.effect is None and needed.isdisjoint([value.name for value in node.results]):
+        if node.effect not in ORDERED and needed.isdisjoint([value.name for value in node.results]):
             continue
         found.add(id(node))
-        if node.effect is not None or not _reads_types_alone(node):
+        if node.effect in ORDERED or not _reads_types_alone(node):
             needed.update(operands(node))
     return found
 
