@@ -1,10 +1,9 @@
-"""What decompositions are written against: a `Builder` with one method for each prim.
+"""What decompositions are written against: a `Builder` with one method for each prim, which emits it.
 
-    p.add(x, 2.0)                      # a prim
-    p.extern("aten.mm.default", ...)   # a named call of ATen
-    p.out                              # the type of the (first) result of the ATen call being decomposed
-
-The same decomposition emits a graph (`GraphBuilder`, on types alone) or computes (`primops.compute`, on tensors).
+p.add(x, 2.0)                      # a prim
+p.convert(x, "float32")            # or none, where nothing is to be done
+p.extern("aten.mm.default", ...)   # a named call of ATen
+p.out                              # the type of the (first) result of the ATen call being decomposed
 """
 
 from __future__ import annotations
@@ -14,35 +13,24 @@ from typing import Any
 
 from primops.effects import effect_of
 from primops.errors import Decline
+from primops.passes.fold_constants import in_dtype
 from primops.prims import OPS
+from primops.prims.layouts import FLOATS, HALVES
+from stagewire import graph
 from stagewire.expr import Dim, Expr
-from stagewire.graph import (
-    Arg,
-    Complex,
-    DeviceArg,
-    DTypeArg,
-    LayoutArg,
-    List,
-    MemoryFormatArg,
-    Node,
-    NonFinite,
-    Phase,
-    Ref,
-    SourceLine,
-    Tuple,
-)
-from stagewire.graph import Value as NamedValue
-from stagewire.literals import literal
-from stagewire.types import DTYPES, NoneType, TensorType, ValueType
+from stagewire.graph import Arg, List, Node, Ref
+from stagewire.literals import literal as literal_arg
+from stagewire.literals import number
+from stagewire.types import DTYPES, TensorType, ValueType, numel
 from stagewire.vocabulary import Kind, Op
 
 
 class Value:
-    """A tensor in a decomposition: its type, and its name in the graph (or the torch tensor when computing)."""
+    """A tensor in a decomposition: its type, and its name in the graph."""
 
     __slots__ = ("payload", "type")
 
-    def __init__(self, type: TensorType, payload: Any) -> None:
+    def __init__(self, type: TensorType, payload: str) -> None:
         self.type = type
         self.payload = payload
 
@@ -75,30 +63,68 @@ def type_of(argument: Any) -> Any:
     return argument
 
 
-class Builder:
-    """One ATen call being decomposed. `results`: the types of its results.
+def literal(x: Any, dtype: str) -> Any:
+    """The Python number `x` as a literal for tensors of `dtype`; a size expression is an int."""
+    kind = type(x)
+    if kind is Expr and dtype != "bool":
+        return x
+    if kind is not int and kind is not float and kind is not bool:
+        raise Decline(f"{x!r} is no literal")
+    if dtype in FLOATS:
+        return float(x)
+    if dtype == "bool":
+        return bool(x)
+    if kind is float:
+        raise Decline(f"the float {x} for {dtype}")
+    return int(x)
 
-    `most_threads`: of ATen's random kernels on the GPU that the graph is for; 0 where ATen has to draw.
-    `trains`: whether the graph is of a training step.
+
+def opmath(dtype: str) -> str:
+    """The dtype in which eager computes elementwise on `dtype`."""
+    return "float32" if dtype in HALVES else dtype
+
+
+class Builder:
+    """Emits the nodes of a graph, while one ATen call after the other is decomposed.
+
+    names: those taken already, shared by the graph.
+    results: the types of the results of the call.
+    elsewhere: the values that the graph is given, and what calls of others than ATen return.
+    most_threads: of ATen's random kernels on the GPU that the graph is for; 0 where ATen has to draw.
+    trains: whether the graph is of a training step.
     """
 
-    results: tuple[ValueType, ...] = ()
-    most_threads: int = 0
-    trains: bool = False
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+        self.nodes: list[Node] = []
+        self.results: tuple[ValueType, ...] = ()
+        self.elsewhere: set[str] = set()
+        self.most_threads = 0
+        self.trains = False
+        self._filled: set[str] = set()
 
-    def begins_anywhere(self, x: Value) -> bool:
-        """Whether `x` is a tensor of somebody else, which may begin elsewhere than its type says. Windows on it are
-        taken to begin where it was when the program was captured: ATen would be given a copy of these."""
-        return True
-
-    def is_filled(self, x: Value) -> bool:
-        """Whether `x` was just made of one number."""
-        return False
+    def begin(self, node: Node) -> None:
+        """Start the decomposition of `node`: its results name and type what is emitted."""
+        self.results = tuple(value.type for value in node.results)
+        self._node = node
+        self._prefix = node.results[0].name if node.results else "v"
+        self._counter = 0
 
     @property
     def out(self) -> TensorType:
         """The type of the first result."""
         return self.results[0]  # type: ignore[return-value]
+
+    def begins_anywhere(self, x: Value) -> bool:
+        """Whether `x` is a tensor of somebody else, which may begin elsewhere than its type says. Windows on it are
+        taken to begin where it was when the program was captured: ATen would be given a copy of these."""
+        return x.payload in self.elsewhere
+
+    def is_filled(self, x: Value) -> bool:
+        """Whether `x` was just made of one number."""
+        return x.payload in self._filled
+
+    # ---- nodes
 
     def apply(self, op: Op, arguments: tuple[Any, ...]) -> Any:
         """The value of a prim (a tuple where it has several results). Raises `Decline` for a dtype it does not take."""
@@ -114,17 +140,116 @@ class Builder:
         if op.creates:
             (made,) = types
             types = (TensorType(made.dtype, made.shape, made.stride, 0, self.out.device),)
-        values = self.emit(op, arguments, types)
+        args = tuple([encode(a) for encode, a in zip(_ENCODERS[op.name], arguments, strict=True)])
+        values = self._append(_TARGETS[op.name], args, {}, types)
+        if op.name == "full":
+            self._filled.add(values[0].payload)  # type: ignore[union-attr]
         return values[0] if len(values) == 1 else values
 
-    def emit(self, op: Op, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
-        raise NotImplementedError
-
     def extern(
-        self, target: str, args: Sequence[Any], types: tuple[ValueType, ...], kwargs: dict[str, Any] | None = None
+        self, target: str, args: Sequence[Any], types: tuple[ValueType, ...], kwargs: dict[str, Arg] | None = None
     ) -> tuple[Value | None, ...]:
         """Call ATen by name; `types` are the exact types of its results."""
-        raise NotImplementedError
+        return self._append(target, tuple(map(encode_argument, args)), kwargs or {}, types)
+
+    def _append(
+        self, target: str, args: tuple[Arg, ...], kwargs: dict[str, Arg], types: tuple[ValueType, ...]
+    ) -> tuple[Value | None, ...]:
+        results = tuple([graph.Value(self._fresh_name(), type) for type in types])
+        like, effect = self._node, effect_of(target)
+        self.nodes.append(Node(target, args, kwargs, results, like.line, like.phase, effect, like.checkpoint))
+        return tuple([Value(r.type, r.name) if type(r.type) is TensorType else None for r in results])
+
+    def _fresh_name(self) -> str:
+        while True:
+            self._counter += 1
+            name = f"{self._prefix}_{self._counter}"
+            if name not in self.names:
+                self.names.add(name)
+                return name
+
+    # ---- operands made ready: no node where nothing is to be done
+
+    def convert(self, x: Value, dtype: str) -> Value:
+        """x in `dtype`."""
+        return x if x.type.dtype == dtype else self.convert_element_type(x, dtype)
+
+    def to_device(self, x: Value, device: str) -> Value:
+        """x on `device`, by a copy through ATen where it is elsewhere."""
+        if x.type.device == device:
+            return x
+        moved = TensorType(x.type.dtype, x.shape, x.type.stride, 0, device)
+        (copy,) = self.extern("aten._to_copy.default", (x,), (moved,), {"device": graph.DeviceArg(device)})
+        return copy  # type: ignore[return-value]
+
+    def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """x under another shape."""
+        shape = tuple(shape)
+        return x if x.type.shape == shape else self.apply(OPS["reshape"], (x, shape))
+
+    def permute(self, x: Value, dims: Sequence[int]) -> Value:
+        """x with its dimensions reordered."""
+        dims = tuple(dims)
+        return x if dims == tuple(range(x.rank)) else self.apply(OPS["permute"], (x, dims))
+
+    def broadcast(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """x repeated to `shape`, its dimensions aligned to the right."""
+        shape = tuple(shape)
+        if x.type.shape == shape:
+            return x
+        return self.broadcast_in_dim(x, shape, tuple(range(len(shape) - x.rank, len(shape))))
+
+    def along(self, x: Value, shape: Sequence[Dim], dim: int) -> Value:
+        """A vector repeated to `shape`, lying along `dim`."""
+        return self.broadcast_in_dim(x, tuple(shape), (dim,))
+
+    def spread(self, x: Value, shape: Sequence[Dim], dims: Sequence[int]) -> Value:
+        """A value reduced over `dims` repeated back to `shape`."""
+        if not dims:
+            return self.broadcast(x, shape)
+        return self.broadcast_in_dim(x, tuple(shape), tuple(i for i in range(len(shape)) if i not in dims))
+
+    def kept(self, x: Value, shape: Sequence[Dim], dims: Sequence[int]) -> Value:
+        """A reduced value with size 1 in place of the dimensions that were reduced from `shape`."""
+        return self.reshape(x, tuple(1 if i in dims else n for i, n in enumerate(shape)))
+
+    def reduced(self, prim: str, x: Value, dims: tuple[int, ...], keepdim: bool = False) -> Value:
+        """A reduction prim over `dims`; dimensions kept as size 1 on request."""
+        out = getattr(self, prim)(x, dims) if dims else x
+        return self.kept(out, x.shape, dims) if keepdim else out
+
+    def per_count(self, x: Value, shape: Sequence[Dim], dims: Sequence[int]) -> Value:
+        """x divided by the number of elements over `dims` of `shape`; a symbolic number is known while running."""
+        count = numel(tuple(shape[d] for d in dims))
+        if isinstance(count, int):
+            return self.div(x, float(count))
+        total = self.convert(self.full((), count, "int64"), x.dtype)
+        return self.div(x, self.broadcast(total, x.shape))
+
+    def operand(self, x: Any, dtype: str, shape: tuple[Dim, ...], compute: str | None = None) -> Any:
+        """x in `dtype` (then in `compute`, where eager computes), moved and broadcast; numbers stay literals."""
+        if type(x) is not Value:
+            # What computes in another dtype takes the number itself, what does not (a comparison) takes it as stored.
+            stored = in_dtype(x, dtype) if compute is None and dtype in HALVES and type(x) is float else x
+            return literal(x if stored is None else stored, compute or dtype)
+        x = self.convert(self.to_device(x, self.out.device), dtype)
+        if compute is not None:
+            x = self.convert(x, compute)
+        return self.broadcast(x, shape)
+
+    def filled(self, x: Any, dtype: str, shape: tuple[Dim, ...]) -> Value:
+        """x as a tensor of `dtype` and `shape`, numbers too."""
+        value = self.operand(x, dtype, shape)
+        return value if type(value) is Value else self.full(shape, value, dtype)
+
+    def pointwise(self, compute: Callable[..., Value], *operands: Any) -> Value:
+        """`compute(p, *operands)` in the result's dtype (float32 for halves), operands converted and broadcast."""
+        out = self.out
+        inner = opmath(out.dtype)
+        ready = [self.operand(x, out.dtype, out.shape, inner) for x in operands]
+        if not any(type(x) is Value for x in ready):
+            ready[0] = self.full(out.shape, ready[0], inner)
+        return self.convert(compute(self, *ready), out.dtype)
 
 
 def _prim_method(op: Op) -> Callable[..., Any]:
@@ -137,71 +262,8 @@ def _prim_method(op: Op) -> Callable[..., Any]:
 
 
 for _op in OPS.values():
-    setattr(Builder, _op.name, _prim_method(_op))
-
-
-class GraphBuilder(Builder):
-    """Emits nodes. `names` are the names taken already, shared by the graph.
-
-    `elsewhere`: the values that the graph is given, and what calls of others than ATen return.
-    """
-
-    def __init__(self, names: set[str]) -> None:
-        self.names = names
-        self.nodes: list[Node] = []
-        self.prefix = "v"
-        self.line: SourceLine | None = None
-        self.phase: Phase = "forward"
-        self.checkpoint: int | None = None
-        self.counter = 0
-        self.elsewhere: set[str] = set()
-        self._filled: set[str] = set()
-
-    def begins_anywhere(self, x: Value) -> bool:
-        return x.payload in self.elsewhere
-
-    def is_filled(self, x: Value) -> bool:
-        return x.payload in self._filled
-
-    def begin(self, node: Node) -> None:
-        """Start the decomposition of `node`: its results name and type what is emitted."""
-        self.results = tuple(value.type for value in node.results)
-        self.prefix = node.results[0].name if node.results else "v"
-        self.line = node.line
-        self.phase, self.checkpoint = node.phase, node.checkpoint
-        self.counter = 0
-
-    def fresh_name(self) -> str:
-        while True:
-            self.counter += 1
-            name = f"{self.prefix}_{self.counter}"
-            if name not in self.names:
-                self.names.add(name)
-                return name
-
-    def emit(self, op: Op, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
-        encoders = _ENCODERS[op.name]
-        args = tuple([encode(a) for encode, a in zip(encoders, arguments, strict=True)])
-        made = self.append(_TARGETS[op.name], args, {}, types)
-        if op.name == "full":
-            self._filled.add(made[0].payload)  # type: ignore[union-attr]
-        return made  # type: ignore[return-value]
-
-    def extern(
-        self, target: str, args: Sequence[Any], types: tuple[ValueType, ...], kwargs: dict[str, Any] | None = None
-    ) -> tuple[Value | None, ...]:
-        encoded = {key: encode_argument(value) for key, value in (kwargs or {}).items()}
-        return self.append(target, tuple(map(encode_argument, args)), encoded, types)
-
-    def append(
-        self, target: str, args: tuple[Arg, ...], kwargs: dict[str, Arg], types: tuple[ValueType, ...]
-    ) -> tuple[Value | None, ...]:
-        results = tuple([NamedValue(self.fresh_name(), type) for type in types])
-        effect = effect_of(target)
-        self.nodes.append(Node(target, args, kwargs, results, self.line, self.phase, effect, self.checkpoint))
-        if len(results) == 1 and type(types[0]) is TensorType:
-            return (Value(types[0], results[0].name),)
-        return tuple([Value(r.type, r.name) if type(r.type) is TensorType else None for r in results])
+    if not hasattr(Builder, _op.name):
+        setattr(Builder, _op.name, _prim_method(_op))
 
 
 def encode_argument(argument: Any) -> Arg:
@@ -212,22 +274,14 @@ def encode_argument(argument: Any) -> Arg:
         case tuple() | list():
             return List(tuple([encode_argument(item) for item in argument]))
         case float():
-            return literal(argument)
+            return literal_arg(argument)
         case complex():
-            return Complex(encode_argument(argument.real), encode_argument(argument.imag))  # type: ignore[arg-type]
-        case DType(name):
-            return DTypeArg(name)
-        case Device(name):
-            return DeviceArg(name)
+            return graph.Complex(literal_arg(argument.real), literal_arg(argument.imag))
     return argument
 
 
 def _encode_tensor(argument: Value) -> Arg:
     return Ref(argument.payload)
-
-
-def _encode_operand(argument: Any) -> Arg:
-    return Ref(argument.payload) if type(argument) is Value else encode_argument(argument)
 
 
 def _encode_values(argument: Sequence[Value | None]) -> Arg:
@@ -242,75 +296,35 @@ def _as_is(argument: Any) -> Arg:
     return argument
 
 
-_DTYPE_ARGS = {name: DTypeArg(name) for name in DTYPES}
+_DTYPE_ARGS = {name: graph.DTypeArg(name) for name in DTYPES}
 _KIND_ENCODERS: dict[Kind, Callable[[Any], Arg]] = {
     "tensor": _encode_tensor,
-    "operand": _encode_operand,
-    "tensors": _encode_values,
-    "indices": _encode_values,
-    "dims": _encode_sizes,
-    "sizes": _encode_sizes,
-    "size": _as_is,
-    "int": _as_is,
-    "int?": _as_is,
+    "operand": encode_argument,
     "number": encode_argument,
-    "bool": _as_is,
-    "word": _as_is,
     "dtype": _DTYPE_ARGS.__getitem__,
+    **dict.fromkeys(("tensors", "indices"), _encode_values),
+    **dict.fromkeys(("dims", "sizes"), _encode_sizes),
+    **dict.fromkeys(("size", "int", "int?", "bool", "word"), _as_is),
 }
 _ENCODERS = {name: tuple(_KIND_ENCODERS[p.kind] for p in op.parameters) for name, op in OPS.items()}
 _TARGETS = {name: f"prims.{name}" for name in OPS}
 _ALLOWED = {name: c.dtypes for name, op in OPS.items() for c in op.constraints if c.dtypes is not None}
 _NESTED = frozenset(n for n, op in OPS.items() if any(p.kind in ("tensors", "indices") for p in op.parameters))
-
-
-class DType(str):
-    """The name of a dtype among the arguments of an ATen call, as a decomposition sees it."""
-
-    __match_args__ = ("name",)
-    __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        return str(self)
-
-
-class Device(str):
-    """The name of a device among the arguments of an ATen call."""
-
-    __match_args__ = ("name",)
-    __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        return str(self)
-
-
 _PLAIN = frozenset((int, float, bool, type(None), str))
 
 
 def decode_argument(arg: Arg, values: dict[str, Any]) -> Any:
-    """Graph data as a decomposition's argument: values by name, Python numbers, tuples, dtype and device names."""
+    """Graph data as a decomposition's argument: values by name, Python numbers, tuples; others as they are."""
     kind = type(arg)
     if kind is Ref:
         return values[arg.name]
     if kind in _PLAIN:
         return arg
     match arg:
-        case List(items) | Tuple(items):
+        case List(items) | graph.Tuple(items):
             return tuple([decode_argument(item, values) for item in items])
-        case DTypeArg(name):
-            return DType(name)
-        case DeviceArg(name):
-            return Device(name)
-        case NonFinite(text):
-            return float(text)
-        case Complex(real, imag):
-            return complex(decode_argument(real, values), decode_argument(imag, values))
+        case graph.NonFinite():
+            return number(arg)
+        case graph.Complex(real, imag):
+            return complex(number(real), number(imag))
     return arg
-
-
-__all__ = [
-    "DTYPES", "Builder", "DType", "Device", "Expr", "GraphBuilder", "LayoutArg", "MemoryFormatArg", "NoneType", "Value",
-    "decode_argument", "encode_argument", "type_of",
-]  # fmt: skip

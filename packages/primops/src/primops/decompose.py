@@ -1,4 +1,4 @@
-"""One ATen call decomposed: the step that `GraphBuilder` (emitting) and `ComputeBuilder` (computing) share."""
+"""One ATen call decomposed."""
 
 from __future__ import annotations
 

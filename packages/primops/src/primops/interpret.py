@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from primops.aten import conform, operator_of, real_argument, tensor_type
+from absint import from_tensor, to_wire
+from absint.errors import UnknownTarget
+from absint.targets import resolve
+from absint.wire import from_arg
+from absint.workspaces import workspace_call
 from primops.errors import InterpretFault
 from primops.meanings import MEANINGS, NAMES
 from primops.prims import VOCABULARY
-from stagewire.expr import Dim, evaluate
-from stagewire.graph import Graph, Node, last_uses
+from stagewire.expr import Dim, Expr, evaluate
+from stagewire.graph import Arg, Graph, Node, Ref, last_uses
 from stagewire.symbols import bind_sizes
 from stagewire.types import TensorType
+
+Symbols = Mapping[str, int]
 
 
 def interpret(graph: Graph, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -36,46 +42,69 @@ class Interpreter:
         graph = self.graph
         if len(inputs) != len(graph.inputs):
             raise InterpretFault(f"{len(inputs)} inputs for a graph of {len(graph.inputs)}")
-        symbols = bind_symbols(graph, inputs)
         values: dict[str, Any] = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
+        symbols = bind_symbols(graph, inputs)
         with torch.no_grad():
             for node, dying in zip(graph.nodes, self.dying, strict=True):
                 _run_node(node, values, symbols)
                 for name in dying:
                     del values[name]
-        return tuple(real_argument(arg, values, symbols) for arg in graph.outputs)
+        return tuple(_real(arg, values, symbols) for arg in graph.outputs)
+
+
+def tensor_type(tensor: torch.Tensor) -> TensorType:
+    """The type of a real tensor."""
+    return to_wire(from_tensor(tensor), requires_grad=tensor.requires_grad)
 
 
 def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
     """The value of each size symbol, read off the inputs; raises where an input does not fit its type."""
-    rows = [(value.name, value.type, x) for value, x in zip(graph.inputs, inputs, strict=True)]
-    tensors = [
-        (name, kind, x) for name, kind, x in rows if isinstance(kind, TensorType) and isinstance(x, torch.Tensor)
+    rows = [
+        (f"input {value.name} is {tensor_type(x)}, not {value.type}", value.type, x)
+        for value, x in zip(graph.inputs, inputs, strict=True)
+        if isinstance(value.type, TensorType) and isinstance(x, torch.Tensor)
     ]
-    for name, kind, x in tensors:
+    for fault, kind, x in rows:
         if x.dim() != len(kind.shape) or NAMES[x.dtype] != kind.dtype:
-            raise InterpretFault(f"input {name} is {tensor_type(x)}, not {kind}")
+            raise InterpretFault(fault)
     symbols = bind_sizes(graph.inputs, inputs)
-    for name, kind, x in tensors:
+    for fault, kind, x in rows:
         if _sizes(kind.shape, symbols) != tuple(x.shape):
-            raise InterpretFault(f"input {name} is {tensor_type(x)}, not {kind}")
+            raise InterpretFault(fault)
     return symbols
 
 
-def _sizes(dims: tuple[Dim, ...], symbols: dict[str, int]) -> tuple[int, ...]:
+def _sizes(dims: tuple[Dim, ...], symbols: Symbols) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else evaluate(d, symbols) for d in dims)
 
 
-def _run_node(node: Node, values: dict[str, Any], symbols: dict[str, int]) -> None:
-    args = [real_argument(arg, values, symbols) for arg in node.args]
+def _real(arg: Arg, values: Mapping[str, Any], symbols: Symbols) -> Any:
+    """An argument as a torch call takes it."""
+
+    def found(leaf: Any) -> Any:
+        if isinstance(leaf, Ref):
+            return values[leaf.name]
+        if isinstance(leaf, Expr):
+            return evaluate(leaf, symbols)
+        raise InterpretFault(f"{type(leaf).__name__} has no value outside of its process")
+
+    return from_arg(arg, found)
+
+
+def _run_node(node: Node, values: dict[str, Any], symbols: Symbols) -> None:
+    args = [_real(arg, values, symbols) for arg in node.args]
     where = f"{node.target}" + (f" ({node.line})" if node.line else "")
     if node.target.startswith("prims."):
         op = VOCABULARY.op(node.target, where)
         args = [NAMES[a] if p.kind == "dtype" else a for a, p in zip(args, op.parameters, strict=True)]
         made = MEANINGS[op.name](*args)
     else:
-        kwargs = {key: real_argument(arg, values, symbols) for key, arg in node.kwargs.items()}
-        made = operator_of(node)(*args, **kwargs)
+        kwargs = {key: _real(arg, values, symbols) for key, arg in node.kwargs.items()}
+        try:
+            operator = workspace_call(node, resolve(node.target))
+        except UnknownTarget as error:
+            raise InterpretFault(error.message, where=where) from None
+        made = operator(*args, **kwargs)
     results = made if isinstance(made, (tuple, list)) else (made,) * bool(node.results)
     if len(results) != len(node.results):
         raise InterpretFault(f"{node.target} gave {len(results)} results instead of {len(node.results)}", where=where)
@@ -83,10 +112,30 @@ def _run_node(node: Node, values: dict[str, Any], symbols: dict[str, int]) -> No
         values[value.name] = _stated(x, value.type, symbols, where)
 
 
-def _stated(x: Any, type: Any, symbols: dict[str, int], where: str) -> Any:
+def _stated(x: Any, type: Any, symbols: Symbols, where: str) -> Any:
+    """A result in the layout and on the device that the graph states; of another type, it is refused."""
     if not isinstance(type, TensorType) or not isinstance(x, torch.Tensor):
         return x
-    shape = _sizes(type.shape, symbols)
+    shape, stride = _sizes(type.shape, symbols), _sizes(type.stride, symbols)
     if tuple(x.shape) != shape or NAMES[x.dtype] != type.dtype:
         raise InterpretFault(f"the result is {tensor_type(x)}, the graph states {type}", where=where)
-    return conform(x, shape, _sizes(type.stride, symbols), type.device)
+    x = x.to(type.device)
+    if x.stride() == stride or 0 in shape:
+        return x
+    # A stated stride of 0 repeats one element.
+    single = tuple(1 if step == 0 and size > 1 else size for size, step in zip(shape, stride, strict=True))
+    if _overlaps(single, stride):
+        return x
+    out = torch.empty_strided(single, stride, dtype=x.dtype, device=x.device)
+    out.copy_(x[tuple(slice(0, size) for size in single)])
+    return out.as_strided(shape, stride) if single != shape else out
+
+
+def _overlaps(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    reach = 1
+    for size, step in sorted(zip(shape, stride, strict=True), key=lambda pair: pair[1]):
+        if size > 1:
+            if step < reach:
+                return True
+            reach = (size - 1) * step + reach
+    return False

@@ -10,18 +10,12 @@ from typing import Any
 
 import torch
 
+import stagewire.types
 from primops import philox
 from primops.prims import OPS
 
 Meaning = Callable[..., Any]
-DTYPES: dict[str, torch.dtype] = {
-    name: getattr(torch, name)
-    for name in (
-        "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64",
-        "complex128", "complex32", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
-        "float8_e5m2fnuz",
-    )
-}  # fmt: skip
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in stagewire.types.DTYPES}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 

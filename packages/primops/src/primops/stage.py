@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from msgspec.structs import replace
 
-from primops.builder import GraphBuilder, Value, decode_argument
+from primops.builder import Builder, Value, decode_argument
 from primops.channels_last import channels_last, suits
 from primops.decompose import decompose_call
 from primops.decompositions import TABLE, Function
@@ -119,7 +119,7 @@ class _Lowering:
         self.deterministic = deterministic
         names = {value.name for value in graph.inputs}
         names.update(value.name for node in graph.nodes for value in node.results)
-        self.builder = GraphBuilder(names)
+        self.builder = Builder(names)
         self.builder.elsewhere = {value.name for value in graph.inputs}
         self.values: dict[str, Value] = {v.name: Value(v.type, v.name) for v in graph.inputs}  # type: ignore[arg-type]
         self.renamed: dict[str, str] = {}

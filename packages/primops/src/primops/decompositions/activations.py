@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.elementwise import pointwise
 from primops.decompositions.operands import Table, is_float
 from primops.errors import Decline
 
@@ -22,7 +21,7 @@ def _of(compute: Callable[..., Value]) -> Callable[..., Value]:
     def decomposition(p: Builder, *arguments: Any, **keywords: Any) -> Value:
         tensors = [a for a in arguments if type(a) is Value]
         literals = [a for a in arguments if type(a) is not Value]
-        return pointwise(p, lambda p, *xs: compute(p, *xs, *literals, **keywords), *tensors)
+        return p.pointwise(lambda p, *xs: compute(p, *xs, *literals, **keywords), *tensors)
 
     decomposition.__doc__ = compute.__doc__
     return decomposition
@@ -199,7 +198,7 @@ def prelu_backward(p: Builder, grad: Value, x: Value, weight: Value) -> tuple[Va
     def to_weight(p: Builder, grad: Value, x: Value) -> Value:
         return p.where(p.gt(x, 0.0), 0.0, p.mul(grad, x))
 
-    return pointwise(p, to_x, grad, x, weight), pointwise(p, to_weight, grad, x)
+    return p.pointwise(to_x, grad, x, weight), p.pointwise(to_weight, grad, x)
 
 
 def log_sigmoid_forward(p: Builder, x: Value) -> tuple[Value, Value]:
@@ -212,8 +211,8 @@ def log_sigmoid_forward(p: Builder, x: Value) -> tuple[Value, Value]:
         return p.exp(p.neg(p.abs(x)))
 
     if p.results[1].shape != x.shape:  # type: ignore[union-attr]
-        return pointwise(p, value, x), p.full(p.results[1].shape, 0.0, x.dtype)  # type: ignore[union-attr]
-    return pointwise(p, value, x), pointwise(p, buffer, x)
+        return p.pointwise(value, x), p.full(p.results[1].shape, 0.0, x.dtype)  # type: ignore[union-attr]
+    return p.pointwise(value, x), p.pointwise(buffer, x)
 
 
 def log_sigmoid_backward(p: Builder, grad: Value, x: Value, buffer: Value) -> Value:
@@ -224,12 +223,12 @@ def log_sigmoid_backward(p: Builder, grad: Value, x: Value, buffer: Value) -> Va
         sign = p.where(negative, p.full(x.shape, 1.0, x.dtype), -1.0)
         return p.mul(grad, p.sub(high, p.mul(sign, p.div(decay, p.add(decay, 1.0)))))
 
-    return pointwise(p, compute, grad, x)
+    return p.pointwise(compute, grad, x)
 
 
 def glu(p: Builder, x: Value, dim: int = -1) -> Value:
     left, right = halves(p, x, dim)
-    return pointwise(p, lambda p, a, b: p.mul(a, p.sigmoid(b)), left, right)
+    return p.pointwise(lambda p, a, b: p.mul(a, p.sigmoid(b)), left, right)
 
 
 def halves(p: Builder, x: Value, dim: int) -> tuple[Value, Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import Table, convert, spread
+from primops.decompositions.operands import Table
 from primops.errors import Decline
 from primops.prims.layouts import tensor
 
@@ -34,11 +34,11 @@ def embedding_bag_backward(
     bag = p.sub(after, 1)
     rows = p.index(grad, (bag,), False)
     if mode == MEAN:
-        rows = p.div(rows, spread(p, convert(p, p.index(bag_size, (bag,), False), grad.dtype), rows.shape, (1,)))
+        rows = p.div(rows, p.spread(p.convert(p.index(bag_size, (bag,), False), grad.dtype), rows.shape, (1,)))
     if per_sample_weights is not None:
-        rows = p.mul(rows, spread(p, per_sample_weights, rows.shape, (1,)))
+        rows = p.mul(rows, p.spread(per_sample_weights, rows.shape, (1,)))
     zeros = p.full((num_weights, grad.shape[1]), 0.0, grad.dtype)
-    return p.index_put(zeros, (convert(p, indices, "int64"),), rows, True, False)
+    return p.index_put(zeros, (p.convert(indices, "int64"),), rows, True, False)
 
 
 TABLE: Table = {"aten._embedding_bag_backward.default": embedding_bag_backward}

@@ -6,23 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from primops.builder import Builder, Value
-from primops.decompositions.elementwise import pointwise
-from primops.decompositions.operands import (
-    Table,
-    along,
-    broadcast,
-    convert,
-    is_float,
-    literal,
-    operand,
-    opmath,
-    reduced,
-    reshape,
-    spread,
-    wrap,
-    wrap_all,
-)
+from primops.builder import Builder, Value, literal, opmath
+from primops.decompositions.operands import Table, is_float, wrap, wrap_all
 from primops.decompositions.reductions import vector_norm
 from primops.decompositions.shape import diagonal, diagonal_scatter, flip, split, split_with_sizes, transpose, window
 from primops.errors import Decline
@@ -42,7 +27,7 @@ def special_entr(p: Builder, x: Value) -> Value:
         other = p.where(p.eq(x, 0.0), 0.0, p.where(p.isnan(x), x, -math.inf))
         return p.where(p.gt(x, 0.0), positive, other)
 
-    return pointwise(p, compute, x)
+    return p.pointwise(compute, x)
 
 
 def special_xlog1py(p: Builder, x: Any, y: Any) -> Value:
@@ -54,7 +39,7 @@ def special_xlog1py(p: Builder, x: Any, y: Any) -> Value:
         product = p.where(p.eq(x, 0.0), 0.0, p.mul(x, p.log1p(y)))
         return p.where(p.isnan(y), math.nan, product)
 
-    return pointwise(p, compute, x, y)
+    return p.pointwise(compute, x, y)
 
 
 def logaddexp2(p: Builder, x: Value, y: Value) -> Value:
@@ -63,7 +48,7 @@ def logaddexp2(p: Builder, x: Value, y: Value) -> Value:
         tail = p.mul(p.log1p(p.exp2(p.neg(p.abs(p.sub(x, y))))), 1.0 / math.log(2.0))
         return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, p.add(greatest, tail))
 
-    return pointwise(p, compute, x, y)
+    return p.pointwise(compute, x, y)
 
 
 def logit_backward(p: Builder, grad: Value, x: Value, eps: float | None = None) -> Value:
@@ -77,14 +62,14 @@ def logit_backward(p: Builder, grad: Value, x: Value, eps: float | None = None) 
         outside = p.logical_or(p.lt(x, float(eps)), p.gt(x, 1.0 - eps))
         return p.where(outside, 0.0, slope)
 
-    return pointwise(p, compute, grad, x)
+    return p.pointwise(compute, grad, x)
 
 
 def celu(p: Builder, x: Value, alpha: float = 1.0) -> Value:
     def compute(p: Builder, x: Value) -> Value:
         return p.where(p.gt(x, 0.0), x, p.mul(p.expm1(p.div(x, float(alpha))), float(alpha)))
 
-    return pointwise(p, compute, x)
+    return p.pointwise(compute, x)
 
 
 def angle(p: Builder, x: Value) -> Value:
@@ -93,14 +78,14 @@ def angle(p: Builder, x: Value) -> Value:
     def compute(p: Builder, x: Value) -> Value:
         return p.where(p.isnan(x), x, p.where(p.lt(x, 0.0), p.full(x.shape, math.pi, x.dtype), 0.0))
 
-    return pointwise(p, compute, x)
+    return p.pointwise(compute, x)
 
 
 def round_decimals(p: Builder, x: Value, decimals: int = 0) -> Value:
     if not is_float(x.dtype) or decimals < 0:
         raise Decline("integers, or rounding left of the point")
     scale = float(10**decimals)
-    return pointwise(p, lambda p, x: p.div(p.round(p.mul(x, scale)), scale), x)
+    return p.pointwise(lambda p, x: p.div(p.round(p.mul(x, scale)), scale), x)
 
 
 def addr(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
@@ -109,13 +94,13 @@ def addr(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: 
     if out.dtype not in FLOATS:
         raise Decline(out.dtype)
     inner, shape = opmath(out.dtype), out.shape
-    column = along(p, convert(p, convert(p, left, out.dtype), inner), shape, 0)
-    row = along(p, convert(p, convert(p, right, out.dtype), inner), shape, 1)
+    column = p.along(p.convert(p.convert(left, out.dtype), inner), shape, 0)
+    row = p.along(p.convert(p.convert(right, out.dtype), inner), shape, 1)
     product = p.mul(column, row) if alpha == 1 else p.mul(p.mul(column, row), float(alpha))
     if beta == 0:
-        return convert(p, product, out.dtype)
-    kept = operand(p, x, out.dtype, shape, inner)
-    return convert(p, p.add(kept if beta == 1 else p.mul(kept, float(beta)), product), out.dtype)
+        return p.convert(product, out.dtype)
+    kept = p.operand(x, out.dtype, shape, inner)
+    return p.convert(p.add(kept if beta == 1 else p.mul(kept, float(beta)), product), out.dtype)
 
 
 def outer(p: Builder, left: Value, right: Value) -> Value:
@@ -124,8 +109,8 @@ def outer(p: Builder, left: Value, right: Value) -> Value:
     if out.dtype not in FLOATS or left.shape[-1] != 1:
         raise Decline("a sum of products")
     inner = opmath(out.dtype)
-    sides = [broadcast(p, convert(p, side, inner), out.shape) for side in (left, right)]
-    return convert(p, p.mul(*sides), out.dtype)
+    sides = [p.broadcast(p.convert(side, inner), out.shape) for side in (left, right)]
+    return p.convert(p.mul(*sides), out.dtype)
 
 
 def linalg_cross(p: Builder, x: Value, y: Value, dim: int = -1) -> Value:
@@ -136,21 +121,21 @@ def linalg_cross(p: Builder, x: Value, y: Value, dim: int = -1) -> Value:
         parts = [p.sub(p.mul(a[i], b[j]), p.mul(a[j], b[i])) for i, j in ((1, 2), (2, 0), (0, 1))]
         return p.cat(tuple(parts), dim)
 
-    return pointwise(p, compute, x, y)
+    return p.pointwise(compute, x, y)
 
 
 # --- reductions ----------------------------------------------------------------------------------------------------
 def count_nonzero(p: Builder, x: Value, dim: int | Sequence[int] | None = None) -> Value:
-    return reduced(p, "sum", convert(p, convert(p, x, "bool"), "int64"), wrap_all(dim, x.rank))
+    return p.reduced("sum", p.convert(p.convert(x, "bool"), "int64"), wrap_all(dim, x.rank))
 
 
 def trace(p: Builder, x: Value) -> Value:
     inner = opmath(p.out.dtype)
-    return convert(p, p.sum(convert(p, convert(p, diagonal(p, x), p.out.dtype), inner), (0,)), p.out.dtype)
+    return p.convert(p.sum(p.convert(p.convert(diagonal(p, x), p.out.dtype), inner), (0,)), p.out.dtype)
 
 
 def dist(p: Builder, x: Value, y: Value, ord: float = 2) -> Value:
-    shape = broadcast(p, x, _common(x, y)), broadcast(p, y, _common(x, y))
+    shape = p.broadcast(x, _common(x, y)), p.broadcast(y, _common(x, y))
     return vector_norm(p, p.sub(*shape), ord)
 
 
@@ -164,29 +149,29 @@ def aminmax(p: Builder, x: Value, dim: int | None = None, keepdim: bool = False)
     if x.dtype == "bool":
         raise Decline("bool")
     dims = wrap_all(dim, x.rank)
-    return tuple(reshape(p, reduced(p, name, x, dims), p.out.shape) for name in ("amin", "amax"))
+    return tuple(p.reshape(p.reduced(name, x, dims), p.out.shape) for name in ("amin", "amax"))
 
 
 def weight_norm(p: Builder, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
     """v scaled so that its norm over all dimensions but one is g; also those norms."""
     dims = tuple(i for i in range(v.rank) if i != wrap(dim, v.rank))
     inner, norms_type = opmath(v.dtype), p.results[1]
-    wide = convert(p, v, inner)
+    wide = p.convert(v, inner)
     norms = p.sqrt(p.sum(p.mul(wide, wide), dims))
-    scale = p.div(reshape(p, convert(p, g, inner), norms.shape), norms)
-    weight = p.mul(wide, spread(p, scale, v.shape, dims))
-    return convert(p, weight, v.dtype), reshape(p, convert(p, norms, norms_type.dtype), norms_type.shape)  # type: ignore[union-attr]
+    scale = p.div(p.reshape(p.convert(g, inner), norms.shape), norms)
+    weight = p.mul(wide, p.spread(scale, v.shape, dims))
+    return p.convert(weight, v.dtype), p.reshape(p.convert(norms, norms_type.dtype), norms_type.shape)  # type: ignore[union-attr]
 
 
 def weight_norm_backward(p: Builder, grad: Value, v: Value, g: Value, norms: Value, dim: int) -> tuple[Value, Value]:
     dims = tuple(i for i in range(v.rank) if i != wrap(dim, v.rank))
     inner = opmath(v.dtype)
-    grad, wide = convert(p, grad, inner), convert(p, v, inner)
+    grad, wide = p.convert(grad, inner), p.convert(v, inner)
     total = p.sum(p.mul(grad, wide), dims)
-    norms, gain = (reshape(p, convert(p, x, inner), total.shape) for x in (norms, g))
-    slope = spread(p, p.div(total, p.mul(norms, norms)), v.shape, dims)
-    inward = p.mul(p.sub(grad, p.mul(wide, slope)), spread(p, p.div(gain, norms), v.shape, dims))
-    return convert(p, inward, v.dtype), reshape(p, convert(p, p.div(total, norms), g.dtype), g.shape)
+    norms, gain = (p.reshape(p.convert(x, inner), total.shape) for x in (norms, g))
+    slope = p.spread(p.div(total, p.mul(norms, norms)), v.shape, dims)
+    inward = p.mul(p.sub(grad, p.mul(wide, slope)), p.spread(p.div(gain, norms), v.shape, dims))
+    return p.convert(inward, v.dtype), p.reshape(p.convert(p.div(total, norms), g.dtype), g.shape)
 
 
 # --- selections and rearrangements ---------------------------------------------------------------------------------
@@ -197,7 +182,7 @@ def isin(p: Builder, elements: Value, test_elements: Value, assume_unique: bool 
     if count > MOST_COMPARED or elements.dtype != test_elements.dtype:
         raise Decline("many test elements, or another dtype")
     shape = (*elements.shape, count)
-    tested = along(p, reshape(p, test_elements, (count,)), shape, elements.rank)
+    tested = p.along(p.reshape(test_elements, (count,)), shape, elements.rank)
     found = p.any(p.eq(p.broadcast_in_dim(elements, shape, tuple(range(elements.rank))), tested), (elements.rank,))
     return p.logical_not(found) if invert else found
 
@@ -208,26 +193,26 @@ def masked_scatter(p: Builder, x: Value, mask: Value, source: Value) -> Value:
     if 0 in source.shape or not all(isinstance(n, int) for n in (*shape, *source.shape)):
         raise Decline("an empty or symbolic source")
     count = math.prod(shape)  # type: ignore[arg-type]
-    mask = broadcast(p, mask, shape)
-    flags = reshape(p, mask, (count,))
-    number = p.sub(p.cumsum(convert(p, flags, "int64"), 0), 1)
-    elements = reshape(p, source, (math.prod(source.shape),))  # type: ignore[arg-type]
+    mask = p.broadcast(mask, shape)
+    flags = p.reshape(mask, (count,))
+    number = p.sub(p.cumsum(p.convert(flags, "int64"), 0), 1)
+    elements = p.reshape(source, (math.prod(source.shape),))  # type: ignore[arg-type]
     chosen = p.index(elements, (p.where(flags, number, 0),), False)
-    return p.where(mask, reshape(p, convert(p, chosen, p.out.dtype), shape), broadcast(p, x, shape))
+    return p.where(mask, p.reshape(p.convert(chosen, p.out.dtype), shape), p.broadcast(x, shape))
 
 
 def masked_scatter_backward(p: Builder, grad: Value, mask: Value, sizes: Sequence[Any]) -> Value:
     """The gradients where the mask holds, one after the other, then zeros."""
     if not all(isinstance(n, int) for n in (*grad.shape, *mask.shape, *sizes)):
         raise Decline("symbolic sizes")
-    mask = broadcast(p, mask, grad.shape)
+    mask = p.broadcast(mask, grad.shape)
     count, kept = math.prod(grad.shape), math.prod(sizes)  # type: ignore[arg-type]
-    flags = reshape(p, mask, (count,))
-    number = p.sub(p.cumsum(convert(p, flags, "int64"), 0), 1)
+    flags = p.reshape(mask, (count,))
+    number = p.sub(p.cumsum(p.convert(flags, "int64"), 0), 1)
     place = p.where(flags, p.minimum(number, kept), kept)  # one place more takes what nobody asks for
     zeros = p.full((kept + 1,), 0.0, grad.dtype)
-    found = p.scatter(zeros, 0, place, reshape(p, grad, (count,)))
-    return reshape(p, p.slice(found, (0,), (kept,), (1,)), p.out.shape)
+    found = p.scatter(zeros, 0, place, p.reshape(grad, (count,)))
+    return p.reshape(p.slice(found, (0,), (kept,), (1,)), p.out.shape)
 
 
 def diag_embed(p: Builder, x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
@@ -242,7 +227,7 @@ def block_diag(p: Builder, tensors: Sequence[Value]) -> Value:
     column: Dim = 0
     for x in tensors:
         shape = (1,) * (2 - x.rank) + x.shape
-        block = reshape(p, convert(p, x, dtype), shape)
+        block = p.reshape(p.convert(x, dtype), shape)
         rows.append(p.pad(block, (0, column), (0, total - column - shape[1]), literal(0, dtype)))
         column = column + shape[1]
     return p.cat(tuple(rows), 0) if len(rows) > 1 else rows[0]
@@ -270,9 +255,9 @@ def rot90(p: Builder, x: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Val
 
 def channel_shuffle(p: Builder, x: Value, groups: Dim) -> Value:
     batch, channels, *rest = x.shape
-    split_up = reshape(p, x, (batch, groups, channels // groups, *rest))
+    split_up = p.reshape(x, (batch, groups, channels // groups, *rest))
     order = (0, 2, 1, *range(3, 3 + len(rest)))
-    return reshape(p, p.permute(split_up, order), x.shape)
+    return p.reshape(p.permute(split_up, order), x.shape)
 
 
 def norm_dtype(p: Builder, x: Value, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Value:
@@ -281,7 +266,7 @@ def norm_dtype(p: Builder, x: Value, ord: Any, dim: Any, keepdim: bool, dtype: A
 
 def shifted(prim: str) -> Any:
     """A number shifted by a tensor."""
-    return lambda p, x, y: pointwise(p, lambda p, x, y: getattr(p, prim)(x, y), x, y)
+    return lambda p, x, y: p.pointwise(lambda p, x, y: getattr(p, prim)(x, y), x, y)
 
 
 def ldexp(p: Builder, x: Value, exponent: Value) -> Value:
@@ -292,7 +277,7 @@ def ldexp(p: Builder, x: Value, exponent: Value) -> Value:
 
     if x.dtype in INTEGERS or x.dtype == "bool" or p.out.dtype not in ("float32", "float64"):
         raise Decline("integers, or halves whose power overflows")
-    return pointwise(p, compute, x, exponent)
+    return p.pointwise(compute, x, exponent)
 
 
 TABLE: Table = {

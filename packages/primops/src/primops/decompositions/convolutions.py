@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from primops.builder import Builder, Value
+from primops.builder import Builder, Value, opmath
 from primops.decompositions.convolution_rules import Window, is_image_a_product, refuse_forward, window_of
-from primops.decompositions.operands import Table, along, convert, first_of, opmath, permute, reshape
+from primops.decompositions.operands import Table, first_of
 from primops.errors import Decline
 from primops.prims.layouts import row_major
 from stagewire.expr import Dim
@@ -59,7 +59,7 @@ def product_backward(
         types = (p.out, NoneType(), NoneType())
         image, *_ = p.extern("aten.convolution_backward.default", (*args, (True, False, False)), types)
     if output_mask[1]:
-        kernel = reshape(p, _product(p, _turned(p, rows), _patches(p, x, window)), weight.shape)
+        kernel = p.reshape(_product(p, _turned(p, rows), _patches(p, x, window)), weight.shape)
     if output_mask[2]:
         bias = _summed(p, grad)
     return image, kernel, bias
@@ -90,14 +90,14 @@ def biased_convolution_backward(
 def _biased(p: Builder, result: Value, bias: Value) -> Value:
     """The sum as ATen computes it."""
     wide = opmath(result.dtype)
-    added = along(p, convert(p, bias, wide), result.shape, 1)
-    return convert(p, p.add(convert(p, result, wide), added), result.dtype)
+    added = p.along(p.convert(bias, wide), result.shape, 1)
+    return p.convert(p.add(p.convert(result, wide), added), result.dtype)
 
 
 def _summed(p: Builder, grad: Value) -> Value:
     """The gradient of the bias."""
-    total = p.sum(convert(p, grad, opmath(grad.dtype)), (0, *range(2, grad.rank)))
-    return convert(p, total, grad.dtype)
+    total = p.sum(p.convert(grad, opmath(grad.dtype)), (0, *range(2, grad.rank)))
+    return p.convert(total, grad.dtype)
 
 
 def _product(p: Builder, a: Value, b: Value, added: Value | None = None) -> Value:
@@ -107,16 +107,16 @@ def _product(p: Builder, a: Value, b: Value, added: Value | None = None) -> Valu
 
 
 def _matrix(p: Builder, weight: Value, window: Window) -> Value:
-    return reshape(p, weight, (window.features, window.width))
+    return p.reshape(weight, (window.features, window.width))
 
 
 def _turned(p: Builder, x: Value) -> Value:
-    return permute(p, x, (1, 0))
+    return p.permute(x, (1, 0))
 
 
 def _rows(p: Builder, x: Value, window: Window) -> Value:
     """(windows, features)."""
-    return reshape(p, permute(p, x, (0, *range(2, x.rank), 1)), (window.count, window.features))
+    return p.reshape(p.permute(x, (0, *range(2, x.rank), 1)), (window.count, window.features))
 
 
 def _patches(p: Builder, x: Value, window: Window) -> Value:
@@ -125,14 +125,14 @@ def _patches(p: Builder, x: Value, window: Window) -> Value:
     if window.is_pointwise:
         stop = (window.batch, window.channels, *window.image)
         taken = p.slice(x, (0,) * (rank + 2), stop, (1, 1, *window.step)) if set(window.step) != {1} else x
-        return reshape(p, permute(p, taken, (0, *range(2, rank + 2), 1)), (window.count, window.width))
+        return p.reshape(p.permute(taken, (0, *range(2, rank + 2), 1)), (window.count, window.width))
     if window.is_patches:
         stop = (window.batch, window.channels, *_covered(window))
         taken = p.slice(x, (0,) * (rank + 2), stop, (1,) * (rank + 2)) if stop != x.shape else x
         pairs = [n for pair in zip(window.out, window.kernel, strict=True) for n in pair]
-        cells = reshape(p, taken, (window.batch, window.channels, *pairs))
+        cells = p.reshape(taken, (window.batch, window.channels, *pairs))
         order = (0, *range(2, 2 * rank + 2, 2), 1, *range(3, 2 * rank + 2, 2))
-        return reshape(p, permute(p, cells, order), (window.count, window.width))
+        return p.reshape(p.permute(cells, order), (window.count, window.width))
     if any(window.pad):
         x = p.pad(x, (0, 0, *window.pad), (0, 0, *window.pad), 0.0)
     rows = row_major(x.shape)
@@ -140,7 +140,7 @@ def _patches(p: Builder, x: Value, window: Window) -> Value:
     inner = [a * b for a, b in zip(window.dilation, rows[2:], strict=True)]
     size = (window.batch, *window.out, window.channels, *window.kernel)
     taken = p.as_strided(x, size, (rows[0], *steps, rows[1], *inner), 0)
-    return reshape(p, taken, (window.count, window.width))
+    return p.reshape(taken, (window.count, window.width))
 
 
 def _covered(window: Window) -> tuple[Dim, ...]:
@@ -151,7 +151,7 @@ def _covered(window: Window) -> tuple[Dim, ...]:
 def _images(p: Builder, rows: Value, channels: int, window: Window) -> Value:
     """(windows, channels) -> (batch, channels, ...)."""
     rank = len(window.out)
-    return permute(p, reshape(p, rows, (window.batch, *window.out, channels)), (0, rank + 1, *range(1, rank + 1)))
+    return p.permute(p.reshape(rows, (window.batch, *window.out, channels)), (0, rank + 1, *range(1, rank + 1)))
 
 
 def _unpatched(p: Builder, rows: Value, window: Window) -> Value:
@@ -159,24 +159,24 @@ def _unpatched(p: Builder, rows: Value, window: Window) -> Value:
     rank = len(window.out)
     if window.is_pointwise and set(window.step) == {1}:
         return _images(p, rows, window.channels, window)
-    cells = reshape(p, rows, (window.batch, *window.out, window.channels, *window.kernel))
+    cells = p.reshape(rows, (window.batch, *window.out, window.channels, *window.kernel))
     if window.is_patches:
         pairs = [d for n in range(rank) for d in (1 + n, 2 + rank + n)]
-        whole = reshape(p, permute(p, cells, (0, rank + 1, *pairs)), (window.batch, window.channels, *_covered(window)))
+        whole = p.reshape(p.permute(cells, (0, rank + 1, *pairs)), (window.batch, window.channels, *_covered(window)))
         return _widened(p, whole, (0,) * rank, window.image)
-    cells = permute(p, cells, (0, rank + 1, *range(rank + 2, 2 * rank + 2), *range(1, rank + 1)))
-    dtype, cells = cells.dtype, convert(p, cells, opmath(cells.dtype))
+    cells = p.permute(cells, (0, rank + 1, *range(rank + 2, 2 * rank + 2), *range(1, rank + 1)))
+    dtype, cells = cells.dtype, p.convert(cells, opmath(cells.dtype))
     padded = tuple(n + 2 * pad for n, pad in zip(window.image, window.pad, strict=True))
     total: Value | None = None
     for tap in _taps(window.kernel):
         start = (0, 0, *tap, *(0,) * rank)
         stop = (*cells.shape[:2], *(n + 1 for n in tap), *window.out)
-        piece = reshape(p, p.slice(cells, start, stop, (1,) * cells.rank), (*cells.shape[:2], *window.out))
+        piece = p.reshape(p.slice(cells, start, stop, (1,) * cells.rank), (*cells.shape[:2], *window.out))
         low = tuple(n * d for n, d in zip(tap, window.dilation, strict=True))
         placed = _widened(p, _spaced(p, piece, window), low, padded)
         total = placed if total is None else p.add(total, placed)
     assert total is not None
-    total = convert(p, total, dtype)
+    total = p.convert(total, dtype)
     if not any(window.pad):
         return total
     stop = (*total.shape[:2], *(pad + n for pad, n in zip(window.pad, window.image, strict=True)))
@@ -196,11 +196,11 @@ def _spaced(p: Builder, x: Value, window: Window) -> Value:
         return x
     batch, channels, *sizes = x.shape
     rank = len(sizes)
-    cells = reshape(p, x, (batch, channels, *(d for n in sizes for d in (n, 1))))
+    cells = p.reshape(x, (batch, channels, *(d for n in sizes for d in (n, 1))))
     high = [d for step in window.step for d in (0, step - 1)]
     cells = p.pad(cells, (0,) * cells.rank, (0, 0, *high), 0.0)
     wide = [n * step for n, step in zip(sizes, window.step, strict=True)]
-    x = reshape(p, cells, (batch, channels, *wide))
+    x = p.reshape(cells, (batch, channels, *wide))
     stop = [n - step + 1 for n, step in zip(wide, window.step, strict=True)]
     return p.slice(x, (0,) * (rank + 2), (batch, channels, *stop), (1,) * (rank + 2))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from primops.builder import Builder, Value
-from primops.decompositions.operands import Table, convert, literal, opmath
+from primops.builder import Builder, Value, literal, opmath
+from primops.decompositions.operands import Table
 from primops.errors import Decline
 from primops.prims.layouts import FLOATS
 from stagewire.expr import Expr
@@ -63,14 +63,14 @@ def linspace(p: Builder, start: Any, end: Any, steps: int, **_: Any) -> Value:
     step = (float(end) - float(start)) / (steps - 1)
     rising = p.add(p.mul(index, step), float(start))
     falling = p.sub(float(end), p.mul(p.sub(float(steps - 1), index), step))
-    return convert(p, p.where(p.lt(index, float(steps // 2)), rising, falling), dtype)
+    return p.convert(p.where(p.lt(index, float(steps // 2)), rising, falling), dtype)
 
 
 def eye(p: Builder, n: int, m: int | None = None, **_: Any) -> Value:
     shape = p.out.shape
     row = p.broadcast_in_dim(p.iota(shape[0], 0, 1, "int64"), shape, (0,))
     column = p.broadcast_in_dim(p.iota(shape[1], 0, 1, "int64"), shape, (1,))
-    return convert(p, p.eq(row, column), p.out.dtype)
+    return p.convert(p.eq(row, column), p.out.dtype)
 
 
 TABLE: Table = {

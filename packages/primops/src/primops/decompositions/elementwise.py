@@ -6,28 +6,18 @@ import math
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import Function, Table, broadcast, convert, filled, is_float, operand, opmath
+from primops.decompositions.operands import Function, Table, is_float
 from primops.errors import Decline
 from primops.passes.fold_constants import in_dtype
 from primops.prims.layouts import FLOATS, HALVES
 from primops.promotion import result_type
 
 
-def pointwise(p: Builder, compute: Any, *operands: Any) -> Value:
-    """`compute(p, *operands)` in the result's dtype (float32 for halves), operands converted and broadcast."""
-    out = p.out
-    inner = opmath(out.dtype)
-    ready = [operand(p, x, out.dtype, out.shape, inner) for x in operands]
-    if not any(type(x) is Value for x in ready):
-        ready[0] = p.full(out.shape, ready[0], inner)
-    return convert(p, compute(p, *ready), out.dtype)
-
-
 def _simple(prim: str) -> Function:
     """An ATen op that is one prim."""
 
     def decomposition(p: Builder, *operands: Any) -> Value:
-        return pointwise(p, lambda p, *xs: getattr(p, prim)(*xs), *operands)
+        return p.pointwise(lambda p, *xs: getattr(p, prim)(*xs), *operands)
 
     return decomposition
 
@@ -36,7 +26,7 @@ def _rounding(prim: str) -> Function:
     """ceil, floor...: the identity for integers."""
 
     def decomposition(p: Builder, x: Value) -> Value:
-        return pointwise(p, lambda p, x: getattr(p, prim)(x) if is_float(x.dtype) else x, x)
+        return p.pointwise(lambda p, x: getattr(p, prim)(x) if is_float(x.dtype) else x, x)
 
     return decomposition
 
@@ -46,7 +36,7 @@ def _either(numbers: str, bools: str) -> Function:
 
     def decomposition(p: Builder, *operands: Any) -> Value:
         prim = bools if p.out.dtype == "bool" else numbers
-        return pointwise(p, lambda p, *xs: getattr(p, prim)(*xs), *operands)
+        return p.pointwise(lambda p, *xs: getattr(p, prim)(*xs), *operands)
 
     return decomposition
 
@@ -55,7 +45,7 @@ def _unless_bool(prim: str) -> Function:
     """abs, sign, positive: the identity for bool."""
 
     def decomposition(p: Builder, x: Value) -> Value:
-        return pointwise(p, lambda p, x: x if x.dtype == "bool" else getattr(p, prim)(x), x)
+        return p.pointwise(lambda p, x: x if x.dtype == "bool" else getattr(p, prim)(x), x)
 
     return decomposition
 
@@ -93,39 +83,39 @@ def add(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
     if p.out.dtype == "bool":
         if alpha != 1:
             raise Decline("bool with alpha")
-        return pointwise(p, lambda p, x, y: p.logical_or(x, y), x, y)
+        return p.pointwise(lambda p, x, y: p.logical_or(x, y), x, y)
     x, y, alpha = _stored(p, x, y, alpha)
-    return pointwise(p, lambda p, x, y: _plus(p, x, y, alpha), x, y)
+    return p.pointwise(lambda p, x, y: _plus(p, x, y, alpha), x, y)
 
 
 def sub(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
     x, y, alpha = _stored(p, x, y, alpha)
-    return pointwise(p, lambda p, x, y: _plus(p, x, y, -alpha), x, y)
+    return p.pointwise(lambda p, x, y: _plus(p, x, y, -alpha), x, y)
 
 
 def rsub(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
     x, y, alpha = _stored(p, x, y, alpha)
-    return pointwise(p, lambda p, x, y: _plus(p, y, x, -alpha), x, y)
+    return p.pointwise(lambda p, x, y: _plus(p, y, x, -alpha), x, y)
 
 
 def div_mode(p: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Value:
     if rounding_mode == "trunc" and p.out.dtype in HALVES:
-        return pointwise(p, _half_quotient, x, y)
+        return p.pointwise(_half_quotient, x, y)
     prim = {None: "div", "floor": "floor_div", "trunc": "trunc_div"}[rounding_mode]
-    return pointwise(p, lambda p, x, y: getattr(p, prim)(x, y), x, y)
+    return p.pointwise(lambda p, x, y: getattr(p, prim)(x, y), x, y)
 
 
 def _half_quotient(p: Builder, x: Value, y: Value) -> Value:
     """Eager rounds the quotient to the half dtype before it truncates."""
-    return p.trunc(convert(p, convert(p, p.div(x, y), p.out.dtype), "float32"))
+    return p.trunc(p.convert(p.convert(p.div(x, y), p.out.dtype), "float32"))
 
 
 def nextafter(p: Builder, x: Value, y: Value) -> Value:
     """Of half precision by its bits: the next float32 would be rounded back to what it was."""
     dtype = p.out.dtype
     if dtype not in HALVES:
-        return pointwise(p, lambda p, x, y: p.nextafter(x, y), x, y)
-    a, b = (p.bitcast(operand(p, v, dtype, p.out.shape), "int16") for v in (x, y))
+        return p.pointwise(lambda p, x, y: p.nextafter(x, y), x, y)
+    a, b = (p.bitcast(p.operand(v, dtype, p.out.shape), "int16") for v in (x, y))
     size_a, size_b = (p.bitwise_and(bits, 0x7FFF) for bits in (a, b))
     zeros = p.logical_and(p.eq(size_a, 0), p.eq(size_b, 0))
     # With the magnitude turned where the sign is set, bits are ordered as the numbers are.
@@ -143,7 +133,7 @@ def pow_scalar(p: Builder, x: Value, exponent: Any) -> Value:
     special = p.out.dtype != "float16" or p.out.device != "cpu"
     if p.out.dtype in HALVES:
         exponent = in_dtype(exponent, p.out.dtype)  # its kernel is given it in half precision
-    return pointwise(p, lambda p, x: _power(p, x, exponent, special), x)
+    return p.pointwise(lambda p, x: _power(p, x, exponent, special), x)
 
 
 def _power(p: Builder, x: Value, exponent: Any, special: bool = True) -> Value:
@@ -172,7 +162,7 @@ def compare(prim: str) -> Function:
 
     def decomposition(p: Builder, x: Any, y: Any) -> Value:
         dtype = result_type((x, y))
-        a, b = (operand(p, v, dtype, p.out.shape) for v in (x, y))
+        a, b = (p.operand(v, dtype, p.out.shape) for v in (x, y))
         return getattr(p, prim)(a, b)
 
     return decomposition
@@ -182,12 +172,12 @@ def truth(p: Builder, x: Any) -> Value:
     """x != 0 as a bool tensor of the result's shape."""
     if type(x) is not Value:
         return p.full(p.out.shape, bool(x), "bool")
-    return broadcast(p, convert(p, x, "bool"), p.out.shape)
+    return p.broadcast(p.convert(x, "bool"), p.out.shape)
 
 
 def _logical(prim: str) -> Function:
     def decomposition(p: Builder, *operands: Any) -> Value:
-        return convert(p, getattr(p, prim)(*(truth(p, x) for x in operands)), p.out.dtype)
+        return p.convert(getattr(p, prim)(*(truth(p, x) for x in operands)), p.out.dtype)
 
     return decomposition
 
@@ -219,10 +209,10 @@ def isneginf(p: Builder, x: Value) -> Value:
 
 def where(p: Builder, cond: Value, x: Any, y: Any) -> Value:
     out = p.out
-    a, b = (operand(p, v, out.dtype, out.shape) for v in (x, y))
+    a, b = (p.operand(v, out.dtype, out.shape) for v in (x, y))
     if type(a) is not Value and type(b) is not Value:
         a = p.full(out.shape, a, out.dtype)
-    return p.where(broadcast(p, convert(p, cond, "bool"), out.shape), a, b)
+    return p.where(p.broadcast(p.convert(cond, "bool"), out.shape), a, b)
 
 
 def masked_fill(p: Builder, x: Value, mask: Value, value: Any) -> Value:
@@ -242,7 +232,7 @@ def clamp(p: Builder, x: Value, min: Any = None, max: Any = None) -> Value:
 
     if any(isinstance(b, float) and b != b for b in bounds):
         raise Decline("a nan bound")
-    return pointwise(p, compute, x, *bounds)
+    return p.pointwise(compute, x, *bounds)
 
 
 def clamp_min(p: Builder, x: Value, min: Any) -> Value:
@@ -264,23 +254,23 @@ def lerp(p: Builder, start: Any, end: Any, weight: Any) -> Value:
         high = p.sub(b, p.mul(difference, p.sub(1.0, w)))
         return p.where(p.lt(p.abs(w), 0.5), low, high)
 
-    return pointwise(p, compute, start, end, weight)
+    return p.pointwise(compute, start, end, weight)
 
 
 def addcmul(p: Builder, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
-    return pointwise(p, lambda p, x, a, b: p.add(x, scaled(p, p.mul(scaled(p, a, value), b), 1)), x, a, b)
+    return p.pointwise(lambda p, x, a, b: p.add(x, scaled(p, p.mul(scaled(p, a, value), b), 1)), x, a, b)
 
 
 def addcdiv(p: Builder, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
-    return pointwise(p, lambda p, x, a, b: p.add(x, p.div(scaled(p, a, value), b)), x, a, b)
+    return p.pointwise(lambda p, x, a, b: p.add(x, p.div(scaled(p, a, value), b)), x, a, b)
 
 
 def fmod(p: Builder, x: Any, y: Any) -> Value:
-    return pointwise(p, lambda p, x, y: p.fmod(x, y), *_stored(p, x, y))
+    return p.pointwise(lambda p, x, y: p.fmod(x, y), *_stored(p, x, y))
 
 
 def remainder(p: Builder, x: Any, y: Any) -> Value:
-    return pointwise(p, lambda p, x, y: p.remainder(x, y), *_stored(p, x, y))
+    return p.pointwise(lambda p, x, y: p.remainder(x, y), *_stored(p, x, y))
 
 
 def xlogy(p: Builder, x: Any, y: Any) -> Value:
@@ -292,15 +282,15 @@ def xlogy(p: Builder, x: Any, y: Any) -> Value:
         product = p.where(p.eq(x, 0.0), 0.0, p.mul(x, p.log(y)))
         return p.where(p.isnan(y), math.nan, product)
 
-    return pointwise(p, compute, x, y)
+    return p.pointwise(compute, x, y)
 
 
 def frac(p: Builder, x: Value) -> Value:
-    return pointwise(p, lambda p, x: p.sub(x, p.trunc(x)), x)
+    return p.pointwise(lambda p, x: p.sub(x, p.trunc(x)), x)
 
 
 def square(p: Builder, x: Value) -> Value:
-    return pointwise(p, lambda p, x: p.mul(x, x), x)
+    return p.pointwise(lambda p, x: p.mul(x, x), x)
 
 
 def heaviside(p: Builder, x: Value, values: Value) -> Value:
@@ -311,7 +301,7 @@ def heaviside(p: Builder, x: Value, values: Value) -> Value:
 
     if p.out.dtype == "bool":
         raise Decline("bool")
-    return pointwise(p, compute, x, values)
+    return p.pointwise(compute, x, values)
 
 
 def logaddexp(p: Builder, x: Value, y: Value) -> Value:
@@ -320,7 +310,7 @@ def logaddexp(p: Builder, x: Value, y: Value) -> Value:
         tail = p.log1p(p.exp(p.neg(p.abs(p.sub(x, y)))))
         return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, p.add(greatest, tail))
 
-    return pointwise(p, compute, x, y)
+    return p.pointwise(compute, x, y)
 
 
 def logit(p: Builder, x: Value, eps: float | None = None) -> Value:
@@ -329,7 +319,7 @@ def logit(p: Builder, x: Value, eps: float | None = None) -> Value:
             x = p.minimum(p.maximum(x, float(eps)), 1.0 - eps)
         return p.log(p.div(x, p.sub(1.0, x)))
 
-    return pointwise(p, compute, x)
+    return p.pointwise(compute, x)
 
 
 def sinc(p: Builder, x: Value) -> Value:
@@ -337,15 +327,15 @@ def sinc(p: Builder, x: Value) -> Value:
         angle = p.mul(x, math.pi)
         return p.where(p.eq(x, 0.0), 1.0, p.div(p.sin(angle), angle))
 
-    return pointwise(p, compute, x)
+    return p.pointwise(compute, x)
 
 
 def deg2rad(p: Builder, x: Value) -> Value:
-    return pointwise(p, lambda p, x: p.mul(x, math.pi / 180.0), x)
+    return p.pointwise(lambda p, x: p.mul(x, math.pi / 180.0), x)
 
 
 def rad2deg(p: Builder, x: Value) -> Value:
-    return pointwise(p, lambda p, x: p.mul(x, 180.0 / math.pi), x)
+    return p.pointwise(lambda p, x: p.mul(x, 180.0 / math.pi), x)
 
 
 def nan_to_num(
@@ -360,7 +350,7 @@ def nan_to_num(
         x = p.where(p.eq(x, math.inf), greatest if posinf is None else float(posinf), x)
         return p.where(p.eq(x, -math.inf), -greatest if neginf is None else float(neginf), x)
 
-    return pointwise(p, compute, x)
+    return p.pointwise(compute, x)
 
 
 GREATEST = {
@@ -370,15 +360,15 @@ GREATEST = {
 
 
 def copysign(p: Builder, x: Any, y: Any) -> Value:
-    return pointwise(p, lambda p, x, y: p.copysign(x, y), x, y)
+    return p.pointwise(lambda p, x, y: p.copysign(x, y), x, y)
 
 
 def fill(p: Builder, x: Value, value: Any) -> Value:
-    return filled(p, value, p.out.dtype, p.out.shape)
+    return p.filled(value, p.out.dtype, p.out.shape)
 
 
 def copy(p: Builder, x: Value, src: Value, non_blocking: bool = False) -> Value:
-    return filled(p, src, p.out.dtype, p.out.shape)
+    return p.filled(src, p.out.dtype, p.out.shape)
 
 
 def identity(p: Builder, x: Value) -> Value:
@@ -403,7 +393,7 @@ def mvlgamma(p: Builder, x: Value, order: int) -> Value:
             total = p.add(total, p.lgamma(p.sub(x, i / 2)))
         return p.add(total, order * (order - 1) / 4 * math.log(math.pi)) if order > 1 else total
 
-    return pointwise(p, compute, x)
+    return p.pointwise(compute, x)
 
 
 TABLE: Table = {

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.elementwise import pointwise
-from primops.decompositions.operands import Function, Table, broadcast, convert, to_device
-from primops.decompositions.shape import reshape, window
+from primops.decompositions.operands import Function, Table
+from primops.decompositions.shape import window
 from primops.errors import Decline
 from primops.prims.layouts import FLOATS
 
@@ -79,13 +78,13 @@ def _with_numbers(prim: str) -> Function:
             raise Decline("the numbers are no vector of floats")
 
         def one(p: Builder, x: Value, a: Value, b: Value, position: int) -> Value:
-            number = to_device(p, reshape(p, window(p, numbers, 0, position, position + 1), ()), x.device)
+            number = p.to_device(p.reshape(window(p, numbers, 0, position, position + 1), ()), x.device)
 
             def compute(p: Builder, x: Value, a: Value, b: Value) -> Value:
-                factor = broadcast(p, convert(p, number, x.dtype), x.shape)
+                factor = p.broadcast(p.convert(number, x.dtype), x.shape)
                 return p.add(x, getattr(p, prim)(p.mul(a, factor), b))
 
-            return pointwise(p, compute, x, a, b)
+            return p.pointwise(compute, x, a, b)
 
         if any(numbers.device not in ("cpu", value.device) or value.dtype not in FLOATS for value in tensors):
             raise Decline("numbers on another GPU, or for integers")

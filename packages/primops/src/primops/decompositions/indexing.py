@@ -5,21 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from primops.builder import Builder, Value
-from primops.decompositions.operands import (
-    Function,
-    Table,
-    broadcast,
-    broadcast_shape,
-    convert,
-    filled,
-    literal,
-    opmath,
-    reshape,
-    spread,
-    to_device,
-    wrap,
-)
+from primops.builder import Builder, Value, literal, opmath
+from primops.decompositions.operands import Function, Table, broadcast_shape, wrap
 from primops.errors import Decline
 from primops.prims.indexing import indexed_shape
 from stagewire.expr import Dim
@@ -35,7 +22,7 @@ def ready_indices(p: Builder, x: Value, indices: Sequence[Value | None]) -> tupl
         raise Decline("no index tensor")
     shape = broadcast_shape(*(i.shape for i in used))
     return tuple(
-        None if i is None else broadcast(p, convert(p, to_device(p, i, x.device), "int64"), shape) for i in indices
+        None if i is None else p.broadcast(p.convert(p.to_device(i, x.device), "int64"), shape) for i in indices
     )
 
 
@@ -50,14 +37,14 @@ def index_put(
         raise Decline("bool accumulated")
     ready = ready_indices(p, x, indices)
     types = tuple(None if i is None else i.type for i in ready)
-    values = broadcast(p, convert(p, to_device(p, values, x.device), x.dtype), indexed_shape(x.type, types))
+    values = p.broadcast(p.convert(p.to_device(values, x.device), x.dtype), indexed_shape(x.type, types))
     return accumulated(p, x, ready, values, True) if accumulate else p.index_put(x, ready, values, False, True)
 
 
 def accumulated(p: Builder, x: Value, indices: tuple[Value | None, ...], values: Value, wrap: bool = False) -> Value:
     """x with values added at the indices; `wrap`: negative ones count from the end."""
     inner = _dtype_of_sums(p, x, values)
-    return convert(p, p.index_put(convert(p, x, inner), indices, convert(p, values, inner), True, wrap), x.dtype)
+    return p.convert(p.index_put(p.convert(x, inner), indices, p.convert(values, inner), True, wrap), x.dtype)
 
 
 def _dtype_of_sums(p: Builder, x: Value, values: Value) -> str:
@@ -74,14 +61,14 @@ def _at(dim: int, index: Value) -> tuple[Value | None, ...]:
 
 
 def index_select(p: Builder, x: Value, dim: int, index: Value) -> Value:
-    index = convert(p, reshape(p, index, p.out.shape[wrap(dim, x.rank) :][:1] or (1,)), "int64")
+    index = p.convert(p.reshape(index, p.out.shape[wrap(dim, x.rank) :][:1] or (1,)), "int64")
     if x.rank == 0:
-        return reshape(p, p.index(_rank1(p, x), (index,), False), p.out.shape)
+        return p.reshape(p.index(_rank1(p, x), (index,), False), p.out.shape)
     return p.index(x, _at(wrap(dim, x.rank), index), False)
 
 
 def _vector(p: Builder, index: Value) -> Value:
-    return convert(p, reshape(p, index, (1,)) if index.rank == 0 else index, "int64")
+    return p.convert(p.reshape(index, (1,)) if index.rank == 0 else index, "int64")
 
 
 def index_add(p: Builder, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
@@ -90,9 +77,9 @@ def index_add(p: Builder, x: Value, dim: int, index: Value, source: Value, alpha
     dim = wrap(dim, x.rank)
     index = _vector(p, index)
     shape = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
-    source = convert(p, reshape(p, source, shape), x.dtype)
+    source = p.convert(p.reshape(source, shape), x.dtype)
     if alpha != 1:
-        source = convert(p, p.mul(convert(p, source, opmath(x.dtype)), literal(alpha, x.dtype)), x.dtype)
+        source = p.convert(p.mul(p.convert(source, opmath(x.dtype)), literal(alpha, x.dtype)), x.dtype)
     return accumulated(p, x, _at(dim, index), source)
 
 
@@ -101,7 +88,7 @@ def index_copy(p: Builder, x: Value, dim: int, index: Value, source: Value) -> V
         raise Decline("a scalar")
     dim = wrap(dim, x.rank)
     index = _vector(p, index)
-    source = reshape(p, source, (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]))
+    source = p.reshape(source, (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]))
     return p.index_put(x, _at(dim, index), source, False, False)
 
 
@@ -111,18 +98,18 @@ def index_fill(p: Builder, x: Value, dim: int, index: Value, value: Any) -> Valu
     dim = wrap(dim, x.rank)
     index = _vector(p, index)
     shape = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
-    return p.index_put(x, _at(dim, index), filled(p, value, x.dtype, shape), False, True)
+    return p.index_put(x, _at(dim, index), p.filled(value, x.dtype, shape), False, True)
 
 
 def gather(p: Builder, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
-    index = convert(p, index, "int64")
+    index = p.convert(index, "int64")
     if x.rank == 0 or index.rank == 0:
-        return reshape(p, p.gather(_rank1(p, x), 0, _rank1(p, index)), p.out.shape)
+        return p.reshape(p.gather(_rank1(p, x), 0, _rank1(p, index)), p.out.shape)
     return p.gather(x, wrap(dim, x.rank), index)
 
 
 def _rank1(p: Builder, x: Value) -> Value:
-    return reshape(p, x, (1,)) if x.rank == 0 else x
+    return p.reshape(x, (1,)) if x.rank == 0 else x
 
 
 def _scatter(prim: str) -> Function:
@@ -133,16 +120,16 @@ def _scatter(prim: str) -> Function:
             raise Decline("bool added")
         if index.shape == (0,) or 0 in index.shape:
             return x
-        flat, wide_index = _rank1(p, x), convert(p, _rank1(p, index), "int64")
+        flat, wide_index = _rank1(p, x), p.convert(_rank1(p, index), "int64")
         if type(src) is Value:
-            src = convert(p, _rank1(p, src), x.dtype)
+            src = p.convert(_rank1(p, src), x.dtype)
             if src.shape != wide_index.shape:
                 src = p.slice(src, (0,) * src.rank, wide_index.shape, (1,) * src.rank)
         else:
-            src = filled(p, src, x.dtype, wide_index.shape)
+            src = p.filled(src, x.dtype, wide_index.shape)
         inner = _dtype_of_sums(p, x, src) if prim == "scatter_add" else x.dtype
-        args = convert(p, flat, inner), wrap(dim, flat.rank), wide_index, convert(p, src, inner)
-        return reshape(p, convert(p, getattr(p, prim)(*args), x.dtype), x.shape)
+        args = p.convert(flat, inner), wrap(dim, flat.rank), wide_index, p.convert(src, inner)
+        return p.reshape(p.convert(getattr(p, prim)(*args), x.dtype), x.shape)
 
     return decomposition
 
@@ -159,7 +146,7 @@ def embedding(
     p: Builder, weight: Value, indices: Value, padding_idx: int = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:  # fmt: skip
-    return p.index(weight, (convert(p, indices, "int64"),), False)
+    return p.index(weight, (p.convert(indices, "int64"),), False)
 
 
 def embedding_dense_backward(
@@ -167,24 +154,24 @@ def embedding_dense_backward(
 ) -> Value:
     """Rows of grad added up by index, float32 for halves; the padding row receives nothing."""
     inner = opmath(grad.dtype)
-    grad, indices = convert(p, grad, inner), convert(p, indices, "int64")
+    grad, indices = p.convert(grad, inner), p.convert(indices, "int64")
     lead = tuple(range(indices.rank, grad.rank))
     if scale_grad_by_freq:
         ones = p.full(indices.shape, 1.0, inner)
         counts = p.index_put(p.full((num_weights,), 0.0, inner), (indices,), ones, True, False)
-        grad = p.div(grad, spread(p, p.index(counts, (indices,), False), grad.shape, lead))
+        grad = p.div(grad, p.spread(p.index(counts, (indices,), False), grad.shape, lead))
     if padding_idx >= 0:
         padding = p.eq(indices, padding_idx)
-        grad = p.where(spread(p, padding, grad.shape, lead), 0.0, grad)
+        grad = p.where(p.spread(padding, grad.shape, lead), 0.0, grad)
     zeros = p.full((num_weights, *grad.shape[indices.rank :]), 0.0, inner)
-    return convert(p, p.index_put(zeros, (indices,), grad, True, False), p.out.dtype)
+    return p.convert(p.index_put(zeros, (indices,), grad, True, False), p.out.dtype)
 
 
 def take(p: Builder, x: Value, index: Value) -> Value:
     count: Dim = 1
     for size in x.shape:
         count = count * size
-    return p.index(reshape(p, x, (count,)), (convert(p, index, "int64"),), True)
+    return p.index(p.reshape(x, (count,)), (p.convert(index, "int64"),), True)
 
 
 TABLE: Table = {

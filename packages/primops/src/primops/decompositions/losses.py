@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from primops.builder import Builder, Value
-from primops.decompositions.operands import (
-    Function,
-    Table,
-    along,
-    broadcast,
-    broadcast_shape,
-    convert,
-    literal_count,
-    operand,
-    opmath,
-    per_count,
-    reshape,
-    spread,
-)
+from primops.builder import Builder, Value, opmath
+from primops.decompositions.operands import Function, Table, broadcast_shape, literal_count
 
 NONE, MEAN, SUM = 0, 1, 2
 
@@ -29,7 +16,7 @@ def reduce_loss(p: Builder, loss: Value, reduction: int) -> Value:
         return loss
     dims = tuple(range(loss.rank))
     total = p.sum(loss, dims) if dims else loss
-    return total if reduction == SUM else per_count(p, total, loss.shape, dims)
+    return total if reduction == SUM else p.per_count(total, loss.shape, dims)
 
 
 def _loss(compute: Any) -> Function:
@@ -38,9 +25,9 @@ def _loss(compute: Any) -> Function:
     def decomposition(p: Builder, x: Value, target: Value, *arguments: Any, **keywords: Any) -> Value:
         shape = broadcast_shape(x.shape, target.shape)
         inner = opmath(p.out.dtype)
-        x, target = (operand(p, v, p.out.dtype, shape, inner) for v in (x, target))
+        x, target = (p.operand(v, p.out.dtype, shape, inner) for v in (x, target))
         loss, reduction = compute(p, x, target, *arguments, **keywords)
-        return convert(p, reduce_loss(p, loss, reduction), p.out.dtype)
+        return p.convert(reduce_loss(p, loss, reduction), p.out.dtype)
 
     return decomposition
 
@@ -51,12 +38,12 @@ def _loss_backward(compute: Any) -> Function:
     def decomposition(p: Builder, grad: Value, x: Value, target: Value, *arguments: Any, **keywords: Any) -> Value:
         out = p.out
         inner = opmath(out.dtype)
-        grad, x, target = (operand(p, v, out.dtype, out.shape, inner) for v in (grad, x, target))
+        grad, x, target = (p.operand(v, out.dtype, out.shape, inner) for v in (grad, x, target))
         slope, reduction = compute(p, x, target, *arguments, **keywords)
         result = p.mul(slope, grad)
         if reduction == MEAN:
-            result = per_count(p, result, out.shape, range(len(out.shape)))
-        return convert(p, result, out.dtype)
+            result = p.per_count(result, out.shape, range(len(out.shape)))
+        return p.convert(result, out.dtype)
 
     return decomposition
 
@@ -105,17 +92,17 @@ def soft_margin(p: Builder, x: Value, target: Value, reduction: int = MEAN) -> t
 def soft_margin_backward(p: Builder, grad: Value, x: Value, target: Value, reduction: int = MEAN) -> Value:
     """-target z / (z + 1) * grad with z = exp(-target x), each step rounded as eager stores it."""
     shape, inner = x.shape, opmath(x.dtype)
-    grad, x, target = (broadcast(p, convert(p, v, inner), shape) for v in (grad, x, target))
+    grad, x, target = (p.broadcast(p.convert(v, inner), shape) for v in (grad, x, target))
     scale = -1.0 / literal_count(shape, range(len(shape))) if reduction == MEAN else -1.0
     growth = _overflowing(p, p.exp(p.mul(p.neg(target), x)))
     slope = _overflowing(p, p.mul(_overflowing(p, p.mul(target, growth)), scale))
     slope = _overflowing(p, p.div(slope, _overflowing(p, p.add(growth, 1.0))))
-    return convert(p, p.mul(slope, grad), p.out.dtype)
+    return p.convert(p.mul(slope, grad), p.out.dtype)
 
 
 def _overflowing(p: Builder, x: Value) -> Value:
     """x rounded to the dtype of the result: eager stores this step, so float16 overflows here."""
-    return convert(p, convert(p, x, p.out.dtype), x.dtype)
+    return p.convert(p.convert(x, p.out.dtype), x.dtype)
 
 
 def binary_cross_entropy(
@@ -123,27 +110,27 @@ def binary_cross_entropy(
 ) -> Value:
     """-(t log x + (1 - t) log(1 - x)), the logarithms not below -100; x outside of 0..1 is an error."""
     inner, out = opmath(x.dtype), x.dtype
-    x, target = p.check_range(convert(p, x, inner), 0.0, 1.0), convert(p, target, inner)
+    x, target = p.check_range(p.convert(x, inner), 0.0, 1.0), p.convert(target, inner)
     low = p.maximum(p.log(x), -100.0)
     high = p.maximum(p.log1p(p.neg(x)), -100.0)
     loss = p.sub(p.mul(p.sub(target, 1.0), high), p.mul(target, low))
     if weight is not None:
-        loss = p.mul(loss, broadcast(p, convert(p, weight, inner), loss.shape))
-    return convert(p, reduce_loss(p, loss, reduction), out)
+        loss = p.mul(loss, p.broadcast(p.convert(weight, inner), loss.shape))
+    return p.convert(reduce_loss(p, loss, reduction), out)
 
 
 def binary_cross_entropy_backward(
     p: Builder, grad: Value, x: Value, target: Value, weight: Value | None = None, reduction: int = MEAN
 ) -> Value:
     inner, shape = opmath(x.dtype), x.shape
-    grad, x, target = (broadcast(p, convert(p, v, inner), shape) for v in (grad, x, target))
+    grad, x, target = (p.broadcast(p.convert(v, inner), shape) for v in (grad, x, target))
     slope = p.div(p.sub(x, target), p.maximum(p.mul(p.sub(1.0, x), x), 1e-12))
     result = p.mul(grad, slope)
     if weight is not None:
-        result = p.mul(result, broadcast(p, convert(p, weight, inner), shape))
+        result = p.mul(result, p.broadcast(p.convert(weight, inner), shape))
     if reduction == MEAN:
-        result = per_count(p, result, shape, range(len(shape)))
-    return convert(p, result, p.out.dtype)
+        result = p.per_count(result, shape, range(len(shape)))
+    return p.convert(result, p.out.dtype)
 
 
 def binary_cross_entropy_with_logits(
@@ -153,15 +140,15 @@ def binary_cross_entropy_with_logits(
     """(1 - t) x + w (log1p(exp(-|x|)) + max(-x, 0)) with w = 1 + (pos_weight - 1) t."""
     inner, out = opmath(p.out.dtype), p.out.dtype
     shape = broadcast_shape(x.shape, target.shape)
-    x, target = (operand(p, v, out, shape, inner) for v in (x, target))
+    x, target = (p.operand(v, out, shape, inner) for v in (x, target))
     tail = p.add(p.log1p(p.exp(p.neg(p.abs(x)))), p.maximum(p.neg(x), 0.0))
     if pos_weight is not None:
-        positive = broadcast(p, convert(p, pos_weight, inner), shape)
+        positive = p.broadcast(p.convert(pos_weight, inner), shape)
         tail = p.mul(tail, p.add(p.mul(p.sub(positive, 1.0), target), 1.0))
     loss = p.add(p.mul(p.sub(1.0, target), x), tail)
     if weight is not None:
-        loss = p.mul(loss, broadcast(p, convert(p, weight, inner), shape))
-    return convert(p, reduce_loss(p, loss, reduction), out)
+        loss = p.mul(loss, p.broadcast(p.convert(weight, inner), shape))
+    return p.convert(reduce_loss(p, loss, reduction), out)
 
 
 # --- negative log likelihood ---------------------------------------------------------------------------------------
@@ -171,14 +158,14 @@ def _picked(p: Builder, x: Value, target: Value, ignore_index: int) -> tuple[Val
     shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
     valid = p.ne(target, int(ignore_index))
     safe = p.where(valid, target, 0)
-    return valid, reshape(p, safe, shape), reshape(p, valid, shape), dim
+    return valid, p.reshape(safe, shape), p.reshape(valid, shape), dim
 
 
 def _weights(p: Builder, weight: Value | None, safe: Value, valid: Value, dtype: str) -> Value:
     """The weight of each target's class, 0 for ignored ones."""
     if weight is None:
-        return convert(p, valid, dtype)
-    chosen = p.index(convert(p, weight, dtype), (safe,), False)
+        return p.convert(valid, dtype)
+    chosen = p.index(p.convert(weight, dtype), (safe,), False)
     return p.where(valid, chosen, 0.0)
 
 
@@ -187,20 +174,20 @@ def nll_loss(
 ) -> tuple[Value, Value]:
     """-weight[t] * x[t] for each target t that is not ignored; the second result is the sum of the weights."""
     inner, out = opmath(x.dtype), x.dtype
-    x = convert(p, x, inner)
-    valid, safe, _, dim = _picked(p, x, convert(p, target, "int64"), ignore_index)
-    safe_target = reshape(p, safe, target.shape)
-    chosen = reshape(p, p.gather(x, dim, safe), target.shape)
+    x = p.convert(x, inner)
+    valid, safe, _, dim = _picked(p, x, p.convert(target, "int64"), ignore_index)
+    safe_target = p.reshape(safe, target.shape)
+    chosen = p.reshape(p.gather(x, dim, safe), target.shape)
     weights = _weights(p, weight, safe_target, valid, inner)
     loss = p.where(valid, p.neg(p.mul(chosen, weights)), 0.0)
     if reduction == NONE and x.rank > 1:
-        return convert(p, loss, out), p.full(p.results[1].shape, 0.0, p.results[1].dtype)  # type: ignore[union-attr]
+        return p.convert(loss, out), p.full(p.results[1].shape, 0.0, p.results[1].dtype)  # type: ignore[union-attr]
     dims = tuple(range(loss.rank))
     total = p.sum(loss, dims) if dims else loss
     total_weight = p.sum(weights, dims) if dims else weights
     if reduction == MEAN:
         total = p.div(total, total_weight)
-    return convert(p, total, out), convert(p, total_weight, p.results[1].dtype)  # type: ignore[union-attr]
+    return p.convert(total, out), p.convert(total_weight, p.results[1].dtype)  # type: ignore[union-attr]
 
 
 def nll_loss_backward(
@@ -208,23 +195,23 @@ def nll_loss_backward(
     total_weight: Value,
 ) -> Value:  # fmt: skip
     inner = opmath(x.dtype)
-    valid, safe, wide_valid, dim = _picked(p, x, convert(p, target, "int64"), ignore_index)
-    weights = _weights(p, weight, reshape(p, safe, target.shape), valid, inner)
-    grad = convert(p, grad, inner)
+    valid, safe, wide_valid, dim = _picked(p, x, p.convert(target, "int64"), ignore_index)
+    weights = _weights(p, weight, p.reshape(safe, target.shape), valid, inner)
+    grad = p.convert(grad, inner)
     if reduction == MEAN:
-        grad = p.div(grad, convert(p, total_weight, inner))
-    scaled = p.neg(p.mul(broadcast(p, grad, target.shape), weights))
+        grad = p.div(grad, p.convert(total_weight, inner))
+    scaled = p.neg(p.mul(p.broadcast(grad, target.shape), weights))
     scaled = p.where(valid, scaled, 0.0)
-    classes = along(p, p.iota(x.shape[dim], 0, 1, "int64"), x.shape, dim)
+    classes = p.along(p.iota(x.shape[dim], 0, 1, "int64"), x.shape, dim)
     chosen = p.eq(classes, _repeated(p, safe, x, dim))
     chosen = p.logical_and(chosen, _repeated(p, wide_valid, x, dim))
-    result = p.where(chosen, _repeated(p, reshape(p, scaled, safe.shape), x, dim), 0.0)
-    return convert(p, result, p.out.dtype)
+    result = p.where(chosen, _repeated(p, p.reshape(scaled, safe.shape), x, dim), 0.0)
+    return p.convert(result, p.out.dtype)
 
 
 def _repeated(p: Builder, x: Value, like: Value, dim: int) -> Value:
-    squeezed = reshape(p, x, (*x.shape[:dim], *x.shape[dim + 1 :]))
-    return spread(p, squeezed, like.shape, (dim,))
+    squeezed = p.reshape(x, (*x.shape[:dim], *x.shape[dim + 1 :]))
+    return p.spread(squeezed, like.shape, (dim,))
 
 
 def _margins(
@@ -233,12 +220,12 @@ def _margins(
     """For multi_margin_loss, all (rows, classes): by how much each class comes too near, where it is the target, and
     the weight of the row's target."""
     shape = (*(1,) * (2 - x.rank), *x.shape)
-    x = reshape(p, convert(p, x, opmath(x.dtype)), shape)
-    target = reshape(p, convert(p, target, "int64"), (shape[0], 1))
-    near = p.add(p.sub(x, broadcast(p, p.gather(x, 1, target), shape)), float(margin))
-    own = p.eq(along(p, p.iota(shape[1], 0, 1, "int64"), shape, 1), broadcast(p, target, shape))
+    x = p.reshape(p.convert(x, opmath(x.dtype)), shape)
+    target = p.reshape(p.convert(target, "int64"), (shape[0], 1))
+    near = p.add(p.sub(x, p.broadcast(p.gather(x, 1, target), shape)), float(margin))
+    own = p.eq(p.along(p.iota(shape[1], 0, 1, "int64"), shape, 1), p.broadcast(target, shape))
     if weight is not None:
-        weight = broadcast(p, p.index(convert(p, weight, x.dtype), (target,), False), shape)
+        weight = p.broadcast(p.index(p.convert(weight, x.dtype), (target,), False), shape)
     return near, own, weight
 
 
@@ -251,8 +238,8 @@ def multi_margin_loss(
     cost = p.maximum(near, 0.0)
     cost = p.mul(cost, cost) if power == 2 else cost
     cost = p.where(own, 0.0, cost if weights is None else p.mul(cost, weights))
-    loss = per_count(p, p.sum(cost, (1,)), near.shape, (1,))
-    return convert(p, reshape(p, reduce_loss(p, loss, reduction), p.out.shape), p.out.dtype)
+    loss = p.per_count(p.sum(cost, (1,)), near.shape, (1,))
+    return p.convert(p.reshape(reduce_loss(p, loss, reduction), p.out.shape), p.out.dtype)
 
 
 def multi_margin_loss_backward(
@@ -263,10 +250,10 @@ def multi_margin_loss_backward(
     rows, shape = near.shape[:1], near.shape
     slope = p.mul(near, 2.0) if power == 2 else p.full(shape, 1.0, near.dtype)
     slope = p.where(p.logical_or(own, p.le(near, 0.0)), 0.0, slope if weights is None else p.mul(slope, weights))
-    slope = per_count(p, slope, shape, (0, 1) if reduction == MEAN else (1,))
-    slope = p.where(own, spread(p, p.neg(p.sum(slope, (1,))), shape, (1,)), slope)
-    grad = broadcast(p, convert(p, reshape(p, grad, rows if grad.rank else ()), near.dtype), rows)
-    return convert(p, reshape(p, p.mul(slope, spread(p, grad, shape, (1,))), x.shape), x.dtype)
+    slope = p.per_count(slope, shape, (0, 1) if reduction == MEAN else (1,))
+    slope = p.where(own, p.spread(p.neg(p.sum(slope, (1,))), shape, (1,)), slope)
+    grad = p.broadcast(p.convert(p.reshape(grad, rows if grad.rank else ()), near.dtype), rows)
+    return p.convert(p.reshape(p.mul(slope, p.spread(grad, shape, (1,))), x.shape), x.dtype)
 
 
 TABLE: Table = {

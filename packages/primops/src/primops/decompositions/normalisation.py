@@ -5,24 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from primops.builder import Builder, Value
-from primops.decompositions.operands import (
-    Function,
-    Table,
-    along,
-    broadcast,
-    convert,
-    count_of,
-    kept,
-    opmath,
-    per_count,
-    reduced,
-    reshape,
-    spread,
-    wrap,
-)
+from primops.builder import Builder, Value, opmath
+from primops.decompositions.operands import Table, count_of, wrap
 from primops.errors import Decline
-from stagewire.types import NoneType, TensorType
+from stagewire.types import NoneType
 
 
 # --- softmax -------------------------------------------------------------------------------------------------------
@@ -32,50 +18,50 @@ def _dims(x: Value, dim: int) -> tuple[int, ...]:
 
 def softmax(p: Builder, x: Value, dim: int, half_to_float: bool = False) -> Value:
     dims = _dims(x, dim)
-    x = convert(p, x, opmath(x.dtype))
-    powers = p.exp(p.sub(x, spread(p, reduced(p, "amax", x, dims), x.shape, dims)))
-    total = spread(p, reduced(p, "sum", powers, dims), x.shape, dims)
-    return convert(p, p.div(powers, total), p.out.dtype)
+    x = p.convert(x, opmath(x.dtype))
+    powers = p.exp(p.sub(x, p.spread(p.reduced("amax", x, dims), x.shape, dims)))
+    total = p.spread(p.reduced("sum", powers, dims), x.shape, dims)
+    return p.convert(p.div(powers, total), p.out.dtype)
 
 
 def safe_softmax(p: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
     """softmax with 0 in rows that are all -inf."""
     dims = _dims(x, dim)
-    masked = reduced(p, "all", p.eq(x, float("-inf")), dims)
-    y = softmax(p, convert(p, x, p.out.dtype), dim)
-    return p.where(spread(p, masked, x.shape, dims), 0.0, y)
+    masked = p.reduced("all", p.eq(x, float("-inf")), dims)
+    y = softmax(p, p.convert(x, p.out.dtype), dim)
+    return p.where(p.spread(masked, x.shape, dims), 0.0, y)
 
 
 def log_softmax(p: Builder, x: Value, dim: int, half_to_float: bool = False) -> Value:
     dims = _dims(x, dim)
-    x = convert(p, x, opmath(x.dtype))
-    shifted = p.sub(x, spread(p, reduced(p, "amax", x, dims), x.shape, dims))
-    total = p.log(reduced(p, "sum", p.exp(shifted), dims))
-    return convert(p, p.sub(shifted, spread(p, total, x.shape, dims)), p.out.dtype)
+    x = p.convert(x, opmath(x.dtype))
+    shifted = p.sub(x, p.spread(p.reduced("amax", x, dims), x.shape, dims))
+    total = p.log(p.reduced("sum", p.exp(shifted), dims))
+    return p.convert(p.sub(shifted, p.spread(total, x.shape, dims)), p.out.dtype)
 
 
 def softmax_backward(p: Builder, grad: Value, out: Value, dim: int, input_dtype: Any) -> Value:
     dims = _dims(out, dim)
-    grad, out = (convert(p, v, opmath(v.dtype)) for v in (grad, out))
-    total = spread(p, reduced(p, "sum", p.mul(grad, out), dims), out.shape, dims)
-    return convert(p, p.mul(p.sub(grad, total), out), p.out.dtype)
+    grad, out = (p.convert(v, opmath(v.dtype)) for v in (grad, out))
+    total = p.spread(p.reduced("sum", p.mul(grad, out), dims), out.shape, dims)
+    return p.convert(p.mul(p.sub(grad, total), out), p.out.dtype)
 
 
 def log_softmax_backward(p: Builder, grad: Value, out: Value, dim: int, input_dtype: Any) -> Value:
     dims = _dims(out, dim)
-    grad, out = (convert(p, v, opmath(v.dtype)) for v in (grad, out))
-    total = spread(p, reduced(p, "sum", grad, dims), out.shape, dims)
-    return convert(p, p.sub(grad, p.mul(p.exp(out), total)), p.out.dtype)
+    grad, out = (p.convert(v, opmath(v.dtype)) for v in (grad, out))
+    total = p.spread(p.reduced("sum", grad, dims), out.shape, dims)
+    return p.convert(p.sub(grad, p.mul(p.exp(out), total)), p.out.dtype)
 
 
 # --- shared --------------------------------------------------------------------------------------------------------
 def _in(p: Builder, x: Value | None, dtype: str) -> Value | None:
-    return None if x is None else convert(p, x, dtype)
+    return None if x is None else p.convert(x, dtype)
 
 
 def _as(p: Builder, x: Value, type: Any) -> Value:
     """x in the dtype and shape of a result."""
-    return reshape(p, convert(p, x, type.dtype), type.shape)
+    return p.reshape(p.convert(x, type.dtype), type.shape)
 
 
 def _wanted(p: Builder, index: int, output_mask: Sequence[bool]) -> bool:
@@ -95,12 +81,12 @@ def layer_norm(
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions; also mean and 1 / sqrt(var + eps)."""
     inner = opmath(x.dtype)
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
-    wide = convert(p, x, inner)
+    wide = p.convert(x, inner)
     var, mean = p.var_mean(wide, dims, 0)
     rstd = p.rsqrt(p.add(var, float(eps)))
-    normal = p.mul(p.sub(wide, spread(p, mean, x.shape, dims)), spread(p, rstd, x.shape, dims))
-    out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: broadcast(p, v, x.shape))
-    return convert(p, out, x.dtype), _as(p, mean, p.results[1]), _as(p, rstd, p.results[2])
+    normal = p.mul(p.sub(wide, p.spread(mean, x.shape, dims)), p.spread(rstd, x.shape, dims))
+    out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: p.broadcast(v, x.shape))
+    return p.convert(out, x.dtype), _as(p, mean, p.results[1]), _as(p, rstd, p.results[2])
 
 
 def layer_norm_backward(
@@ -110,26 +96,26 @@ def layer_norm_backward(
     inner = opmath(x.dtype)
     axis = x.rank - len(normalized_shape)
     dims, outer = tuple(range(axis, x.rank)), tuple(range(axis))
-    grad, wide, mean, rstd = (convert(p, v, inner) for v in (grad, x, mean, rstd))
-    scale = broadcast(p, rstd, x.shape)
-    normal = p.mul(p.sub(wide, broadcast(p, mean, x.shape)), scale)
+    grad, wide, mean, rstd = (p.convert(v, inner) for v in (grad, x, mean, rstd))
+    scale = p.broadcast(rstd, x.shape)
+    normal = p.mul(p.sub(wide, p.broadcast(mean, x.shape)), scale)
     results: list[Value | None] = [None, None, None]
     if _wanted(p, 0, output_mask):
-        weighted = grad if weight is None else p.mul(grad, broadcast(p, convert(p, weight, inner), x.shape))
-        results[0] = convert(p, p.mul(_centred(p, weighted, normal, dims), scale), x.dtype)
+        weighted = grad if weight is None else p.mul(grad, p.broadcast(p.convert(weight, inner), x.shape))
+        results[0] = p.convert(p.mul(_centred(p, weighted, normal, dims), scale), x.dtype)
     if _wanted(p, 1, output_mask):
-        results[1] = _as(p, reduced(p, "sum", p.mul(grad, normal), outer), p.results[1])
+        results[1] = _as(p, p.reduced("sum", p.mul(grad, normal), outer), p.results[1])
     if _wanted(p, 2, output_mask):
-        results[2] = _as(p, reduced(p, "sum", grad, outer), p.results[2])
+        results[2] = _as(p, p.reduced("sum", grad, outer), p.results[2])
     return tuple(results)
 
 
 def _centred(p: Builder, grad: Value, normal: Value, dims: tuple[int, ...]) -> Value:
     """grad - mean(grad) - normal * mean(grad * normal) over dims."""
     shape = grad.shape
-    mean = per_count(p, reduced(p, "sum", grad, dims), shape, dims)
-    slope = per_count(p, reduced(p, "sum", p.mul(grad, normal), dims), shape, dims)
-    return p.sub(p.sub(grad, spread(p, mean, shape, dims)), p.mul(normal, spread(p, slope, shape, dims)))
+    mean = p.per_count(p.reduced("sum", grad, dims), shape, dims)
+    slope = p.per_count(p.reduced("sum", p.mul(grad, normal), dims), shape, dims)
+    return p.sub(p.sub(grad, p.spread(mean, shape, dims)), p.mul(normal, p.spread(slope, shape, dims)))
 
 
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
@@ -139,12 +125,12 @@ def rms_norm(p: Builder, x: Value, normalized_shape: Sequence[int], weight: Valu
     """x / sqrt(mean(x^2) + eps) * weight; also the reciprocal root. Without eps it is that of `inner`."""
     inner = opmath(x.dtype)
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
-    wide = convert(p, x, inner)
-    mean = per_count(p, reduced(p, "sum", p.mul(wide, wide), dims), x.shape, dims)
+    wide = p.convert(x, inner)
+    mean = p.per_count(p.reduced("sum", p.mul(wide, wide), dims), x.shape, dims)
     rstd = p.rsqrt(p.add(mean, _EPSILON[inner] if eps is None else float(eps)))
-    out = p.mul(wide, spread(p, rstd, x.shape, dims))
-    out = _affine(p, out, _in(p, weight, inner), None, lambda v: broadcast(p, v, x.shape))
-    return convert(p, out, p.out.dtype), _as(p, rstd, p.results[1])
+    out = p.mul(wide, p.spread(rstd, x.shape, dims))
+    out = _affine(p, out, _in(p, weight, inner), None, lambda v: p.broadcast(v, x.shape))
+    return p.convert(out, p.out.dtype), _as(p, rstd, p.results[1])
 
 
 def rms_norm_backward(
@@ -154,16 +140,16 @@ def rms_norm_backward(
     inner = opmath(x.dtype)
     axis = x.rank - len(normalized_shape)
     dims, outer = tuple(range(axis, x.rank)), tuple(range(axis))
-    grad, wide, rstd = (convert(p, v, inner) for v in (grad, x, rstd))
-    scale = broadcast(p, rstd, x.shape)
+    grad, wide, rstd = (p.convert(v, inner) for v in (grad, x, rstd))
+    scale = p.broadcast(rstd, x.shape)
     normal = p.mul(wide, scale)
     results: list[Value | None] = [None, None]
     if _wanted(p, 0, output_mask):
-        weighted = grad if weight is None else p.mul(grad, broadcast(p, convert(p, weight, inner), x.shape))
-        slope = per_count(p, reduced(p, "sum", p.mul(weighted, normal), dims), x.shape, dims)
-        results[0] = convert(p, p.mul(p.sub(weighted, p.mul(normal, spread(p, slope, x.shape, dims))), scale), x.dtype)
+        weighted = grad if weight is None else p.mul(grad, p.broadcast(p.convert(weight, inner), x.shape))
+        slope = p.per_count(p.reduced("sum", p.mul(weighted, normal), dims), x.shape, dims)
+        results[0] = p.convert(p.mul(p.sub(weighted, p.mul(normal, p.spread(slope, x.shape, dims))), scale), x.dtype)
     if _wanted(p, 1, output_mask):
-        results[1] = _as(p, reduced(p, "sum", p.mul(grad, normal), outer), p.results[1])
+        results[1] = _as(p, p.reduced("sum", p.mul(grad, normal), outer), p.results[1])
     return tuple(results)
 
 
@@ -173,13 +159,13 @@ def group_norm(
 ) -> tuple[Value, ...]:  # fmt: skip
     inner = opmath(x.dtype)
     grouped = (N, group, C // group, HxW)
-    wide = reshape(p, convert(p, x, inner), grouped)
+    wide = p.reshape(p.convert(x, inner), grouped)
     var, mean = p.var_mean(wide, (2, 3), 0)
     rstd = p.rsqrt(p.add(var, float(eps)))
-    normal = p.mul(p.sub(wide, spread(p, mean, grouped, (2, 3))), spread(p, rstd, grouped, (2, 3)))
-    normal = reshape(p, normal, x.shape)
-    out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: along(p, v, x.shape, 1))
-    return convert(p, out, x.dtype), _as(p, mean, p.results[1]), _as(p, rstd, p.results[2])
+    normal = p.mul(p.sub(wide, p.spread(mean, grouped, (2, 3))), p.spread(rstd, grouped, (2, 3)))
+    normal = p.reshape(normal, x.shape)
+    out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: p.along(v, x.shape, 1))
+    return p.convert(out, x.dtype), _as(p, mean, p.results[1]), _as(p, rstd, p.results[2])
 
 
 def group_norm_backward(
@@ -188,20 +174,20 @@ def group_norm_backward(
 ) -> tuple[Value | None, ...]:  # fmt: skip
     inner = opmath(x.dtype)
     grouped, flat = (N, group, C // group, HxW), (N, C, HxW)
-    grad, wide, mean, rstd = (convert(p, v, inner) for v in (grad, x, mean, rstd))
-    scale = spread(p, rstd, grouped, (2, 3))
-    normal = p.mul(p.sub(reshape(p, wide, grouped), spread(p, mean, grouped, (2, 3))), scale)
+    grad, wide, mean, rstd = (p.convert(v, inner) for v in (grad, x, mean, rstd))
+    scale = p.spread(rstd, grouped, (2, 3))
+    normal = p.mul(p.sub(p.reshape(wide, grouped), p.spread(mean, grouped, (2, 3))), scale)
     results: list[Value | None] = [None, None, None]
     if _wanted(p, 0, output_mask):
-        weighted = grad if weight is None else p.mul(grad, along(p, convert(p, weight, inner), x.shape, 1))
-        centred = _centred(p, reshape(p, weighted, grouped), normal, (2, 3))
-        results[0] = convert(p, reshape(p, p.mul(centred, scale), x.shape), x.dtype)
-    flat_grad = reshape(p, grad, flat)
+        weighted = grad if weight is None else p.mul(grad, p.along(p.convert(weight, inner), x.shape, 1))
+        centred = _centred(p, p.reshape(weighted, grouped), normal, (2, 3))
+        results[0] = p.convert(p.reshape(p.mul(centred, scale), x.shape), x.dtype)
+    flat_grad = p.reshape(grad, flat)
     if _wanted(p, 1, output_mask):
-        product = p.mul(flat_grad, reshape(p, normal, flat))
-        results[1] = _as(p, reduced(p, "sum", product, (0, 2)), p.results[1])
+        product = p.mul(flat_grad, p.reshape(normal, flat))
+        results[1] = _as(p, p.reduced("sum", product, (0, 2)), p.results[1])
     if _wanted(p, 2, output_mask):
-        results[2] = _as(p, reduced(p, "sum", flat_grad, (0, 2)), p.results[2])
+        results[2] = _as(p, p.reduced("sum", flat_grad, (0, 2)), p.results[2])
     return tuple(results)
 
 
@@ -216,7 +202,7 @@ def _batch_norm(
 ) -> tuple[Value, Value, Value, Value | None, Value | None]:  # fmt: skip
     """Output, mean, reciprocal root of var + eps, and the new running statistics (None without)."""
     inner, dims = opmath(x.dtype), _all_but_channels(x)
-    wide = convert(p, x, inner)
+    wide = p.convert(x, inner)
     new_mean, new_var = running_mean, running_var
     if training:
         var, mean = p.var_mean(wide, dims, 0)
@@ -227,12 +213,12 @@ def _batch_norm(
     elif running_mean is None or running_var is None:
         raise Decline("evaluation without statistics")
     else:
-        mean, var = (convert(p, v, opmath(v.dtype)) for v in (running_mean, running_var))
-        mean, var = (convert(p, v, inner) for v in (mean, var))
+        mean, var = (p.convert(v, opmath(v.dtype)) for v in (running_mean, running_var))
+        mean, var = (p.convert(v, inner) for v in (mean, var))
     rstd = p.rsqrt(p.add(var, float(eps)))
-    normal = p.mul(p.sub(wide, along(p, mean, x.shape, 1)), along(p, rstd, x.shape, 1))
-    out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: along(p, v, x.shape, 1))
-    return convert(p, out, x.dtype), mean, rstd, new_mean, new_var
+    normal = p.mul(p.sub(wide, p.along(mean, x.shape, 1)), p.along(rstd, x.shape, 1))
+    out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: p.along(v, x.shape, 1))
+    return p.convert(out, x.dtype), mean, rstd, new_mean, new_var
 
 
 def _unbiased(p: Builder, x: Value, var: Value, dims: tuple[int, ...]) -> Value:
@@ -245,16 +231,16 @@ def _unbiased(p: Builder, x: Value, var: Value, dims: tuple[int, ...]) -> Value:
 
 def _moved(p: Builder, running: Value, batch: Value, momentum: float) -> Value:
     """momentum * batch + (1 - momentum) * running, in the dtype of running."""
-    old = convert(p, running, opmath(running.dtype))
-    new = p.add(p.mul(convert(p, batch, old.dtype), float(momentum)), p.mul(old, 1.0 - momentum))
-    return convert(p, new, running.dtype)
+    old = p.convert(running, opmath(running.dtype))
+    new = p.add(p.mul(p.convert(batch, old.dtype), float(momentum)), p.mul(old, 1.0 - momentum))
+    return p.convert(new, running.dtype)
 
 
 def _statistic(p: Builder, x: Value, type: Any) -> Value:
     """A saved statistic in a result's type; eager leaves it empty where it saves none."""
     if type.shape == (0,) and x.shape != (0,):
         return p.full((0,), 0.0, type.dtype)
-    return convert(p, x, type.dtype)
+    return p.convert(x, type.dtype)
 
 
 def batch_norm_functional(
@@ -311,24 +297,24 @@ def batch_norm_backward(
 ) -> tuple[Value | None, ...]:  # fmt: skip
     inner, dims = opmath(x.dtype), _all_but_channels(x)
     if train:
-        mean, rstd = convert(p, save_mean, inner), convert(p, save_invstd, inner)  # type: ignore[arg-type]
+        mean, rstd = p.convert(save_mean, inner), p.convert(save_invstd, inner)  # type: ignore[arg-type]
     elif running_mean is None or running_var is None:
         raise Decline("evaluation without statistics")
     else:
-        mean = convert(p, running_mean, inner)
-        rstd = p.rsqrt(p.add(convert(p, running_var, inner), float(eps)))
-    grad = convert(p, grad, inner)
+        mean = p.convert(running_mean, inner)
+        rstd = p.rsqrt(p.add(p.convert(running_var, inner), float(eps)))
+    grad = p.convert(grad, inner)
     shape = x.shape
-    normal = p.mul(p.sub(convert(p, x, inner), along(p, mean, shape, 1)), along(p, rstd, shape, 1))
+    normal = p.mul(p.sub(p.convert(x, inner), p.along(mean, shape, 1)), p.along(rstd, shape, 1))
     results: list[Value | None] = [None, None, None]
     if _wanted(p, 0, output_mask):
-        scale = rstd if weight is None else p.mul(rstd, convert(p, weight, inner))
+        scale = rstd if weight is None else p.mul(rstd, p.convert(weight, inner))
         inward = _centred(p, grad, normal, dims) if train else grad
-        results[0] = convert(p, p.mul(inward, along(p, scale, shape, 1)), x.dtype)
+        results[0] = p.convert(p.mul(inward, p.along(scale, shape, 1)), x.dtype)
     if _wanted(p, 1, output_mask):
-        results[1] = convert(p, reduced(p, "sum", p.mul(grad, normal), dims), p.results[1].dtype)  # type: ignore[union-attr]
+        results[1] = p.convert(p.reduced("sum", p.mul(grad, normal), dims), p.results[1].dtype)  # type: ignore[union-attr]
     if _wanted(p, 2, output_mask):
-        results[2] = convert(p, reduced(p, "sum", grad, dims), p.results[2].dtype)  # type: ignore[union-attr]
+        results[2] = p.convert(p.reduced("sum", grad, dims), p.results[2].dtype)  # type: ignore[union-attr]
     return tuple(results)
 
 
@@ -350,5 +336,3 @@ TABLE: Table = {
     "aten._native_batch_norm_legit_no_training.default": batch_norm_no_training,
     "aten.native_batch_norm_backward.default": batch_norm_backward,
 }
-
-__all__ = ["TABLE", "Function", "TensorType", "kept"]

@@ -1,16 +1,15 @@
-"""Operands made ready for prims: one dtype, one shape, one device; dimensions wrapped; reductions kept or not."""
+"""Arguments of decompositions: shapes that broadcast, dimensions wrapped, counts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from primops.builder import Builder, Value
+from primops.builder import Builder
 from primops.errors import Decline
-from primops.passes.fold_constants import in_dtype
-from primops.prims.layouts import FLOATS, HALVES, INTEGERS
-from stagewire.expr import Dim, Expr
-from stagewire.types import TensorType, numel
+from primops.prims.layouts import FLOATS
+from stagewire.expr import Dim
+from stagewire.types import numel
 
 Function = Callable[..., Any]
 Table = dict[str, Function]
@@ -30,35 +29,6 @@ def first_of(*functions: Function) -> Function:
     return decomposition
 
 
-def opmath(dtype: str) -> str:
-    """The dtype in which eager computes elementwise on `dtype`."""
-    return "float32" if dtype in HALVES else dtype
-
-
-def convert(p: Builder, x: Value, dtype: str) -> Value:
-    """x in `dtype`; no node if it is that already."""
-    return x if x.type.dtype == dtype else p.convert_element_type(x, str(dtype))
-
-
-def to_device(p: Builder, x: Value, device: str) -> Value:
-    """x on `device`, by a copy through ATen where it is elsewhere."""
-    from primops.builder import Device
-
-    if x.type.device == device:
-        return x
-    moved = TensorType(x.type.dtype, x.shape, x.type.stride, 0, device)
-    return p.extern("aten._to_copy.default", (x,), (moved,), {"device": Device(device)})[0]  # type: ignore[return-value]
-
-
-def broadcast(p: Builder, x: Value, shape: Sequence[Dim]) -> Value:
-    """x repeated to `shape`, its dimensions aligned to the right; no node if it has that shape."""
-    shape = tuple(shape)
-    if x.type.shape == shape:
-        return x
-    lead = len(shape) - x.rank
-    return p.broadcast_in_dim(x, shape, tuple(range(lead, len(shape))))
-
-
 def broadcast_shape(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """The common shape of operands that broadcast together."""
     rank = max(map(len, shapes))
@@ -67,40 +37,6 @@ def broadcast_shape(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
         sizes = [s[i] for s in shapes if len(s) >= -i and s[i] != 1]
         common.append(sizes[0] if sizes else 1)
     return tuple(common)
-
-
-def literal(x: Any, dtype: str) -> Any:
-    """The Python number `x` as a literal for tensors of `dtype`; a size expression is an int."""
-    kind = type(x)
-    if kind is Expr and dtype != "bool":
-        return x
-    if kind is not int and kind is not float and kind is not bool:
-        raise Decline(f"{x!r} is no literal")
-    if dtype in FLOATS:
-        return float(x)
-    if dtype == "bool":
-        return bool(x)
-    if kind is float:
-        raise Decline(f"the float {x} for {dtype}")
-    return int(x)
-
-
-def operand(p: Builder, x: Any, dtype: str, shape: tuple[Dim, ...], compute: str | None = None) -> Any:
-    """x converted to `dtype` (then to `compute`, where eager computes), moved and broadcast; numbers stay literals."""
-    if type(x) is not Value:
-        # What computes in another dtype takes the number itself, what does not (a comparison) takes it as stored.
-        stored = in_dtype(x, dtype) if compute is None and dtype in HALVES and type(x) is float else x
-        return literal(x if stored is None else stored, compute or dtype)
-    x = convert(p, to_device(p, x, p.out.device), dtype)
-    if compute is not None:
-        x = convert(p, x, compute)
-    return broadcast(p, x, shape)
-
-
-def filled(p: Builder, x: Any, dtype: str, shape: tuple[Dim, ...]) -> Value:
-    """x as a tensor of `dtype` and `shape`, numbers too."""
-    value = operand(p, x, dtype, shape)
-    return value if type(value) is Value else p.full(shape, value, dtype)
 
 
 def wrap(dim: int, rank: int) -> int:
@@ -130,52 +66,5 @@ def literal_count(shape: Sequence[Dim], dims: Sequence[int]) -> int:
     return count
 
 
-def per_count(p: Builder, x: Value, shape: Sequence[Dim], dims: Sequence[int]) -> Value:
-    """x divided by the number of elements over `dims` of `shape`; a symbolic number is known while running."""
-    count = count_of(shape, dims)
-    if isinstance(count, int):
-        return p.div(x, float(count))
-    total = convert(p, p.full((), count, "int64"), x.dtype)
-    return p.div(x, broadcast(p, total, x.shape))
-
-
-def reduced(p: Builder, prim: str, x: Value, dims: tuple[int, ...], keepdim: bool = False) -> Value:
-    """A reduction prim over `dims`; dimensions kept as size 1 on request; no node over no dimensions."""
-    out = getattr(p, prim)(x, dims) if dims else x
-    return kept(p, out, x.shape, dims) if keepdim else out
-
-
-def kept(p: Builder, x: Value, shape: Sequence[Dim], dims: Sequence[int]) -> Value:
-    """A reduced value with size 1 in place of the dimensions that were reduced from `shape`."""
-    return reshape(p, x, tuple(1 if i in dims else n for i, n in enumerate(shape)))
-
-
-def spread(p: Builder, x: Value, shape: Sequence[Dim], dims: Sequence[int]) -> Value:
-    """A value reduced over `dims` repeated back to `shape`."""
-    if not dims:
-        return broadcast(p, x, shape)
-    return p.broadcast_in_dim(x, tuple(shape), tuple(i for i in range(len(shape)) if i not in dims))
-
-
-def along(p: Builder, x: Value, shape: Sequence[Dim], dim: int) -> Value:
-    """A vector repeated to `shape`, lying along `dim`."""
-    return p.broadcast_in_dim(x, tuple(shape), (dim,))
-
-
-def reshape(p: Builder, x: Value, shape: Sequence[Dim]) -> Value:
-    """x under another shape; no node if it has that shape."""
-    shape = tuple(shape)
-    return x if x.type.shape == shape else p.reshape(x, shape)
-
-
-def permute(p: Builder, x: Value, dims: Sequence[int]) -> Value:
-    """x with its dimensions reordered; no node for the identity."""
-    return x if tuple(dims) == tuple(range(x.rank)) else p.permute(x, tuple(dims))
-
-
 def is_float(dtype: str) -> bool:
     return dtype in FLOATS
-
-
-def is_integer(dtype: str) -> bool:
-    return dtype in INTEGERS

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import Function, Table, reduced, reshape
+from primops.decompositions.operands import Function, Table
 from primops.decompositions.shape import window
 from primops.errors import Decline
 from stagewire.expr import Dim
@@ -79,7 +79,7 @@ def replication_backward(p: Builder, grad: Value, x: Value, padding: Sequence[Di
 
     def summed(piece: Value, dim: int) -> Value:
         shape = (*piece.shape[:dim], 1, *piece.shape[dim + 1 :])
-        return reshape(p, reduced(p, "sum", piece, (dim,)), shape)
+        return p.reshape(p.reduced("sum", piece, (dim,)), shape)
 
     for dim, low, high in _widths(padding, x.rank):
         size = x.shape[dim]

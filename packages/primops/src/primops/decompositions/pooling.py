@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from primops.builder import Builder, Value
-from primops.decompositions.operands import Table, along, convert, literal_count, opmath, reshape
+from primops.builder import Builder, Value, opmath
+from primops.decompositions.operands import Table, literal_count
 from primops.errors import Decline
 from primops.prims.layouts import row_major
 from stagewire.expr import Dim
@@ -29,12 +29,12 @@ def avg_pool2d(
     step = _pair(stride) if len(stride) else kernel
     out, inner, lead = p.out.shape[-2:], _float(x, kernel), x.rank - 2
     _refuse_overhang(x.shape, out, kernel, step, pad, ceil_mode)
-    wide = convert(p, x, inner)
+    wide = p.convert(x, inner)
     if any(pad):
         widths = (*(0,) * lead, *pad)
         wide = p.pad(wide, widths, widths, 0.0)
     total = _window_sum(p, wide, out, kernel, step)
-    return convert(p, _shared(p, total, x.shape, kernel, step, pad, count_include_pad, divisor_override), x.dtype)
+    return p.convert(_shared(p, total, x.shape, kernel, step, pad, count_include_pad, divisor_override), x.dtype)
 
 
 def avg_pool2d_backward(
@@ -46,14 +46,14 @@ def avg_pool2d_backward(
     step = _pair(stride) if len(stride) else kernel
     out, inner, lead = grad.shape[-2:], _float(x, kernel), x.rank - 2
     _refuse_overhang(x.shape, out, kernel, step, pad, ceil_mode)
-    share = _shared(p, convert(p, grad, inner), x.shape, kernel, step, pad, count_include_pad, divisor_override)
+    share = _shared(p, p.convert(grad, inner), x.shape, kernel, step, pad, count_include_pad, divisor_override)
     spaced = _spaced(p, share, step)
     low = (*(0,) * lead, kernel[0] - 1, kernel[1] - 1)
     reach = [_reach(x.shape[lead + i], out[i], kernel[i], step[i], pad[i]) for i in (0, 1)]
     spaced = p.pad(spaced, low, (*(0,) * lead, *reach), 0.0)
     start = (*(0,) * lead, *pad)
     begin = p.slice(spaced, start, spaced.shape, (1,) * x.rank)
-    return convert(p, _window_sum(p, begin, x.shape[-2:], kernel, (1, 1)), x.dtype)
+    return p.convert(_window_sum(p, begin, x.shape[-2:], kernel, (1, 1)), x.dtype)
 
 
 def _reach(size: Dim, out: Dim, kernel: int, step: int, pad: int) -> int:
@@ -90,7 +90,7 @@ def _shared(
         return p.div(total, float(divisor_override or kernel[0] * kernel[1]))
     shape, lead = total.shape, total.rank - 2
     counts = [_covered(p, shape[lead + i], sizes[lead + i], kernel[i], step[i], pad[i], total.dtype) for i in (0, 1)]
-    return p.div(total, p.mul(along(p, counts[0], shape, lead), along(p, counts[1], shape, lead + 1)))
+    return p.div(total, p.mul(p.along(counts[0], shape, lead), p.along(counts[1], shape, lead + 1)))
 
 
 def _spaced(p: Builder, x: Value, step: Sequence[int]) -> Value:
@@ -98,10 +98,10 @@ def _spaced(p: Builder, x: Value, step: Sequence[int]) -> Value:
     if tuple(step) == (1, 1):
         return x
     *lead, rows, columns = x.shape
-    cells = reshape(p, x, (*lead, rows, 1, columns, 1))
+    cells = p.reshape(x, (*lead, rows, 1, columns, 1))
     none = (0,) * len(lead)
     cells = p.pad(cells, (*none, 0, 0, 0, 0), (*none, 0, step[0] - 1, 0, step[1] - 1), 0.0)
-    return reshape(p, cells, (*lead, rows * step[0], columns * step[1]))
+    return p.reshape(cells, (*lead, rows * step[0], columns * step[1]))
 
 
 def _window_sum(p: Builder, x: Value, out: Sequence[Dim], kernel: Sequence[int], step: Sequence[int]) -> Value:
@@ -121,7 +121,7 @@ def _window_sum(p: Builder, x: Value, out: Sequence[Dim], kernel: Sequence[int],
 def _covered(p: Builder, out: Dim, size: Dim, kernel: int, step: int, pad: int, dtype: str) -> Value:
     """How many elements of each window lie inside, along one dimension."""
     first = p.iota(out, -pad, step, "int64")
-    return convert(p, p.sub(p.minimum(p.add(first, kernel), size), p.maximum(first, 0)), dtype)
+    return p.convert(p.sub(p.minimum(p.add(first, kernel), size), p.maximum(first, 0)), dtype)
 
 
 def _cells(shape: Sequence[Dim], out: Sequence[Dim]) -> tuple[tuple[Dim, ...], int]:
@@ -137,16 +137,16 @@ def _cells(shape: Sequence[Dim], out: Sequence[Dim]) -> tuple[tuple[Dim, ...], i
 def adaptive_avg_pool2d(p: Builder, x: Value, output_size: Sequence[Dim]) -> Value:
     cells, count = _cells(x.shape, p.out.shape[-2:])
     inner, rank = opmath(x.dtype), len(cells)
-    total = p.sum(reshape(p, convert(p, x, inner), cells), (rank - 3, rank - 1))
-    return convert(p, p.div(total, float(count)), x.dtype)
+    total = p.sum(p.reshape(p.convert(x, inner), cells), (rank - 3, rank - 1))
+    return p.convert(p.div(total, float(count)), x.dtype)
 
 
 def adaptive_avg_pool2d_backward(p: Builder, grad: Value, x: Value) -> Value:
     cells, count = _cells(x.shape, grad.shape[-2:])
     inner, rank = opmath(x.dtype), len(cells)
-    share = p.div(convert(p, grad, inner), float(count))
+    share = p.div(p.convert(grad, inner), float(count))
     wide = p.broadcast_in_dim(share, cells, (*range(rank - 3), rank - 2))
-    return convert(p, reshape(p, wide, x.shape), x.dtype)
+    return p.convert(p.reshape(wide, x.shape), x.dtype)
 
 
 def im2col(
@@ -157,7 +157,7 @@ def im2col(
     if x.dtype == "bool":
         raise Decline("bool")
     kernel, spread, pad, step = map(_pair, (kernel_size, dilation, padding, stride))
-    batched = x if x.rank == 4 else reshape(p, x, (1, *x.shape))
+    batched = x if x.rank == 4 else p.reshape(x, (1, *x.shape))
     if any(pad):
         batched = p.pad(batched, (0, 0, *pad), (0, 0, *pad), 0.0 if "float" in x.dtype else 0)
     literal_count(batched.shape, range(4))
@@ -165,7 +165,7 @@ def im2col(
     rows = row_major(batched.shape)
     size = (*batched.shape[:2], *kernel, *sizes)
     strides = (*rows[:2], spread[0] * rows[2], spread[1], step[0] * rows[2], step[1])
-    return reshape(p, p.as_strided(batched, size, strides, 0), p.out.shape)
+    return p.reshape(p.as_strided(batched, size, strides, 0), p.out.shape)
 
 
 TABLE: Table = {

@@ -10,14 +10,14 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from primops.builder import Builder, Device, DType, Value
+from primops.builder import Builder, Value, opmath
 from primops.decompositions.activations import leaky_relu_backward
-from primops.decompositions.elementwise import pointwise
-from primops.decompositions.operands import Function, Table, convert, opmath, permute
+from primops.decompositions.operands import Function, Table
 from primops.errors import Decline
 from primops.philox import count_for, threads_for
 from primops.prims.layouts import HALVES, is_dense, row_major, tensor
 from stagewire.expr import Dim
+from stagewire.graph import Arg, DeviceArg, DTypeArg
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 
@@ -30,8 +30,8 @@ def native_dropout(p: Builder, x: Value, probability: float, train: bool | None)
     mask = _drawn(p, 1.0 - probability)
     scale = 0.0 if probability == 1 else 1.0 / (1.0 - probability)
     inner = opmath(x.dtype)
-    kept = convert(p, p.mul(convert(p, x, inner), convert(p, mask, inner)), x.dtype)  # type: ignore[arg-type]
-    return convert(p, p.mul(convert(p, kept, inner), scale), x.dtype), mask  # type: ignore[return-value]
+    kept = p.convert(p.mul(p.convert(x, inner), p.convert(mask, inner)), x.dtype)  # type: ignore[arg-type]
+    return p.convert(p.mul(p.convert(kept, inner), scale), x.dtype), mask  # type: ignore[return-value]
 
 
 def _dropout_of_a_gpu(p: Builder, x: Value, probability: float) -> tuple[Value, Value]:
@@ -45,9 +45,9 @@ def _dropout_of_a_gpu(p: Builder, x: Value, probability: float) -> tuple[Value, 
     shape, stride = x.shape, x.type.stride
     order = sorted(range(x.rank), key=lambda i: (-stride[i], -shape[i])) if width > 1 else list(range(x.rank))
     drawn = _by_formula(p, tuple(shape[i] for i in order), width)
-    mask = p.lt(convert(p, permute(p, drawn, tuple(order.index(i) for i in range(x.rank))), inner), keep)
-    kept = p.mul(p.mul(convert(p, x, inner), convert(p, mask, inner)), scale)
-    return convert(p, kept, x.dtype), mask  # type: ignore[return-value]
+    mask = p.lt(p.convert(p.permute(drawn, tuple(order.index(i) for i in range(x.rank))), inner), keep)
+    kept = p.mul(p.mul(p.convert(x, inner), p.convert(mask, inner)), scale)
+    return p.convert(kept, x.dtype), mask  # type: ignore[return-value]
 
 
 def _width(p: Builder, x: Value) -> int:
@@ -99,11 +99,11 @@ def _drawn(p: Builder, probability: float) -> Value:
     type = tensor("bool", tuple(shape[i] for i in order), p.out.device)
     (mask,) = p.extern("aten.bernoulli.p", (p.full(type.shape, False, "bool"), probability), (type,))
     assert mask is not None
-    return permute(p, mask, tuple(order.index(i) for i in range(len(shape))))  # type: ignore[arg-type]
+    return p.permute(mask, tuple(order.index(i) for i in range(len(shape))))  # type: ignore[arg-type]
 
 
 def native_dropout_backward(p: Builder, grad: Value, mask: Value, scale: float) -> Value:
-    return pointwise(p, lambda p, g, m: p.mul(g, p.mul(m, float(scale))), grad, mask)
+    return p.pointwise(lambda p, g, m: p.mul(g, p.mul(m, float(scale))), grad, mask)
 
 
 def rand(p: Builder, size: Sequence[Dim], *, generator: Any = None, **_: Any) -> Value:
@@ -121,7 +121,9 @@ def _made_like(name: str) -> Function:
             raise Decline("numbers are drawn in the order of another layout")
         if name == "rand" and _is_small(p):
             return _rand_of_a_gpu(p)
-        kwargs = {"dtype": DType(p.out.dtype)} | ({} if p.out.device == "cpu" else {"device": Device(p.out.device)})
+        kwargs: dict[str, Arg] = {"dtype": DTypeArg(p.out.dtype)}
+        if p.out.device != "cpu":
+            kwargs["device"] = DeviceArg(p.out.device)
         (drawn,) = p.extern(f"aten.{name}.default", (p.out.shape,), (p.out,), kwargs)
         assert drawn is not None
         return drawn
@@ -143,7 +145,7 @@ def _is_small(p: Builder, *dtypes: str) -> bool:
 
 def _rand_of_a_gpu(p: Builder) -> Value:
     """In 0 <= x < 1, where the formula's are in 0 < x <= 1: what is 1 after rounding becomes 0."""
-    drawn = convert(p, _by_formula(p, p.out.shape, 1), p.out.dtype)  # type: ignore[arg-type]
+    drawn = p.convert(_by_formula(p, p.out.shape, 1), p.out.dtype)  # type: ignore[arg-type]
     return p.where(p.eq(drawn, 1.0), 0.0, drawn)
 
 
@@ -152,7 +154,7 @@ def bernoulli_p(p: Builder, x: Value, probability: float = 0.5, *, generator: An
     if generator is not None or x.shape != p.out.shape or not _is_small(p, "bool"):
         raise Decline("ATen draws")
     drawn = _by_formula(p, p.out.shape, 1)
-    return convert(p, p.lt(drawn, _rounded(probability, "float32")), p.out.dtype)  # type: ignore[arg-type]
+    return p.convert(p.lt(drawn, _rounded(probability, "float32")), p.out.dtype)  # type: ignore[arg-type]
 
 
 def rrelu_backward(

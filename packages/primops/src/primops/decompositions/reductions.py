@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from primops.builder import Builder, Value
-from primops.decompositions.operands import (
-    Function,
-    Table,
-    broadcast,
-    convert,
-    count_of,
-    kept,
-    opmath,
-    per_count,
-    reduced,
-    reshape,
-    spread,
-    wrap,
-    wrap_all,
-)
+from primops.builder import Builder, Value, opmath
+from primops.decompositions.operands import Function, Table, count_of, wrap, wrap_all
 from primops.errors import Decline
 
 Dims = int | Sequence[int] | None
@@ -29,8 +15,8 @@ Dims = int | Sequence[int] | None
 def _accumulate(p: Builder, prim: str, x: Value, dim: Dims, keepdim: bool) -> Value:
     """sum or prod: converted to the result's dtype first, halves in float32."""
     dtype = p.out.dtype
-    x = convert(p, convert(p, x, dtype) if x.dtype != dtype else x, opmath(dtype))
-    return convert(p, reduced(p, prim, x, wrap_all(dim, x.rank), keepdim), dtype)
+    x = p.convert(p.convert(x, dtype) if x.dtype != dtype else x, opmath(dtype))
+    return p.convert(p.reduced(prim, x, wrap_all(dim, x.rank), keepdim), dtype)
 
 
 def sum_dims(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
@@ -53,8 +39,8 @@ def mean_dims(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dty
     """The sum divided by the count."""
     out = p.out.dtype
     dims = wrap_all(dim, x.rank)
-    total = reduced(p, "sum", convert(p, convert(p, x, out), opmath(out)), dims, keepdim)
-    return convert(p, per_count(p, total, x.shape, dims), out)
+    total = p.reduced("sum", p.convert(p.convert(x, out), opmath(out)), dims, keepdim)
+    return p.convert(p.per_count(total, x.shape, dims), out)
 
 
 def mean_all(p: Builder, x: Value, dtype: Any = None) -> Value:
@@ -65,16 +51,16 @@ def _var_mean(p: Builder, x: Value, dim: Dims, correction: float | None, keepdim
     """Both in the dtype that ATen's kernel adds up in: float64 on the CPU, where squares of float32 do not overflow."""
     dims = wrap_all(dim, x.rank)
     wide = "float64" if x.device == "cpu" else opmath(x.dtype)
-    x, over = (x, dims) if x.rank else (reshape(p, x, (1,)), (0,))
+    x, over = (x, dims) if x.rank else (p.reshape(x, (1,)), (0,))
     over = over or tuple(range(x.rank))
     count = count_of(x.shape, over)
     correction = 1 if correction is None else correction
     if wide == "float64" != x.dtype and isinstance(count, int) and count > 0:
         var, mean = _shifted_var_mean(p, x, over, count, correction)
     else:
-        var, mean = p.var_mean(convert(p, x, wide), over, correction)
+        var, mean = p.var_mean(p.convert(x, wide), over, correction)
     if keepdim and dims:
-        var, mean = (kept(p, v, x.shape, dims) for v in (var, mean))
+        var, mean = (p.kept(v, x.shape, dims) for v in (var, mean))
     return var, mean
 
 
@@ -88,33 +74,33 @@ def _shifted_var_mean(
     (at most 2e-16 * n * (n + 1) of the variance in all, mostly far less). Equal points give exactly 0.
     """
     stops = tuple(1 if at in dims else size for at, size in enumerate(x.shape))
-    first = convert(p, p.slice(x, (0,) * x.rank, stops, (1,) * x.rank), "float64")
-    deviation = p.sub(convert(p, x, "float64"), broadcast(p, first, x.shape))
+    first = p.convert(p.slice(x, (0,) * x.rank, stops, (1,) * x.rank), "float64")
+    deviation = p.sub(p.convert(x, "float64"), p.broadcast(first, x.shape))
     total = p.sum(deviation, dims)
     squares = p.sub(p.sum(p.mul(deviation, deviation), dims), p.div(p.mul(total, total), float(count)))
     var = p.div(p.maximum(squares, 0.0), float(max(count - correction, 0)))
-    return var, p.add(reshape(p, first, total.shape), p.div(total, float(count)))
+    return var, p.add(p.reshape(first, total.shape), p.div(total, float(count)))
 
 
 def var(p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> Value:
-    return convert(p, _var_mean(p, x, dim, correction, keepdim)[0], p.out.dtype)
+    return p.convert(_var_mean(p, x, dim, correction, keepdim)[0], p.out.dtype)
 
 
 def std(p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> Value:
-    return convert(p, p.sqrt(_var_mean(p, x, dim, correction, keepdim)[0]), p.out.dtype)
+    return p.convert(p.sqrt(_var_mean(p, x, dim, correction, keepdim)[0]), p.out.dtype)
 
 
 def var_mean(
     p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Value, ...]:
-    return tuple(convert(p, v, p.out.dtype) for v in _var_mean(p, x, dim, correction, keepdim))
+    return tuple(p.convert(v, p.out.dtype) for v in _var_mean(p, x, dim, correction, keepdim))
 
 
 def std_mean(
     p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Value, ...]:
     var, mean = _var_mean(p, x, dim, correction, keepdim)
-    return convert(p, p.sqrt(var), p.out.dtype), convert(p, mean, p.out.dtype)
+    return p.convert(p.sqrt(var), p.out.dtype), p.convert(mean, p.out.dtype)
 
 
 def _old_style(function: Function) -> Function:
@@ -135,7 +121,7 @@ def _extreme(name: str) -> Function:
 
     def decomposition(p: Builder, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
         prim = {"amax": "any", "amin": "all"}[name] if x.dtype == "bool" else name
-        return reduced(p, prim, x, wrap_all(dim, x.rank), keepdim)
+        return p.reduced(prim, x, wrap_all(dim, x.rank), keepdim)
 
     return decomposition
 
@@ -154,7 +140,7 @@ def _extreme_dim(name: str, argument: str) -> Function:
             raise Decline("bool")
         dim = wrap(dim, x.rank)
         value, index = getattr(p, name)(x, (dim,)), getattr(p, argument)(x, dim)
-        return (kept(p, value, x.shape, (dim,)), kept(p, index, x.shape, (dim,))) if keepdim else (value, index)
+        return (p.kept(value, x.shape, (dim,)), p.kept(index, x.shape, (dim,))) if keepdim else (value, index)
 
     return decomposition
 
@@ -167,7 +153,7 @@ def _argument(name: str) -> Function:
             raise Decline("bool")
         dim = None if dim is None else wrap(dim, x.rank)
         index = getattr(p, name)(x, dim)
-        return kept(p, index, x.shape, tuple(range(x.rank)) if dim is None else (dim,)) if keepdim else index
+        return p.kept(index, x.shape, tuple(range(x.rank)) if dim is None else (dim,)) if keepdim else index
 
     return decomposition
 
@@ -176,8 +162,8 @@ def _truth(name: str) -> Function:
     """any and all of any dtype; uint8 stays uint8."""
 
     def decomposition(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
-        out = reduced(p, name, convert(p, x, "bool"), wrap_all(dim, x.rank), keepdim)
-        return convert(p, out, p.out.dtype)
+        out = p.reduced(name, p.convert(x, "bool"), wrap_all(dim, x.rank), keepdim)
+        return p.convert(out, p.out.dtype)
 
     return decomposition
 
@@ -185,7 +171,7 @@ def _truth(name: str) -> Function:
 def _truth_dims(name: str) -> Function:
     def decomposition(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
         if dim is not None and not isinstance(dim, int) and len(dim) == 0:
-            return convert(p, convert(p, x, "bool"), p.out.dtype)
+            return p.convert(p.convert(x, "bool"), p.out.dtype)
         return _truth(name)(p, x, dim, keepdim)
 
     return decomposition
@@ -195,19 +181,19 @@ def logsumexp(p: Builder, x: Value, dim: Dims, keepdim: bool = False) -> Value:
     dims = wrap_all(dim, x.rank)
     if any(x.shape[d] == 0 for d in dims):
         return p.full(p.out.shape, float("-inf"), p.out.dtype)  # the logarithm of an empty sum
-    x = convert(p, convert(p, x, p.out.dtype), opmath(p.out.dtype))
-    greatest = reduced(p, "amax", x, dims)
+    x = p.convert(p.convert(x, p.out.dtype), opmath(p.out.dtype))
+    greatest = p.reduced("amax", x, dims)
     greatest = p.where(p.isinf(greatest), 0.0, greatest)
-    total = reduced(p, "sum", p.exp(p.sub(x, spread(p, greatest, x.shape, dims))), dims)
+    total = p.reduced("sum", p.exp(p.sub(x, p.spread(greatest, x.shape, dims))), dims)
     out = p.add(p.log(total), greatest)
-    return convert(p, kept(p, out, x.shape, dims) if keepdim else out, p.out.dtype)
+    return p.convert(p.kept(out, x.shape, dims) if keepdim else out, p.out.dtype)
 
 
 def _scan(prim: str) -> Function:
     def decomposition(p: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
         out = p.out.dtype
-        x = convert(p, convert(p, x, out), opmath(out))
-        return convert(p, getattr(p, prim)(x, wrap(dim, x.rank)) if x.rank else x, out)
+        x = p.convert(p.convert(x, out), opmath(out))
+        return p.convert(getattr(p, prim)(x, wrap(dim, x.rank)) if x.rank else x, out)
 
     return decomposition
 
@@ -227,18 +213,18 @@ def vector_norm(
     """(sum |x|^ord)^(1/ord), with the greatest for inf, the least for -inf, the count of non-zeros for 0."""
     dims = wrap_all(dim, x.rank)
     out = p.out.dtype
-    x = convert(p, convert(p, x, out), opmath(out))
+    x = p.convert(p.convert(x, out), opmath(out))
     if ord == float("inf") or ord == float("-inf"):
-        norm = reduced(p, "amax" if ord > 0 else "amin", p.abs(x), dims, keepdim)
+        norm = p.reduced("amax" if ord > 0 else "amin", p.abs(x), dims, keepdim)
     elif ord == 0:
-        norm = reduced(p, "sum", convert(p, p.ne(x, 0.0), x.dtype), dims, keepdim)
+        norm = p.reduced("sum", p.convert(p.ne(x, 0.0), x.dtype), dims, keepdim)
     elif ord == 1:
-        norm = reduced(p, "sum", p.abs(x), dims, keepdim)
+        norm = p.reduced("sum", p.abs(x), dims, keepdim)
     elif ord == 2:
-        norm = p.sqrt(reduced(p, "sum", p.mul(x, x), dims, keepdim))
+        norm = p.sqrt(p.reduced("sum", p.mul(x, x), dims, keepdim))
     else:
-        norm = p.pow(reduced(p, "sum", p.pow(p.abs(x), float(ord)), dims, keepdim), 1.0 / ord)
-    return convert(p, norm, out)
+        norm = p.pow(p.reduced("sum", p.pow(p.abs(x), float(ord)), dims, keepdim), 1.0 / ord)
+    return p.convert(norm, out)
 
 
 def norm(p: Builder, x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from primops.builder import Builder, Value
-from primops.decompositions.operands import Function, Table, convert, opmath, reshape
+from primops.builder import Builder, Value, opmath
+from primops.decompositions.operands import Function, Table
 from primops.errors import Decline
 from stagewire.expr import Dim
 from stagewire.sizes import divides
@@ -46,7 +46,7 @@ def _nearest(rank: int, exact: bool) -> Function:
             inner = "float64" if x.dtype == "float64" else "float32"
             position = p.iota(out, 0.5 if exact else 0.0, 1.0, inner)
             position = p.floor(p.mul(position, _ratio(size, out, scale)))
-            position = p.minimum(convert(p, position, "int64"), size - 1)
+            position = p.minimum(p.convert(position, "int64"), size - 1)
             indices.append(p.broadcast_in_dim(position, tuple(output_size), (i,)))
         return p.index(x, tuple(indices), False)
 
@@ -68,7 +68,7 @@ def _repeated(p: Builder, x: Value, factors: Sequence[int]) -> Value:
         return x
     wide, places = _split(x.shape, factors)
     kept = tuple(i for i in range(len(wide)) if i not in places)
-    return reshape(p, p.broadcast_in_dim(x, wide, kept), p.out.shape)
+    return p.reshape(p.broadcast_in_dim(x, wide, kept), p.out.shape)
 
 
 def _nearest_backward(rank: int) -> Function:
@@ -83,7 +83,7 @@ def _nearest_backward(rank: int) -> Function:
             raise Decline("a size that is no multiple")
         wide, places = _split(input_size, factors)  # type: ignore[arg-type]
         inner = opmath(grad.dtype)
-        return convert(p, p.sum(reshape(p, convert(p, grad, inner), wide), places), grad.dtype)
+        return p.convert(p.sum(p.reshape(p.convert(grad, inner), wide), places), grad.dtype)
 
     return decomposition
 
@@ -113,13 +113,13 @@ def _linear(rank: int) -> Function:
         taps: list[list[tuple[Value, Value]]] = []
         for i, (size, out, scale) in enumerate(zip(x.shape[2:], sizes, given, strict=True)):
             position = _source(p, size, out, align_corners, scale, inner)
-            low = p.minimum(convert(p, p.floor(position), "int64"), size - 1)
+            low = p.minimum(p.convert(p.floor(position), "int64"), size - 1)
             high = p.minimum(p.add(low, 1), size - 1)
-            share = p.minimum(p.maximum(p.sub(position, convert(p, low, inner)), 0.0), 1.0)
+            share = p.minimum(p.maximum(p.sub(position, p.convert(low, inner)), 0.0), 1.0)
             shares = (p.sub(1.0, share), share)
             taps.append([(_placed(p, index, sizes, i), _placed(p, weight, p.out.shape, i + 2))
                          for index, weight in zip((low, high), shares, strict=True)])  # fmt: skip
-        return convert(p, _weighted(p, convert(p, x, inner), (), taps), x.dtype)
+        return p.convert(_weighted(p, p.convert(x, inner), (), taps), x.dtype)
 
     return decomposition
 
@@ -164,11 +164,11 @@ def bicubic(p: Builder, x: Value, output_size: Sequence[Dim], align_corners: boo
         base = p.floor(position)
         t = p.sub(position, base)
         weights = (_far(p, p.add(t, 1.0)), _near(p, t), _near(p, p.sub(1.0, t)), _far(p, p.sub(2.0, t)))
-        first = convert(p, base, "int64")
+        first = p.convert(base, "int64")
         indices = [p.minimum(p.maximum(p.add(first, offset), 0), size - 1) for offset in (-1, 0, 1, 2)]
         taps.append([(_placed(p, index, sizes, i), _placed(p, weight, p.out.shape, i + 2))
                      for index, weight in zip(indices, weights, strict=True)])  # fmt: skip
-    return convert(p, _weighted(p, convert(p, x, inner), (), taps), x.dtype)
+    return p.convert(_weighted(p, p.convert(x, inner), (), taps), x.dtype)
 
 
 TABLE: Table = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from primops.builder import Builder, Device, Value
-from primops.decompositions.operands import Function, Table, broadcast, convert, filled, permute, reshape, wrap
+from primops.builder import Builder, Value
+from primops.decompositions.operands import Function, Table, wrap
 from primops.errors import Decline
 from primops.prims.layouts import is_dense, row_major, same_layout
 from primops.prims.shapes import sliced_size
@@ -15,15 +15,15 @@ from stagewire.expr import Dim, Expr
 
 def to_shape(p: Builder, x: Value, *_: Any) -> Value:
     """Any op that only regroups dimensions: the result type says how."""
-    return reshape(p, x, p.out.shape)
+    return p.reshape(x, p.out.shape)
 
 
 def expand(p: Builder, x: Value, size: Sequence[Dim], implicit: bool = False) -> Value:
-    return broadcast(p, x, p.out.shape)
+    return p.broadcast(x, p.out.shape)
 
 
 def permute_dims(p: Builder, x: Value, dims: Sequence[int]) -> Value:
-    return permute(p, x, [wrap(d, x.rank) for d in dims])
+    return p.permute(x, [wrap(d, x.rank) for d in dims])
 
 
 def transpose(p: Builder, x: Value, dim0: int, dim1: int) -> Value:
@@ -31,11 +31,11 @@ def transpose(p: Builder, x: Value, dim0: int, dim1: int) -> Value:
     if order:
         a, b = wrap(dim0, x.rank), wrap(dim1, x.rank)
         order[a], order[b] = order[b], order[a]
-    return permute(p, x, order)
+    return p.permute(x, order)
 
 
 def t(p: Builder, x: Value) -> Value:
-    return permute(p, x, range(x.rank - 1, -1, -1))
+    return p.permute(x, range(x.rank - 1, -1, -1))
 
 
 def same(p: Builder, x: Value, *_: Any, **__: Any) -> Value:
@@ -91,7 +91,7 @@ def _position(x: Value, dim: int, index: Any) -> Dim:
 def select(p: Builder, x: Value, dim: int, index: Any) -> Value:
     dim = wrap(dim, x.rank)
     index = _position(x, dim, index)
-    return reshape(p, window(p, x, dim, index, index + 1), p.out.shape)
+    return p.reshape(window(p, x, dim, index, index + 1), p.out.shape)
 
 
 def split(p: Builder, x: Value, split_size: Dim, dim: int = 0) -> tuple[Value, ...]:
@@ -109,13 +109,13 @@ def split_with_sizes(p: Builder, x: Value, sizes: Sequence[Dim], dim: int = 0) -
 
 def unbind(p: Builder, x: Value, dim: int = 0) -> tuple[Value, ...]:
     dim = wrap(dim, x.rank)
-    return tuple(reshape(p, window(p, x, dim, i, i + 1), r.shape) for i, r in enumerate(p.results))  # type: ignore[union-attr]
+    return tuple(p.reshape(window(p, x, dim, i, i + 1), r.shape) for i, r in enumerate(p.results))  # type: ignore[union-attr]
 
 
 def cat(p: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
     """Operands converted to the result's dtype; the legacy empty 1-D operand is skipped."""
     kept = [x for x in tensors if not (x.shape == (0,) and len(p.out.shape) != 1)]
-    kept = [convert(p, x, p.out.dtype) for x in kept]
+    kept = [p.convert(x, p.out.dtype) for x in kept]
     if not kept:
         return p.full(p.out.shape, 0, p.out.dtype)
     return p.cat(tuple(kept), wrap(dim, len(p.out.shape))) if len(kept) > 1 else kept[0]
@@ -125,7 +125,7 @@ def stack(p: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
     dim = wrap(dim, len(p.out.shape))
     shape = p.out.shape
     single = (*shape[:dim], 1, *shape[dim + 1 :])
-    return p.cat(tuple(reshape(p, convert(p, x, p.out.dtype), single) for x in tensors), dim)
+    return p.cat(tuple(p.reshape(p.convert(x, p.out.dtype), single) for x in tensors), dim)
 
 
 def repeat(p: Builder, x: Value, repeats: Sequence[Dim]) -> Value:
@@ -142,7 +142,7 @@ def repeat(p: Builder, x: Value, repeats: Sequence[Dim]) -> Value:
             wide.append(size)
         elif count == 1:
             wide.append(1)
-    return reshape(p, p.broadcast_in_dim(x, tuple(wide), tuple(places)), p.out.shape)
+    return p.reshape(p.broadcast_in_dim(x, tuple(wide), tuple(places)), p.out.shape)
 
 
 def flip(p: Builder, x: Value, dims: Sequence[int]) -> Value:
@@ -155,8 +155,8 @@ def roll(p: Builder, x: Value, shifts: Any, dims: Any = ()) -> Value:
     dims = (dims,) if not isinstance(dims, tuple) else dims
     if not dims:
         (shift,) = shifts
-        flat = reshape(p, x, (_count(x),))
-        return reshape(p, _roll_dim(p, flat, shift, 0), x.shape)
+        flat = p.reshape(x, (_count(x),))
+        return p.reshape(_roll_dim(p, flat, shift, 0), x.shape)
     for shift, dim in zip(shifts, dims, strict=True):
         x = _roll_dim(p, x, shift, wrap(dim, x.rank))
     return x
@@ -226,9 +226,9 @@ def scatter_window(
     count = _count(x)
     positions = p.as_strided(p.iota(count, 0, 1, "int64"), tuple(size), tuple(stride), offset)
     flat_count = _count(positions)
-    positions = reshape(p, positions, (flat_count,))
-    flat = p.index_put(reshape(p, x, (count,)), (positions,), reshape(p, src, (flat_count,)), accumulate, False)
-    return reshape(p, flat, x.shape)
+    positions = p.reshape(positions, (flat_count,))
+    flat = p.index_put(p.reshape(x, (count,)), (positions,), p.reshape(src, (flat_count,)), accumulate, False)
+    return p.reshape(flat, x.shape)
 
 
 def storage_order(p: Builder, x: Value) -> Value:
@@ -238,7 +238,7 @@ def storage_order(p: Builder, x: Value) -> Value:
     order = sorted(range(x.rank), key=lambda i: -x.type.stride[i])  # type: ignore[operator]
     if same_layout(x.shape, x.type.stride, row_major(x.shape)):
         order = list(range(x.rank))
-    return permute(p, x, order)
+    return p.permute(x, order)
 
 
 def _relative(x: Value, size: Any, stride: Any, offset: Any) -> Dim:
@@ -287,14 +287,14 @@ def slice_scatter(
     starts, stops, steps = [0] * x.rank, list(x.shape), [1] * x.rank
     starts[dim], stops[dim], steps[dim] = first, last, step  # type: ignore[call-overload]
     size = sliced_size(first, last, step)
-    src = broadcast(p, convert(p, src, x.dtype), (*x.shape[:dim], size, *x.shape[dim + 1 :]))
+    src = p.broadcast(p.convert(src, x.dtype), (*x.shape[:dim], size, *x.shape[dim + 1 :]))
     return p.slice_scatter(x, src, tuple(starts), tuple(stops), tuple(steps))
 
 
 def select_scatter(p: Builder, x: Value, src: Value, dim: int, index: Any) -> Value:
     dim = wrap(dim, x.rank)
     index = _position(x, dim, index)
-    row = reshape(p, src, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
+    row = p.reshape(src, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
     return slice_scatter(p, x, row, dim, index, index + 1)
 
 
@@ -317,7 +317,7 @@ def select_backward(p: Builder, grad: Value, input_sizes: Any, dim: int, index: 
     if not isinstance(index, int):
         raise Decline("a symbolic index")
     index = index + input_sizes[dim] if index < 0 else index
-    row = reshape(p, grad, (*input_sizes[:dim], 1, *input_sizes[dim + 1 :]))
+    row = p.reshape(grad, (*input_sizes[:dim], 1, *input_sizes[dim + 1 :]))
     return _padded(p, row, dim, index, input_sizes[dim] - index - 1)
 
 
@@ -345,7 +345,7 @@ def to_copy(p: Builder, x: Value, **options: Any) -> Value:
     """A dtype conversion; a move between devices stays with ATen."""
     if p.out.device != x.device:
         raise Decline(f"a copy from {x.device} to {p.out.device}")
-    return convert(p, x, p.out.dtype) if p.out.dtype != x.dtype else p.clone(x)
+    return p.convert(x, p.out.dtype) if p.out.dtype != x.dtype else p.clone(x)
 
 
 def view_dtype(p: Builder, x: Value, dtype: Any) -> Value:
@@ -363,7 +363,7 @@ def _triangle(keep: str) -> Function:
         rows, columns = x.shape[-2:]
         row = p.broadcast_in_dim(p.iota(rows, diagonal, 1, "int64"), (rows, columns), (0,))
         column = p.broadcast_in_dim(p.iota(columns, 0, 1, "int64"), (rows, columns), (1,))
-        mask = broadcast(p, getattr(p, keep)(column, row), x.shape)
+        mask = p.broadcast(getattr(p, keep)(column, row), x.shape)
         zero = 0.0 if "float" in x.dtype else False if x.dtype == "bool" else 0
         return p.where(mask, x, zero)
 
@@ -373,21 +373,21 @@ def _triangle(keep: str) -> Function:
 def pixel_shuffle(p: Builder, x: Value, factor: int) -> Value:
     *lead, channels, height, width = x.shape
     n = len(lead)
-    split = reshape(p, x, (*lead, channels // (factor * factor), factor, factor, height, width))
+    split = p.reshape(x, (*lead, channels // (factor * factor), factor, factor, height, width))
     moved = p.permute(split, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
-    return reshape(p, moved, p.out.shape)
+    return p.reshape(moved, p.out.shape)
 
 
 def pixel_unshuffle(p: Builder, x: Value, factor: int) -> Value:
     *lead, channels, height, width = x.shape
     n = len(lead)
-    split = reshape(p, x, (*lead, channels, height // factor, factor, width // factor, factor))
+    split = p.reshape(x, (*lead, channels, height // factor, factor, width // factor, factor))
     moved = p.permute(split, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
-    return reshape(p, moved, p.out.shape)
+    return p.reshape(moved, p.out.shape)
 
 
 def broadcast_tensors(p: Builder, tensors: Sequence[Value]) -> tuple[Value, ...]:
-    return tuple(broadcast(p, x, r.shape) for x, r in zip(tensors, p.results, strict=True))  # type: ignore[union-attr]
+    return tuple(p.broadcast(x, r.shape) for x, r in zip(tensors, p.results, strict=True))  # type: ignore[union-attr]
 
 
 VIEWS: Table = {
@@ -457,5 +457,3 @@ TABLE: Table = {
     "aten.diagonal_copy.default": diagonal,
     "aten.unfold_copy.default": unfold,
 }
-
-__all__ = ["TABLE", "VIEWS", "Device", "filled", "resolve", "scatter_window", "window"]

@@ -21,13 +21,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from primops.aten import argument_of, overload, tensor_type
-from primops.compute import compute
+from absint.targets import resolve
+from absint.wire import to_arg
 from primops.decompositions import TABLE
 from primops.effects import effect_of
-from primops.errors import Decline
-from primops.interpret import interpret
+from primops.interpret import interpret, tensor_type
 from primops.meanings import NAMES
+from primops.passes import DEFAULT_PASSES
 from primops.stage import lower_graph
 from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.types import NoneType, TensorType, ValueType
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class Compare(TorchDispatchMode):
-    """Computes each decomposable call again, on tensors and as a graph; `outcomes` by target, `externs` seen."""
+    """Computes each decomposable call again, as it is lowered; `outcomes` by target, `externs` seen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,8 +69,7 @@ class Compare(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         target = str(func)
-        function = TABLE.get(target)
-        if function is None:
+        if target not in TABLE:
             self.externs.add(target)
             return func(*args, **kwargs)
         state = torch.get_rng_state()
@@ -79,7 +78,7 @@ class Compare(TorchDispatchMode):
         if not target.startswith(UNDEFINED) and comparable((args, kwargs, result)):
             torch.set_rng_state(state)
             outcome = self.outcomes.setdefault(target, Outcome())
-            compare_call(outcome, function, target, args, kwargs, result)
+            compare_call(outcome, target, args, kwargs, result)
             torch.set_rng_state(after)
         return result
 
@@ -95,18 +94,19 @@ def comparable(values: Any) -> bool:
     )  # fmt: skip
 
 
-def compare_call(outcome: Outcome, function: Any, target: str, args: Any, kwargs: Any, result: Any) -> None:
-    """Compute one call by its decomposition and note how it compares with `result`."""
+def compare_call(outcome: Outcome, target: str, args: Any, kwargs: Any, result: Any) -> None:
+    """Compute one call by its decomposition, before and after the passes, and note how it compares with `result`."""
     expected = list(result) if isinstance(result, (tuple, list)) else [result]
     types: tuple[ValueType, ...] = tuple(NoneType() if x is None else tensor_type(x) for x in expected)
     state = torch.get_rng_state()
     try:
-        given = compute(function, target, plain(args), plain(kwargs), types)
+        given = run_as_graph(target, plain(args), plain(kwargs), types, passes=())
+        if given is None:
+            outcome.declined += 1
+            return
         torch.set_rng_state(state)
         emitted = run_as_graph(target, plain(args), plain(kwargs), types)
-    except Decline:
-        outcome.declined += 1
-        return
+        assert emitted is not None
     except Exception as error:
         outcome.faults.append(f"{type(error).__name__}: {error}; {describe(args, kwargs)}")
         return
@@ -151,7 +151,7 @@ def is_nearer(target: str, args: Any, kwargs: Any, position: int, a: torch.Tenso
         return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
     try:
-        answer = overload(target)(*tree_map(wide, args), **tree_map(wide, kwargs))
+        answer = resolve(target)(*tree_map(wide, args), **tree_map(wide, kwargs))
     except (RuntimeError, TypeError):
         return False  # the op knows no float64
     answers = answer if isinstance(answer, (tuple, list)) else (answer,)
@@ -161,30 +161,37 @@ def is_nearer(target: str, args: Any, kwargs: Any, position: int, a: torch.Tenso
     return bool((a.double() - right).abs().max() <= (b.double() - right).abs().max())
 
 
-def run_as_graph(target: str, args: Any, kwargs: Any, types: tuple[ValueType, ...]) -> tuple[Any, ...]:
-    """The call as a graph of one node: lowered, verified, interpreted."""
+def run_as_graph(
+    target: str, args: Any, kwargs: Any, types: tuple[ValueType, ...], passes: Any = DEFAULT_PASSES
+) -> tuple[Any, ...] | None:
+    """The call as a graph of one node: lowered, verified, interpreted; None where the decomposition declines it."""
     inputs: dict[int, tuple[str, torch.Tensor]] = {}
 
-    def reference(tensor: torch.Tensor) -> Ref:
+    def reference(tensor: object) -> Any:
+        if not isinstance(tensor, torch.Tensor):
+            return NotImplemented
         name, _ = inputs.setdefault(id(tensor), (f"x{len(inputs)}", tensor))
         return Ref(name)
 
-    encoded = tuple([argument_of(a, reference) for a in args])
-    named = {key: argument_of(value, reference) for key, value in kwargs.items()}
+    encoded = tuple([to_arg(a, reference) for a in args])
+    named = {key: to_arg(value, reference) for key, value in kwargs.items()}
     results = tuple(Value(f"y{i}", type) for i, type in enumerate(types))
     values = tuple(Value(name, tensor_type(tensor)) for name, tensor in inputs.values())
     outputs = tuple(Ref(r.name) if isinstance(r.type, TensorType) else None for r in results)
-    graph = lower_graph(Graph(values, (Node(target, encoded, named, results, effect=effect_of(target)),), outputs))
+    call = Node(target, encoded, named, results, effect=effect_of(target))
+    graph = lower_graph(Graph(values, (call,), outputs), passes=passes)
+    if [node.target for node in graph.nodes] == [target]:
+        return None
     verify_graph(graph)
     return interpret(graph, [tensor for _, tensor in inputs.values()])
 
 
 def plain(values: Any) -> Any:
-    """Arguments as graph data would have them: no wrappers, lists as tuples."""
+    """Arguments as graph data would have them: no wrappers, sequences as lists."""
     if isinstance(values, dict):
         return {key: plain(value) for key, value in values.items()}
     if isinstance(values, (list, tuple)):
-        return tuple(plain(value) for value in values)
+        return [plain(value) for value in values]
     return values.detach() if isinstance(values, torch.Tensor) else values
 
 

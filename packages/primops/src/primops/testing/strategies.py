@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from primops.aten import argument_of, overload, tensor_type
+from absint.targets import resolve
+from absint.wire import to_arg
 from primops.effects import effect_of
+from primops.interpret import tensor_type
 from primops.meanings import DTYPES
 from stagewire.graph import Arg, Graph, Node, Ref, Value
 
@@ -65,7 +67,7 @@ class _Writer:
 
     def call(self, target: str, *args: Any, **kwargs: Any) -> bool:
         """Run the op and write it down; False where eager refuses."""
-        op = overload(target)
+        op = resolve(target)
         try:
             made = op(*[self.real(a) for a in args], **{k: self.real(v) for k, v in kwargs.items()})
         except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):
@@ -78,8 +80,8 @@ class _Writer:
             name = f"v{len(self.tensors)}"
             self.tensors[name] = tensor
             values.append(Value(name, tensor_type(tensor)))
-        encoded = {key: argument_of(value, _unexpected) for key, value in kwargs.items()}
-        arguments = tuple(argument_of(a, _unexpected) for a in args)
+        encoded = {key: to_arg(value) for key, value in kwargs.items()}
+        arguments = tuple(to_arg(a) for a in args)
         self.nodes.append(Node(target, arguments, encoded, tuple(values), effect=effect_of(target)))
         return True
 
@@ -99,10 +101,6 @@ class _Writer:
             self.call("aten.clone.default", Ref(name))
             outputs.append(Ref(self.nodes[-1].results[0].name))
         return Graph(tuple(self.inputs), tuple(self.nodes), tuple(outputs)), tuple(self.given)
-
-
-def _unexpected(tensor: torch.Tensor) -> Arg:
-    raise AssertionError("tensors are given by name")
 
 
 # --- kinds of calls ------------------------------------------------------------------------------------------------
