@@ -1,6 +1,7 @@
 """Record what the stages make of a corpus; compare two records. A change that keeps behaviour keeps these texts.
 
     python tools/same_programs.py record DIRECTORY [--corpus zoo dynamic samples drawn] [--only WORD] [--on cpu cuda]
+                                             [--captures]
     python tools/same_programs.py compare BEFORE AFTER [--kinds program loop] [--show 3]
 
 corpus  zoo      the models of integration_tests/zoo, a training step and an inference each
@@ -8,6 +9,7 @@ corpus  zoo      the models of integration_tests/zoo, a training step and an inf
         samples  one sample (that is not empty) of each operator of torch's database, with its gradient
         drawn    programs of aotgrad's strategies, the same in every run
 on      cuda     the same captures, their tensors on a GPU: nothing runs there, none is needed
+captures         what bytecap writes alone, without the stages behind it: graphs and guards, in a fraction of the time
 
 A record holds one file for each graph of each case: its documents (capture, grad, prim, cut, loop, program) as printed,
 the kernels' sources among them. Names of values are numbers in order of appearance, and places in files are left out:
@@ -85,15 +87,17 @@ def canonical(printed: str) -> str:
 class Recorder:
     """A backend that writes down the documents of each capture, and then runs the capture as it is."""
 
-    def __init__(self, directory: Path, devices: list[str]) -> None:
-        self.directory, self.devices = directory, devices
+    def __init__(self, directory: Path, devices: list[str], captures: bool) -> None:
+        self.directory, self.devices, self.captures = directory, devices, captures
         self.case, self.count = "", 0
 
     def begin(self, case: str) -> None:
         self.case, self.count = case, 0
 
     def __call__(self, capture: Capture, example_inputs: object) -> Callable[..., Any]:
-        for device in self.devices:
+        if self.captures:
+            self.write("capture", {"capture": canonical(print_document(capture))})
+        for device in () if self.captures else self.devices:
             self.write(device, documents(capture if device == "cpu" else moved(capture)))
         self.count += 1
         return bytecap.executor(capture)
@@ -177,9 +181,9 @@ def drawn() -> Iterator[Case]:
         yield f"drawn.{number}", lambda backend, capture=capture: backend(capture, ())
 
 
-def record(directory: Path, corpora: list[str], only: str, devices: list[str]) -> int:
+def record(directory: Path, corpora: list[str], only: str, devices: list[str], captures: bool) -> int:
     directory.mkdir(parents=True, exist_ok=True)
-    recorder = Recorder(directory, devices)
+    recorder = Recorder(directory, devices, captures)
     all_cases = {"zoo": zoo, "dynamic": dynamic, "samples": samples, "drawn": drawn}
     for corpus in corpora:
         for name, call in all_cases[corpus]():
@@ -234,6 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
     one.add_argument("--corpus", nargs="+", choices=CORPORA, default=list(CORPORA))
     one.add_argument("--only", default="", help="cases with this in their name")
     one.add_argument("--on", nargs="+", choices=("cpu", "cuda"), default=["cpu", "cuda"])
+    one.add_argument("--captures", action="store_true", help="what bytecap writes alone")
     two = commands.add_parser("compare")
     two.add_argument("before", type=Path)
     two.add_argument("after", type=Path)
@@ -241,7 +246,7 @@ def main(arguments: list[str] | None = None) -> int:
     two.add_argument("--show", type=int, default=3, help="of so many graphs the lines that differ")
     chosen = parser.parse_args(arguments)
     if chosen.command == "record":
-        return record(chosen.directory, chosen.corpus, chosen.only, chosen.on)
+        return record(chosen.directory, chosen.corpus, chosen.only, chosen.on, chosen.captures)
     return compare(chosen.before, chosen.after, chosen.kinds, chosen.show)
 
 
