@@ -32,7 +32,7 @@ from beside import changing
 from beside.networks import UNet, convnext, mobilenet
 
 import bytecap
-import bytecap.engine
+import bytecap.driver.engine
 from stagefold.backend import StagefoldBackend
 from stagefold.options import parse_options
 
@@ -144,7 +144,7 @@ def captures(name: str, training: bool) -> list[dict[str, float]]:
         return call
 
     for place, function in (("capture", "capture"), ("guards", "compile_guards"), ("guards", "with_relations")):
-        setattr(bytecap.engine, function, timed(place, getattr(bytecap.engine, function)))
+        setattr(bytecap.driver.engine, function, timed(place, getattr(bytecap.driver.engine, function)))
     made: tuple[list[dict[str, float]], ...] = [], []
     for _ in range(CAPTURES + 2):
         for dynamic, found in zip((False, True), made, strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-import bytecap.undo
+import bytecap.driver.undo
 import stagefold
 
 Program = Callable[..., Any]
@@ -129,13 +129,13 @@ PROGRAMS = (add_then_read, read_then_add, write_rows, write_rows_and_read, add_r
 def no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs that are written are not copied before a call."""
 
-    class Snapshot(bytecap.undo.Snapshot):
+    class Snapshot(bytecap.driver.undo.Snapshot):
         def __init__(self, written: Any, generators: Any) -> None:
             super().__init__(written, generators)
             if self.written:
                 pytest.fail("a copy of what a call writes")
 
-    monkeypatch.setattr(bytecap.undo, "Snapshot", Snapshot)
+    monkeypatch.setattr(bytecap.driver.undo, "Snapshot", Snapshot)
 
 
 @contextlib.contextmanager

@@ -16,8 +16,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-PARTS = ("hook", "assembler", "builtin_parts", "decode", "rebuild", "rebuild_iterators", "resume",
-         "testing/stack_depth")  # fmt: skip
+PARTS = ("hook", "bytecode", "breaks", "testing/stack_depth")
 TESTS = ("test_hook.py", "resume/test_bodies.py")
 PACKAGE = Path(__file__).resolve().parent.parent / "packages" / "bytecap"
 

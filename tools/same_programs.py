@@ -87,7 +87,7 @@ def canonical(printed: str) -> str:
 class Recorder:
     """A backend that writes down the documents of each capture, and then runs the capture as it is."""
 
-    def __init__(self, directory: Path, devices: list[str], captures: bool) -> None:
+    def __init__(self, directory: Path, devices: list[str], captures: bool = False) -> None:
         self.directory, self.devices, self.captures = directory, devices, captures
         self.case, self.count = "", 0
 

@@ -18,10 +18,10 @@ import bytecap
 import stagefold
 from absint import AbstractTensor, contiguous
 from absint.symbolic import make_size
+from bytecap.driver.interpret import interpret
+from bytecap.evaluator.tracer import Tracer
 from bytecap.guards import compile_guards
-from bytecap.interpret import interpret
-from bytecap.torch_calls import refuse_sizes
-from bytecap.tracer import Tracer
+from bytecap.nodes.torch_calls import refuse_sizes
 from stagewire.capture import Equals, Local
 from stagewire.errors import StageError
 from stagewire.graph import Ref
@@ -147,7 +147,7 @@ def BC014(patch: pytest.MonkeyPatch) -> None:
     def has_a_bug(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("a bug")
 
-    patch.setattr("bytecap.torch_calls.abstract_call", has_a_bug)
+    patch.setattr("bytecap.nodes.torch_calls.abstract_call", has_a_bug)
     capture(lambda x: x * 2, X)
 
 

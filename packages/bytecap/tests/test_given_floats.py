@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bytecap
-from bytecap.executor import executor
+from bytecap.driver.executor import executor
 from bytecap.guards import print_guard, print_source
 from stagewire.capture import Capture, Equals
 

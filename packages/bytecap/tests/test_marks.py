@@ -20,8 +20,8 @@ from bytecap import (
     reset,
     set_stance,
 )
-from bytecap.marks import mark_of, original_of, reason_of
-from bytecap.stances import STANCES, current_stance
+from bytecap.driver.stances import STANCES, current_stance
+from bytecap.hook.directives import mark_of, original_of, reason_of
 
 X = torch.ones(3)
 

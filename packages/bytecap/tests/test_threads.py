@@ -14,7 +14,7 @@ from torch.utils import _python_dispatch
 
 from absint import AbstractMode
 from bytecap import executor, optimize, reset
-from bytecap.resume.points import Resumption
+from bytecap.breaks.points import Resumption
 
 ROUNDS = int(os.environ.get("THREAD_ROUNDS", "3"))
 X = torch.ones(3)

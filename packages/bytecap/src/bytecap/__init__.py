@@ -8,20 +8,20 @@ capture(frame_view) -> CaptureResult        one frame, without running it
 disable, graph_break, assume_constant, is_compiling, set_stance, reset       what users say (marks, stances)
 """
 
-from bytecap.environment import set_torch_modes, torch_modes
+from bytecap.driver.executor import executor
+from bytecap.driver.interpret import interpret
+from bytecap.driver.optimize import Backend, optimize
+from bytecap.driver.options import Options
+from bytecap.driver.registry import reset
+from bytecap.driver.stage import CaptureResult, capture
+from bytecap.driver.stances import set_stance
+from bytecap.driver.undo import Changes, undone
 from bytecap.errors import CannotCapture
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
-from bytecap.executor import executor
+from bytecap.graph.size_policy import mark_dynamic, mark_static, maybe_mark_dynamic
 from bytecap.guards import print_guard
-from bytecap.interpret import interpret
-from bytecap.marks import assume_constant, disable, graph_break, is_compiling
-from bytecap.optimize import Backend, optimize
-from bytecap.options import Options
-from bytecap.registry import reset
-from bytecap.size_policy import mark_dynamic, mark_static, maybe_mark_dynamic
-from bytecap.stage import CaptureResult, capture
-from bytecap.stances import set_stance
-from bytecap.undo import Changes, undone
+from bytecap.guards.process_state import set_torch_modes, torch_modes
+from bytecap.hook.directives import assume_constant, disable, graph_break, is_compiling
 
 __all__ = [
     "Backend",

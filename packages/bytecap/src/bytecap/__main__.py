@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from bytecap.driver.interpret import interpret
 from bytecap.guards import native, print_guard, print_source
-from bytecap.interpret import interpret
 from stagewire.capture import Capture
 from stagewire.command import guarded
 from stagewire.expr import evaluate

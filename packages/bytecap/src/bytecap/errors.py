@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from bytecap.trail import Trail
+from bytecap.bytecode.instruction_trace import Trail
 from stagewire.capture import Guard, Source, Symbol
 from stagewire.errors import StageError
 

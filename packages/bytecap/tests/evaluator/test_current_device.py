@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bytecap import current_device
-from bytecap.current_device import with_index
+from bytecap.nodes import current_device
+from bytecap.nodes.current_device import with_index
 
 
 class Guarded:

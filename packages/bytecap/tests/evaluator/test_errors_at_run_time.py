@@ -9,7 +9,8 @@ import weakref
 import pytest
 import torch
 
-from bytecap import Captured, CaptureWarning, executor, optimize, undo
+from bytecap import Captured, CaptureWarning, executor, optimize
+from bytecap.driver import undo
 from bytecap.errors import InterpretError
 from bytecap.testing.changes import check_arguments
 from bytecap.testing.programs import Programs

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from bytecap.opcodes import handlers_of
-from bytecap.opcodes.refused import INTERNAL, REFUSED, is_internal
+from bytecap.evaluator.opcodes import handlers_of
+from bytecap.evaluator.opcodes.refused import INTERNAL, REFUSED, is_internal
 
 # Names in `dis.opmap`, without the INSTRUMENTED_ ones: in all versions, and more in each.
 COMMON = """

@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from bytecap.resume.points import Continue, Resumption, Unbound, make_driver
-from bytecap.resume.shape import shapes_of
+from bytecap.breaks.points import Continue, Resumption, Unbound, make_driver
+from bytecap.breaks.shape import shapes_of
 
 LOG: list[object] = []
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from types import CodeType
 from unittest.mock import patch
 
+from bytecap.breaks.body import body_start
+from bytecap.breaks.points import Point, Resumption, Segment
+from bytecap.bytecode.instruction_trace import Trail
 from bytecap.errors import UnsupportedInstruction
-from bytecap.frame import Frame
-from bytecap.resume.body import body_start
-from bytecap.resume.points import Point, Resumption, Segment
-from bytecap.trail import Trail
+from bytecap.evaluator.frame import Frame
 
 
 class ForcedBreak(UnsupportedInstruction):

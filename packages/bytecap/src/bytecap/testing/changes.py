@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from bytecap.executor import executor
-from bytecap.optimize import optimize
+from bytecap.driver.executor import executor
+from bytecap.driver.optimize import optimize
 from bytecap.testing.comparison import differences
 
 Program = tuple[Callable[..., Any], tuple[Any, ...], Callable[[], Any]]

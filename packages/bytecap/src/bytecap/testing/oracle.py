@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from bytecap.environment import TorchModes, torch_modes
+from bytecap.driver.executor import executor
+from bytecap.driver.optimize import optimize
+from bytecap.driver.options import Options
 from bytecap.events import Broke, Captured, Event, Refused
-from bytecap.executor import executor
-from bytecap.optimize import optimize
-from bytecap.options import Options
+from bytecap.guards.process_state import TorchModes, torch_modes
 from bytecap.testing.comparison import differences
 from stagewire.capture import Capture
 from stagewire.codec import decode, encode

@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from bytecode import Bytecode
 
-from bytecap.decode import Instruction, Program, decode
-from bytecap.resume.flow import ALWAYS_JUMPS, ENDS
+from bytecap.breaks.flow import ALWAYS_JUMPS, ENDS
+from bytecap.bytecode.decode import Instruction, Program, decode
 
 
 def stack_faults(code: CodeType) -> list[str]:

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from bytecap.executor import executor
-from bytecap.optimize import optimize
-from bytecap.registry import reset
+from bytecap.driver.executor import executor
+from bytecap.driver.optimize import optimize
+from bytecap.driver.registry import reset
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -1,0 +1,203 @@
+"""Control flow of a code object: successors, live variables, variables that may be unbound.
+
+All of it is indexed by instruction, as `bytecode.decode` counts them. Only fast locals are followed: cells and free
+variables live in their cells.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+
+from bytecap.bytecode.decode import Instruction, Program, decode, per_code
+
+ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"})
+ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
+_READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR"})
+_PAIRS: dict[str, tuple[str, str]] = {
+    "LOAD_FAST_LOAD_FAST": ("read", "read"),
+    "STORE_FAST_STORE_FAST": ("bind", "bind"),
+    "STORE_FAST_LOAD_FAST": ("bind", "read"),
+}
+# Instructions that may start tensor work.
+_WORK = frozenset(
+    {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_OP", "BINARY_SUBSCR", "BINARY_SLICE", "COMPARE_OP",
+     "UNARY_NEGATIVE", "UNARY_INVERT", "STORE_SUBSCR"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What the analysis found, per instruction.
+
+    live: the locals that may be read from here on. unbound: those that may have no value here. empty: the function's
+    own cells that may have none.
+    """
+
+    program: Program
+    successors: tuple[tuple[int, ...], ...]
+    live: tuple[frozenset[str], ...]
+    unbound: tuple[frozenset[str], ...]
+    empty: tuple[frozenset[str], ...]
+
+    def works(self, start: int) -> bool:
+        """Whether an instruction that may do tensor work can be reached from `start`."""
+        seen, waiting = {start}, [start]
+        while waiting:
+            index = waiting.pop()
+            if self.program.instructions[index].opname in _WORK:
+                return True
+            for after in self.successors[index]:
+                if after not in seen:
+                    seen.add(after)
+                    waiting.append(after)
+        return False
+
+
+def loop_exit(target: int) -> int:
+    """Where FOR_ITER goes on when its iterator is exhausted: 3.12 and 3.13 step over an END_FOR."""
+    return target if sys.version_info < (3, 12) else target + 1
+
+
+def successors_of(program: Program, index: int) -> tuple[int, ...]:
+    """The instructions that may follow `index` without an exception."""
+    instruction = program.instructions[index]
+    name = instruction.opname
+    if name in ENDS:
+        return ()
+    if name in ALWAYS_JUMPS:
+        return (instruction.target,)
+    if name == "FOR_ITER":
+        return (index + 1, loop_exit(instruction.target))
+    if instruction.target >= 0:
+        return (index + 1, instruction.target)
+    return (index + 1,)
+
+
+def accesses(instruction: Instruction) -> Iterator[tuple[str, str]]:
+    """(kind, name) of each fast local it touches, in order; kind: read, bind, drop."""
+    name = instruction.opname
+    if name in _PAIRS:
+        yield from zip(_PAIRS[name], instruction.argval, strict=True)  # type: ignore[call-overload]
+        return
+    if name in _READS:
+        yield "read", str(instruction.argval)
+    if name in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
+        yield "drop", str(instruction.argval)
+    elif name == "STORE_FAST":
+        yield "bind", str(instruction.argval)
+
+
+_CELLS = {"STORE_DEREF": "bind", "DELETE_DEREF": "drop"}
+
+
+def _cell_accesses(instruction: Instruction) -> Iterator[tuple[str, str]]:
+    """(kind, name) of what it does to a cell."""
+    if instruction.opname in _CELLS:
+        yield _CELLS[instruction.opname], str(instruction.argval)
+
+
+def _deleted_inside(code: CodeType) -> frozenset[str]:
+    """Variables that functions within this one delete."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    deleted = {str(i.argval) for made in inner for i in decode(made).instructions if i.opname == "DELETE_DEREF"}
+    return frozenset(deleted).union(*map(_deleted_inside, inner))
+
+
+@per_code
+def flow_of(code: CodeType) -> Flow:
+    """The flow of `code`.
+
+    >>> def f(x, n):
+    ...     y = x + n
+    ...     return y
+    >>> sorted(flow_of(f.__code__).live[0])
+    ['n', 'x']
+    """
+    program = decode(code)
+    count = len(program.instructions)
+    direct = tuple(successors_of(program, index) for index in range(count))
+    full = tuple(_with_handler(program, index, direct[index]) for index in range(count))
+    live = _backwards(full, [_live_before(instruction) for instruction in program.instructions])
+    unbound = _maybe_unbound(code, program, direct, frozenset(code.co_varnames), accesses)
+    empty = _maybe_unbound(code, program, direct, frozenset(code.co_cellvars), _cell_accesses)
+    forgotten = _deleted_inside(code).intersection(code.co_cellvars)
+    return Flow(program, full, live, unbound, tuple(names | forgotten for names in empty))
+
+
+def _with_handler(program: Program, index: int, direct: tuple[int, ...]) -> tuple[int, ...]:
+    handler = program.handler_at(index)
+    return direct if handler is None else (*direct, handler.target)
+
+
+Transfer = Callable[[frozenset[str]], frozenset[str]]
+
+
+def _live_before(instruction: Instruction) -> Transfer:
+    steps = tuple(accesses(instruction))
+    if not steps:
+        return lambda after: after
+
+    def before(after: frozenset[str]) -> frozenset[str]:
+        for kind, name in reversed(steps):
+            # Dropping a variable needs it to be bound.
+            after = after - {name} if kind == "bind" else after | {name}
+        return after
+
+    return before
+
+
+def _backwards(successors: tuple[tuple[int, ...], ...], transfers: list[Transfer]) -> tuple[frozenset[str], ...]:
+    nothing: frozenset[str] = frozenset()
+    live = [nothing] * len(successors)
+    changed = True
+    while changed:
+        changed = False
+        for index in range(len(successors) - 1, -1, -1):
+            after = nothing.union(*[live[i] for i in successors[index]])
+            before = transfers[index](after)
+            if before != live[index]:
+                live[index] = before
+                changed = True
+    return tuple(live)
+
+
+def _maybe_unbound(
+    code: CodeType,
+    program: Program,
+    direct: tuple[tuple[int, ...], ...],
+    names: frozenset[str],
+    steps: Callable[[Instruction], Iterator[tuple[str, str]]],
+) -> tuple[frozenset[str], ...]:
+    """Forwards: a variable is unbound at first unless it is an argument; a handler sees what held at any point."""
+    count = len(program.instructions)
+    states: list[frozenset[str] | None] = [None] * count
+    waiting = [0]
+    states[0] = names - set(code.co_varnames[: argument_count(code)])
+    while waiting:
+        index = waiting.pop()
+        before = states[index]
+        assert before is not None
+        after = before
+        for kind, name in steps(program.instructions[index]):
+            after = after | {name} if kind == "drop" else after - {name}
+        handler = program.handler_at(index)
+        edges = [(target, after) for target in direct[index]]
+        if handler is not None:
+            edges.append((handler.target, before | after))
+        for target, state in edges:
+            known = states[target]
+            merged = state if known is None else known | state
+            if merged != known:
+                states[target] = merged
+                waiting.append(target)
+    # An inlined comprehension puts a variable back as it was, which may be without a value.
+    put_back = frozenset(str(i.argval) for i in program.instructions if i.opname == "LOAD_FAST_AND_CLEAR")
+    return tuple(names if state is None else state | put_back for state in states)
+
+
+def argument_count(code: CodeType) -> int:
+    """How many fast locals are arguments, `*args` and `**kwargs` included."""
+    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)

@@ -1,0 +1,300 @@
+"""The points of one code object at which its captures break and start again, and the code that joins them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from bytecode import Label
+
+from bytecap.breaks.body import body_start, copy_body, implied_reads, reads_own_frame
+from bytecap.breaks.flow import Flow, flow_of, successors_of
+from bytecap.breaks.shape import Shape, comprehension_end, shapes_of
+from bytecap.breaks.stack import drop_if, put_together, slots, take_apart
+from bytecap.bytecode.assembler import Assembler, assemble_copy
+
+# Instructions that put away what is on the stack.
+_STORES = frozenset(
+    {"STORE_FAST", "STORE_DEREF", "STORE_GLOBAL", "POP_TOP", "UNPACK_SEQUENCE", "NOP", "STORE_FAST_STORE_FAST",
+     "SET_FUNCTION_ATTRIBUTE"}
+)  # fmt: skip
+# What a stack cannot hold where a function is entered or left.
+_CLOSED = frozenset({"saved", "stale"})
+# Instructions that are one with the CALL behind them.
+_CALL_PARTS = frozenset({"KW_NAMES", "PRECALL"})
+
+
+class Unbound:
+    """Stands for a variable without a value in a state."""
+
+
+class Continue(tuple[Any, ...]):
+    """(target, values): what a segment returns when it breaks, instead of the function's result.
+
+    The driver empties the list of values: whoever calls it holds the state until it returns.
+    """
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """An instruction at which the function can be entered.
+
+    variables: the live locals. doubtful: those of them that may be unbound. shape: of the stack.
+    A state's values are those of the variables, then those of the stack.
+    """
+
+    index: int
+    variables: tuple[str, ...]
+    doubtful: frozenset[str]
+    shape: Shape
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The locals that a state is given in."""
+        return (*self.variables, *slots(self.shape))
+
+    def enter(self, out: Assembler) -> None:
+        """Make the frame what it is at this point, from the locals `names`; the stack is empty before."""
+        for name in self.variables:
+            if name in self.doubtful:
+                drop_if(out, name, Unbound)
+        put_together(out, self.shape)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The function that starts at a point. indices: for each of its instructions the original's."""
+
+    point: Point
+    code: CodeType
+    indices: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a driver is made from, each by its instruction: the points where it takes over, the segments it calls."""
+
+    targets: Mapping[int, Point] = field(default_factory=dict)
+    segments: Mapping[int, Segment] = field(default_factory=dict)
+
+
+class Resumption:
+    """What is known of one code object: where it breaks, the segments behind the breaks, the driver.
+
+    Several threads may capture parts of the function at once, while others run its driver: what is known is a `plan`
+    that is replaced and never changed, and a driver says which plan it was made from. Points and segments are only ever
+    added. Nothing but that runs under the lock.
+    """
+
+    def __init__(self, code: CodeType, on_driver: Callable[[CodeType], None] = lambda code: None) -> None:
+        self.code = code
+        self.flow: Flow = flow_of(code)
+        self.start = body_start(self.flow.program)
+        self._shapes = shapes_of(code)
+        self.plan = Plan()
+        self._lock = threading.RLock()  # signal handlers and finalizers run anywhere
+        self._on_driver = on_driver
+        self._driver: tuple[Plan, CodeType] | None = None
+
+    # -- points
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the function can be continued in another frame at all."""
+        return not reads_own_frame(self.flow.program)
+
+    def can_enter(self, index: int) -> bool:
+        """Whether the frame can be made what it is at an instruction."""
+        shape = self._shapes[index]
+        return shape is not None and not _CLOSED.intersection(shape)
+
+    def target(self, index: int) -> Point:
+        """The point at which the driver takes over."""
+        while index > self.start and self._name(index - 1) in _CALL_PARTS:
+            index -= 1
+        if index not in self.plan.targets:
+            point = self._point(index)
+            with self._lock:
+                if index not in self.plan.targets:
+                    self.plan = replace(self.plan, targets={**self.plan.targets, index: point})
+        return self.plan.targets[index]
+
+    def add_break(self, index: int) -> None:
+        """The instruction `index` cannot be captured: segments start behind it."""
+        program = self.flow.program
+        while self._name(index) in _CALL_PARTS:
+            index += 1
+        shape = self._shapes[index]
+        behind = successors_of(program, index)
+        if shape is not None and "saved" in shape:
+            end = comprehension_end(program, index)
+            behind = () if end is None else (end,)
+        for start in {self._carried(max(start, self.start)) for start in behind}:
+            if start not in self.plan.segments and self.can_enter(start) and self.flow.works(start):
+                segment = self._segment(self._point(start))
+                with self._lock:
+                    if start not in self.plan.segments:
+                        self.plan = replace(self.plan, segments={**self.plan.segments, start: segment})
+
+    def _carried(self, index: int) -> int:
+        """Past what only puts a result where it belongs: it need not go through a segment's arguments."""
+        while self._name(index) in _STORES and self.can_enter(index + 1):
+            index += 1
+        return index
+
+    def _name(self, index: int) -> str:
+        return self.flow.program.instructions[index].opname
+
+    def _point(self, index: int) -> Point:
+        code, flow = self.code, self.flow
+        boxed = {*code.co_cellvars, *code.co_freevars}
+        live = flow.live[index].union(implied_reads(code))
+        variables = tuple(name for name in code.co_varnames if name in live and name not in boxed)
+        shape = self._shapes[index]
+        assert shape is not None
+        return Point(index, variables, flow.unbound[index].intersection(variables), shape)
+
+    # -- code
+
+    def _segment(self, point: Point) -> Segment:
+        out = Assembler(self.code.co_firstlineno)
+        point.enter(out)
+        start = Label()
+        out.jump_forward(start)
+        head = sum(1 for item in out.instructions if not isinstance(item, Label))
+        body = copy_body(self.code, {point.index: start}, {})
+        code = assemble_copy(self.code, point.names, [*out.instructions, *body.items], stack=self._stack_for(0))
+        before: list[int | None] = [None] * (head + 1 + bool(code.co_freevars))
+        return Segment(point, code, (*before, *body.indices))
+
+    @property
+    def driver_code(self) -> CodeType:
+        """Code of `driver(state) -> result`: enters the body at the state's target, and calls segments from there."""
+        plan, made = self.plan, self._driver
+        if made is None or made[0] is not plan:
+            made = plan, self._make_driver(plan)
+            self._on_driver(made[1])
+            self._driver = made
+        return made[1]
+
+    def _make_driver(self, plan: Plan) -> CodeType:
+        out = Assembler(self.code.co_firstlineno)
+        dispatch = Label()
+        entries = {index: Label() for index in plan.targets}
+        exits = {index: Label() for index in plan.segments}
+        out.mark(dispatch)
+        self._emit_dispatch(out, plan, entries)
+        body = copy_body(self.code, entries, exits)
+        tail = Assembler(self.code.co_firstlineno)
+        for index, segment in plan.segments.items():
+            tail.mark(exits[index])
+            self._emit_call(tail, segment)
+            _emit_result(tail, dispatch)
+        items = [*out.instructions, *body.items, *tail.instructions]
+        points = (*plan.targets.values(), *(segment.point for segment in plan.segments.values()))
+        most = max((len(point.names) for point in points), default=0)
+        return assemble_copy(self.code, (".state",), items, stack=self._stack_for(most))
+
+    def _stack_for(self, values: int) -> int:
+        """An upper bound of a copy's stack: the original's, a state's values, a closure's cells, and a few more."""
+        return self.code.co_stacksize + values + len(self.closure_names) + _ROOM
+
+    def _emit_dispatch(self, out: Assembler, plan: Plan, entries: dict[int, Label]) -> None:
+        """Enter at the state's target; a target that this driver does not know is for a newer one."""
+        for index, point in plan.targets.items():
+            other = Label()
+            out.load_local(".state")
+            out.constant(0)
+            out.subscript()
+            out.constant(point)
+            out.is_same()
+            out.jump_forward_if(False, other)
+            out.load_local(".state")
+            out.constant(1)
+            out.subscript()
+            out.unpack(len(point.names))
+            for name in point.names:
+                out.store_local(name)
+            out.push_callable(list.clear)
+            out.load_local(".state")
+            out.constant(1)
+            out.subscript()
+            out.call(1)
+            out.pop()
+            out.constant(None)
+            out.store_local(".state")
+            point.enter(out)
+            out.jump_forward(entries[index])
+            out.mark(other)
+        # Weakly: the garbage collector does not look into code objects, and this one is the resumption's.
+        with out.unseen():
+            out.constant(weakref.ref(self))
+            out.load_closure(self.closure_names)
+            out.call_function(newest_driver, arguments=2)
+            out.call_top_with(lambda: out.load_local(".state"))
+        out.return_top()
+
+    def _emit_call(self, out: Assembler, segment: Segment) -> None:
+        """Call a segment with the frame's variables and stack, which are let go."""
+        point = segment.point
+        take_apart(out, point.shape)
+        for name in point.variables:
+            if name in point.doubtful:
+                out.load_local_or(name, Unbound)
+                out.store_local(name)
+        with out.unseen():
+            out.push_made(lambda: out.make_function(segment.code))
+            for name in point.names:
+                out.load_local(name)
+            for name in (*self._plain_variables(), *slots(point.shape)):
+                out.constant(None)
+                out.store_local(name)
+            out.call(len(point.names))
+
+    def _plain_variables(self) -> tuple[str, ...]:
+        return tuple(name for name in self.code.co_varnames if name not in self.code.co_cellvars)
+
+    @property
+    def closure_names(self) -> tuple[str, ...]:
+        """The cells that a driver or segment is closed over."""
+        return (*self.code.co_cellvars, *self.code.co_freevars)
+
+
+# What the added instructions need of the stack at most, beside a state's values and a closure's cells.
+_ROOM = 12
+
+
+def _emit_result(out: Assembler, dispatch: Label) -> None:
+    """Return the value on top, or go on where it says."""
+    finished = Label()
+    out.store_local(".state")
+    out.push_callable(type)
+    out.load_local(".state")
+    out.call(1)
+    out.constant(Continue)
+    out.is_same()
+    out.jump_forward_if(False, finished)
+    out.jump_backward(dispatch)
+    out.mark(finished)
+    out.load_local(".state")
+    out.return_top()
+
+
+def make_driver(resumption: Resumption, names: dict[str, Any], closure: tuple[CellType, ...]) -> FunctionType:
+    """The driver as a function of the module `names`."""
+    code = resumption.driver_code
+    return FunctionType(code, names, code.co_name, None, closure or None)
+
+
+def newest_driver(reference: weakref.ref[Resumption], closure: tuple[CellType, ...]) -> FunctionType:
+    """The driver that knows all targets, for the frame that calls this (its scope holds the resumption)."""
+    resumption = reference()
+    assert resumption is not None
+    return make_driver(resumption, sys._getframe(1).f_globals, closure)

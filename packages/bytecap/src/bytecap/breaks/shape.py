@@ -1,0 +1,134 @@
+"""The shape of a frame's stack at each instruction: which entries are objects, which are CPython's own.
+
+    shape ::= entry*                       the deepest first
+    entry ::= value                        a Python object
+            | raised                       the exception that a handler starts with
+            | null                         the NULL beside a callable
+            | lasti                        where an exception was raised, which matters to nobody
+            | handled                      what PUSH_EXC_INFO saved: an exception is being handled above it
+            | stale                        a copy of that, or that when the handling has ended: no place for a break
+            | saved                        a variable that an inlined comprehension put aside (3.12 and later)
+
+The compiler gives every instruction one shape, however it is reached, if LOAD_METHOD and its kin push NULL always
+(CPython pushes a receiver instead where it can; bytecap's evaluator and its copies do not).
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from types import CodeType
+from typing import Literal
+
+from bytecap.breaks.flow import loop_exit, successors_of
+from bytecap.bytecode.decode import Handler, Program, decode, per_code
+
+Entry = Literal["value", "raised", "null", "lasti", "handled", "stale", "saved"]
+Shape = tuple[Entry, ...]
+
+# What a handler covers without need: the stack is not yet, or no longer, as the handler wants it.
+_NEVER_RAISES = frozenset({"PUSH_EXC_INFO", "POP_EXCEPT", "NOP", "POP_TOP", "COPY", "SWAP"})
+# What calls take beside their arguments.
+_CALLS = {"CALL": 2, "CALL_KW": 3}
+_NULL_FIRST = sys.version_info < (3, 13)
+_CALLABLE: Shape = ("null", "value") if _NULL_FIRST else ("value", "null")
+# Loads that push a callable and NULL if the lowest bit of their argument is set, and how much they pop.
+_LOADS = {"LOAD_GLOBAL": 0, "LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 3}
+if sys.version_info < (3, 12):
+    del _LOADS["LOAD_ATTR"]
+
+
+@per_code
+def shapes_of(code: CodeType) -> tuple[Shape | None, ...]:
+    """The shape before each instruction of `code`; None for what cannot be reached."""
+    program = decode(code)
+    shapes: list[Shape | None] = [None] * len(program.instructions)
+    waiting = [0]
+    shapes[0] = ()
+    while waiting:
+        index = waiting.pop()
+        before = shapes[index]
+        assert before is not None
+        following = [(target, _after(program, index, before, target)) for target in successors_of(program, index)]
+        handler = program.handler_at(index)
+        if handler is not None and program.instructions[index].opname not in _NEVER_RAISES:
+            following.append((handler.target, _in_handler(handler, before)))
+        for target, shape in following:
+            if shapes[target] is None:
+                shapes[target] = shape
+                waiting.append(target)
+    return tuple(shapes)
+
+
+def _in_handler(handler: Handler, shape: Shape) -> Shape:
+    """What is left of the stack, where the exception was raised if that is wanted, the exception."""
+    return (*shape[: handler.depth], *(["lasti"] if handler.lasti else []), "raised")  # type: ignore[return-value]
+
+
+def _after(program: Program, index: int, shape: Shape, target: int) -> Shape:
+    """The shape at `target`, which follows `index`, which starts with `shape`."""
+    instruction = program.instructions[index]
+    name, arg = instruction.opname, instruction.arg
+    if name in _CALLS:
+        return (*shape[: len(shape) - arg - _CALLS[name]], "value")
+    if name in _LOADS and arg & 1:
+        return (*shape[: len(shape) - _LOADS[name]], *_CALLABLE)
+    match name:
+        case "PRECALL":
+            return shape
+        case "CALL_FUNCTION_EX":
+            return (*shape[: len(shape) - 3 - (arg & 1)], "value")
+        case "LOAD_METHOD":
+            return (*shape[:-1], *_CALLABLE)
+        case "PUSH_NULL":
+            return (*shape, "null")
+        case "PUSH_EXC_INFO":
+            return (*shape[:-1], "handled", "value")
+        case "POP_EXCEPT":
+            return shape[:-1] if shape[-1] == "handled" else _without_handling(shape[:-1])
+        case "LOAD_FAST_AND_CLEAR":
+            return (*shape, "saved")
+        case "COPY":
+            return (*shape, "stale" if shape[-arg] == "handled" else shape[-arg])
+        case "SWAP":
+            return (*shape[:-arg], shape[-1], *shape[len(shape) - arg + 1 : -1], shape[-arg])
+        case "FOR_ITER" if target != index + 1:
+            # 3.11 and 3.12 drop the iterator; 3.13 leaves that to the instruction after END_FOR.
+            return shape[:-1] if _NULL_FIRST else shape
+    operand = arg if instruction.number >= dis.HAVE_ARGUMENT else None
+    effect = dis.stack_effect(instruction.number, operand, jump=target != index + 1)
+    return shape[:effect] if effect < 0 else (*shape, *["value"] * effect)  # type: ignore[return-value]
+
+
+def _without_handling(shape: Shape) -> Shape:
+    """The shape after the innermost handling ended, with what PUSH_EXC_INFO saved still there."""
+    last = max(index for index, entry in enumerate(shape) if entry == "handled")
+    return (*shape[:last], "stale", *shape[last + 1 :])
+
+
+def comprehension_end(program: Program, index: int) -> int | None:
+    """The instruction after the inlined comprehension (3.12 and later) around `index`; None if it has no plain end.
+
+    LOAD_FAST_AND_CLEAR+ ... FOR_ITER ... END_FOR SWAP STORE_FAST+
+    """
+    instructions = program.instructions
+    start = index
+    while start >= 0 and instructions[start].opname != "LOAD_FAST_AND_CLEAR":
+        start -= 1
+    loop = start
+    while loop < len(instructions) and instructions[loop].opname != "FOR_ITER":
+        loop += 1
+    if start < 0 or loop == len(instructions):
+        return None
+    first = start
+    while instructions[first - 1].opname in ("LOAD_FAST_AND_CLEAR", "MAKE_CELL"):
+        first -= 1
+    names = {i.argval for i in instructions[first:loop] if i.opname == "LOAD_FAST_AND_CLEAR"}
+    end = loop_exit(instructions[loop].target)
+    while end < len(instructions) and instructions[end].opname in ("SWAP", "POP_TOP", "STORE_FAST", "END_FOR"):
+        if instructions[end].opname == "STORE_FAST":
+            names.discard(instructions[end].argval)
+        end += 1
+        if not names:
+            return end
+    return None

@@ -1,0 +1,310 @@
+"""Instructions of replacement code, one vocabulary for all versions of CPython, and their assembly."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import opcode
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any, ClassVar
+
+from bytecode import BinaryOp, Bytecode, FreeVar, Instr, Label, TryBegin, TryEnd
+
+from bytecap.bytecode.decode import decode
+from bytecap.bytecode.rebuild import HELPERS
+
+_V312 = sys.version_info >= (3, 12)
+_V313 = sys.version_info >= (3, 13)
+
+LOAD_CELL = "LOAD_FAST" if _V313 else "LOAD_CLOSURE"
+"""The instruction that pushes a cell instead of its content."""
+
+_BINARY = {
+    "+": BinaryOp.ADD, "-": BinaryOp.SUBTRACT, "*": BinaryOp.MULTIPLY, "//": BinaryOp.FLOOR_DIVIDE,
+    "%": BinaryOp.REMAINDER, "**": BinaryOp.POWER,
+}  # fmt: skip
+
+
+class Assembler:
+    """A growing list of instructions."""
+
+    def __init__(self, line: int) -> None:
+        self.instructions: list[Any] = []
+        self._line = line
+
+    def emit(self, name: str, *arg: Any) -> None:
+        """Append one instruction."""
+        self.instructions.append(Instr(name, *arg, lineno=self._line))
+
+    def constant(self, value: Any) -> None:
+        """Push an object."""
+        self.emit("LOAD_CONST", value)
+
+    def load_local(self, name: str) -> None:
+        """Push a local variable."""
+        self.emit("LOAD_FAST", name)
+
+    def store_local(self, name: str) -> None:
+        """Pop into a local variable."""
+        self.emit("STORE_FAST", name)
+
+    def delete_local(self, name: str) -> None:
+        """Make a local variable unbound."""
+        self.emit("DELETE_FAST", name)
+
+    def load_free(self, name: str) -> None:
+        """Push the content of a free variable."""
+        self.emit("LOAD_DEREF", FreeVar(name))
+
+    def store_free(self, name: str) -> None:
+        """Pop into a free variable."""
+        self.emit("STORE_DEREF", FreeVar(name))
+
+    def load_free_cell(self, name: str) -> None:
+        """Push the cell of a free variable."""
+        self.emit(LOAD_CELL, FreeVar(name))
+
+    def load_global(self, name: str) -> None:
+        """Push a module-level name of the frame."""
+        self.emit("LOAD_GLOBAL", (False, name))
+
+    def load_attribute(self, name: str) -> None:
+        """Replace the object on top by its attribute."""
+        self.emit("LOAD_ATTR", (False, name) if _V312 else name)
+
+    def store_attribute(self, name: str) -> None:
+        """Pop the object, pop the value, store the attribute."""
+        self.emit("STORE_ATTR", name)
+
+    def subscript(self) -> None:
+        """container key -> container[key]."""
+        self.emit("BINARY_SUBSCR")
+
+    def binary(self, symbol: str) -> None:
+        """left right -> left symbol right."""
+        self.emit("BINARY_OP", _BINARY[symbol])
+
+    def is_same(self) -> None:
+        """left right -> left is right."""
+        self.emit("IS_OP", 0)
+
+    def copy(self) -> None:
+        """Duplicate the top."""
+        self.emit("COPY", 1)
+
+    def pop(self) -> None:
+        """Drop the top."""
+        self.emit("POP_TOP")
+
+    def build(self, what: str, count: int) -> None:
+        """BUILD_TUPLE, BUILD_LIST, BUILD_MAP..."""
+        self.emit(f"BUILD_{what}", count)
+
+    def push_callable(self, function: Callable[..., Any]) -> None:
+        """Push a callable and the NULL beside it; arguments follow, then `call`."""
+        if _V313:
+            self.constant(function)
+            self.emit("PUSH_NULL")
+        else:
+            self.emit("PUSH_NULL")
+            self.constant(function)
+
+    def push_made(self, make: Callable[[], None]) -> None:
+        """Push the callable that `make` pushes and the NULL beside it; arguments follow, then `call`."""
+        if not _V313:
+            self.emit("PUSH_NULL")
+        make()
+        if _V313:
+            self.emit("PUSH_NULL")
+
+    def load_closure(self, names: tuple[str, ...]) -> None:
+        """Push a tuple of the cells of free variables."""
+        for name in names:
+            self.load_free_cell(name)
+        self.build("TUPLE", len(names))
+
+    def call(self, count: int) -> None:
+        """Call what `push_callable` pushed with `count` positional arguments."""
+        if not _V312:
+            self.emit("PRECALL", count)
+        self.emit("CALL", count)
+
+    def call_with_tuple(self) -> None:
+        """Call what `push_callable` pushed with the items of the tuple on top."""
+        self.emit("CALL_FUNCTION_EX", 0)
+
+    def call_top(self) -> None:
+        """Call the callable on top without arguments."""
+        self.top_as_callable()
+        self.call(0)
+
+    def call_top_with(self, load: Callable[[], None]) -> None:
+        """Call the callable on top with the one argument that `load` pushes."""
+        self.top_as_callable()
+        load()
+        self.call(1)
+
+    def top_as_callable(self) -> None:
+        """Push the NULL beside the callable on top; arguments follow, then `call`."""
+        self.emit("PUSH_NULL")
+        if not _V313:
+            self.emit("SWAP", 2)
+
+    def mark(self, label: Label) -> None:
+        """The place of a label."""
+        self.instructions.append(label)
+
+    def jump_forward(self, label: Label) -> None:
+        """Go on at a later label."""
+        self.emit("JUMP_FORWARD", label)
+
+    def jump_backward(self, label: Label) -> None:
+        """Go on at an earlier label."""
+        self.emit("JUMP_BACKWARD", label)
+
+    def jump_forward_if(self, wanted: bool, label: Label) -> None:
+        """Pop a bool; go on at a later label if it is `wanted`."""
+        self.emit(f"POP_JUMP_{'' if _V312 else 'FORWARD_'}IF_{str(wanted).upper()}", label)
+
+    @contextlib.contextmanager
+    def catching(self, handle: Callable[[], None]) -> Iterator[None]:
+        """What is emitted inside has a handler; the stack is empty before.
+
+        handle: emits it; the exception is all of the stack. Where it ends, control goes on behind the block.
+        """
+        handler, after = Label(), Label()
+        begin = TryBegin(handler, push_lasti=False, stack_depth=0)
+        self.instructions.append(begin)
+        yield
+        self.instructions.append(TryEnd(begin))
+        self.jump_forward(after)
+        self.mark(handler)
+        handle()
+        self.mark(after)
+
+    def load_local_or(self, name: str, default: Any) -> None:
+        """Push a local variable, or `default` if it is unbound; the stack is empty before."""
+
+        def handle() -> None:
+            self.pop()
+            self.constant(default)
+
+        with self.catching(handle):
+            self.emit("LOAD_FAST_CHECK" if _V312 else "LOAD_FAST", name)
+
+    def unseen(self) -> contextlib.AbstractContextManager[None]:
+        """Exceptions of calls that are emitted inside do not name this frame in their tracebacks.
+
+        The stack is empty before.
+        """
+
+        def handle() -> None:
+            self.call_helper("without_first_entry", arguments=1)
+            self.emit("RERAISE", 0)
+
+        return self.catching(handle)
+
+    def make_function(self, code: CodeType) -> None:
+        """Push a function of the frame's module, closed over the free variables of `code`, which the frame has too."""
+        if code.co_freevars:
+            self.load_closure(code.co_freevars)
+        self.constant(code)
+        if _V313:
+            self.emit("MAKE_FUNCTION")
+            if code.co_freevars:
+                self.emit("SET_FUNCTION_ATTRIBUTE", 8)
+        else:
+            self.emit("MAKE_FUNCTION", 8 if code.co_freevars else 0)
+
+    def call_helper(self, name: str, *constants: Any, arguments: int = 0) -> None:
+        """Call a function of `rebuild` with the top `arguments` entries, then `constants`."""
+        self.call_function(HELPERS[name], *constants, arguments=arguments)
+
+    def call_function(self, function: Callable[..., Any], *constants: Any, arguments: int = 0) -> None:
+        """Call `function` with the top `arguments` entries, then `constants`."""
+        for constant in constants:
+            self.constant(constant)
+        self.build("TUPLE", arguments + len(constants))
+        if _V313:
+            self.constant(function)
+            self.emit("SWAP", 2)
+            self.emit("PUSH_NULL")
+            self.emit("SWAP", 2)
+        else:
+            self.emit("PUSH_NULL")
+            self.emit("SWAP", 2)
+            self.constant(function)
+            self.emit("SWAP", 2)
+        self.emit("CALL_FUNCTION_EX", 0)
+
+    def unpack(self, count: int) -> None:
+        """Pop a sequence, push its items so that the first is on top."""
+        self.emit("UNPACK_SEQUENCE", count)
+
+    def return_top(self) -> None:
+        """Return the top."""
+        self.emit("RETURN_VALUE")
+
+
+class CellMove(Instr):
+    """An inlined comprehension puts the cell of a free variable aside, or puts it back.
+
+    bytecode cannot name the slots of free variables in these instructions before 3.13: others take their places, with
+    the same argument, until the code is there.
+    """
+
+    PLACES: ClassVar = {"LOAD_FAST_AND_CLEAR": "LOAD_DEREF", "STORE_FAST": "STORE_DEREF"}
+
+
+def _with_cell_moves(code: CodeType, instructions: list[Instr]) -> CodeType:
+    """`code`, made of `instructions`, with those that others took the places of."""
+    moves = [index for index, item in enumerate(instructions) if isinstance(item, CellMove)]
+    if not moves:
+        return code
+    meant = {place: opcode.opmap[name] for name, place in CellMove.PLACES.items()}
+    raw, rows = bytearray(code.co_code), decode(code).instructions
+    for index in moves:
+        raw[rows[index].offset] = meant[instructions[index].name]
+    return code.replace(co_code=bytes(raw))
+
+
+def assemble_copy(code: CodeType, arguments: tuple[str, ...], instructions: list[Any], *, stack: int) -> CodeType:
+    """A function's code with these positional arguments, whose free variables are all cells of `code`.
+
+    stack: an upper bound of its stack.
+    """
+    made = Bytecode()
+    made.name, made.filename, made.first_lineno = code.co_name, code.co_filename, code.co_firstlineno
+    made.qualname = code.co_qualname
+    made.argcount = len(arguments)
+    made.argnames = list(arguments)
+    made.freevars = [*code.co_cellvars, *code.co_freevars]
+    made.flags = (code.co_flags | inspect.CO_NESTED) & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    if made.freevars:
+        made.append(Instr("COPY_FREE_VARS", len(made.freevars), lineno=code.co_firstlineno))
+    made.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
+    made.extend(instructions)
+    assembled = made.to_code(stacksize=stack, compute_exception_stack_depths=False)
+    return _with_cell_moves(assembled, [item for item in made if isinstance(item, Instr)])
+
+
+def assemble(code: CodeType, instructions: list[Any]) -> CodeType:
+    """A code object with the arguments and free variables of `code` and this body."""
+    made = Bytecode()
+    made.name, made.filename, made.first_lineno = code.co_name, code.co_filename, code.co_firstlineno
+    made.qualname = code.co_qualname
+    made.argcount = code.co_argcount
+    made.posonlyargcount = code.co_posonlyargcount
+    made.kwonlyargcount = code.co_kwonlyargcount
+    flags = code.co_flags
+    count = code.co_argcount + code.co_kwonlyargcount + bool(flags & 4) + bool(flags & 8)
+    made.argnames = list(code.co_varnames[:count])
+    made.freevars = list(code.co_freevars)
+    made.flags = flags
+    if code.co_freevars:
+        made.append(Instr("COPY_FREE_VARS", len(code.co_freevars), lineno=code.co_firstlineno))
+    made.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
+    made.extend(instructions)
+    return made.to_code()

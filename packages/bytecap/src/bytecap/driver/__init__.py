@@ -1,0 +1,1 @@
+"""What one optimized callable does: captures, entries, limits, plain runs."""

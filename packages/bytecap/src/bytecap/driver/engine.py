@@ -1,0 +1,485 @@
+"""What one optimized callable does when a frame fits none of its captures.
+
+    miss    ::= capture -> entry                           the whole frame is one graph
+              | break at an instruction -> entry           graph, side effects, then the driver (bytecap.breaks)
+              | refusal -> entry that is the plain code    under the guards seen so far; callees are captured themselves
+              | limit reached -> plain
+
+Nothing is run twice: a capture only looks at the frame, which then runs once.
+
+Threads do not wait for each other: no lock is held, since user code may run in a capture (a listener, a backend, a
+finalizer, a signal handler), and a frame may hold locks of the program while what follows in it is captured. A code
+object is captured by one thread at a time; others that miss it meanwhile run it plain. What an engine knows of a code
+object is replaced as a whole, never changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from bytecap.breaks.breaks import Break, Breaks
+from bytecap.driver.callees import is_wanted
+from bytecap.driver.expected_raises import raising_code
+from bytecap.driver.options import Options
+from bytecap.driver.registry import register
+from bytecap.driver.size_changes import with_changes, with_sizes_of_before
+from bytecap.driver.stage import CaptureResult, capture, place
+from bytecap.driver.stances import may_compile
+from bytecap.driver.undo import Checked, undone
+from bytecap.errors import (
+    CannotCapture,
+    CannotRebuild,
+    FixedMarkedSize,
+    FixedSizesNeeded,
+    NoTensorWork,
+    RaisedInCapture,
+    RecompileLimit,
+    UnsupportedFrame,
+)
+from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
+from bytecap.graph.size_policy import SizePolicy
+from bytecap.guards import GuardError, GuardProgram, compile_guards, explain, with_relations
+from bytecap.hook import Entry, FrameView, Owner, directives, enable, entries, plain, remove_entry, reset, skip
+from bytecap.nodes.data_checks import CannotUndo, Distrust
+from bytecap.objects.dynamic_sources import changed_value
+from bytecap.objects.float_inputs import needs_constants, with_tensors
+from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol, facts_of
+from stagewire.collector import resting_collector
+from stagewire.errors import StageError
+
+Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
+"""(capture, example inputs) to the callable on tensors that runs in its place."""
+_log = logging.getLogger("bytecap")
+
+
+@dataclass(frozen=True)
+class _Callee:
+    """What replacement code calls. undone: whether it has changed nothing where it raises."""
+
+    call: Callable[..., Any]
+    undone: bool
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """What an entry was made from: its payload."""
+
+    capture: Capture
+    function: _Callee | None
+    counted: frozenset[Source]
+    assumes: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """Under what an entry holds, and where the inputs of its graph are. numbers: those of the symbols."""
+
+    guards: tuple[Guard, ...]
+    objects: Mapping[str, object]
+    symbols: tuple[Symbol, ...]
+    inputs: tuple[Source, ...]
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def compile(self, view: FrameView) -> GuardProgram:
+        """The program that checks these guards."""
+        return compile_guards(
+            self.guards, view, objects=self.objects, symbols=self.symbols, inputs=self.inputs, numbers=self.numbers
+        )
+
+
+class Engine:
+    """The captures of one `optimize` call."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        fullgraph: bool,
+        limit: int,
+        on_event: Callable[[Event], None] | None,
+        options: Options | None,
+        policy: SizePolicy,
+    ) -> None:
+        self.backend = backend
+        self.fullgraph = fullgraph
+        self.limit = limit
+        self.on_event = on_event
+        self.options = options
+        self.owner = Owner(self.on_miss, recursive=not fullgraph, report=self.on_rejected)
+        self._capturing: dict[CodeType, int] = {}  # by which thread
+        self._resets = 0
+        register(self)
+        self._roots: set[CodeType] = set()
+        self._breaks = Breaks(lambda driver: skip(driver, self.owner))
+        self._changing: dict[CodeType, frozenset[Source]] = {}
+        self._distrust = Distrust()
+        self._policy = policy
+        self._policies: dict[CodeType, SizePolicy] = {}
+        self._pending: dict[CodeType, list[Entry]] = {}
+        self._limited: set[CodeType] = set()
+        self._reported: set[tuple[CodeType, str, str | None]] = set()
+
+    def adopt(self, code: CodeType, refusal: StageError | None) -> None:
+        """Capture frames of `code`, the root of the callable; `refusal`: why that is not possible."""
+        self._roots.add(code)
+        enable(code, self.owner)
+        if refusal is not None:
+            self.report(code, refusal, Refused(refusal))
+
+    # -- what the hook asks
+
+    def on_miss(self, view: FrameView) -> Entry | bool | None:
+        """A frame for which no entry holds: an entry for it, or None to run it plain; False: and all that it calls."""
+        if sys.is_finalizing():  # a finalizer, called when modules are gone: torch may crash
+            return None
+        code = view.code
+        mark = directives.mark_of(view.function)
+        if mark == "disabled":
+            return Entry(None, code, mark, closed=True)
+        if mark == "skipped" or not self._is_wanted(view):
+            skip(code, self.owner)
+            return None
+        thread = threading.get_ident()
+        try:
+            if self._capturing.setdefault(code, thread) != thread:
+                return False
+            resets = self._resets
+            made = self._entry_for(view)
+        finally:
+            if self._capturing.get(code) == thread:
+                del self._capturing[code]
+        if self._resets != resets:  # the frame runs plain, and the next one is captured
+            self._forget(code)
+            return False
+        return made
+
+    def _entry_for(self, view: FrameView) -> Entry | None:
+        """The entry for a frame that missed; this thread alone is here with the frame's code."""
+        code = view.code
+        known = entries(code, self.owner)
+        if len(known) >= self.limit and code in self._limited:
+            return None
+        # Another thread may have made the entry just now; it may not stand in the list yet.
+        pending = [entry for entry in self._pending.get(code, ()) if entry not in known]
+        self._pending[code] = pending
+        for entry in (*known, *pending):
+            if entry.guard.check(view):
+                return entry
+        reason = explain(known[0].guard, view, _symbols_of(known[0])) if known else None
+        changed = None if self.fullgraph else changed_value(known, view, _counted(known), self.limit)
+        if changed is not None:
+            self._changing[code] = self._changing.get(code, frozenset()) | {changed}
+        if known:
+            policy = with_changes(self._policy_of(code), known[0].guard, view, _symbols_of(known[0]))
+            self._policies[code] = with_sizes_of_before(policy, [entry.guard for entry in known[1:]], view)
+        if not may_compile(code, reason):
+            return None
+        if len(known) >= self.limit:
+            if code not in self._roots and self._is_idle(code):
+                # A callee without tensor work, called with ever other constants: what it calls is still captured.
+                skip(code, self.owner)
+            else:
+                self._report_limit(view, reason)
+            return None
+        # Also between capture, guards and backend: what they leave is many and alive, a collection finds nothing.
+        with resting_collector():
+            made = self._capture_as_taken(view, reason)
+        if made is not None:
+            self._pending[code] = [*pending, made]
+        return made
+
+    def _is_idle(self, code: CodeType) -> bool:
+        """Whether no version of the code, nor of what starts behind its breaks, has a graph."""
+        versions = [entry.payload for part in self._breaks.parts_of(code) for entry in entries(part, self.owner)]
+        return all(
+            payload.function is None if isinstance(payload, _Compiled) else isinstance(payload, NoTensorWork)
+            for payload in versions
+        )
+
+    def _is_wanted(self, view: FrameView) -> bool:
+        code = view.code
+        if self._breaks.is_driver(code):
+            return False
+        return code in self._roots or self._breaks.is_segment(code) or is_wanted(view)
+
+    def reset(self) -> None:
+        """Drop all versions, refusals, and what was reported; a version that is being made is dropped when it is."""
+        self._resets += 1
+        for code in self.owner.marked:
+            self._forget(code)
+        for known in (
+            self._pending, self._limited, self._reported, self._changing, self._distrust, self._policies,
+        ):  # fmt: skip
+            known.clear()
+
+    def _forget(self, code: CodeType) -> None:
+        """Drop the versions of one code object, and what was noted while they were made."""
+        reset(code, self.owner)
+        self._limited.discard(code)
+        for known in (self._pending, self._changing, self._policies):
+            known.pop(code, None)  # type: ignore[attr-defined]
+
+    def forget_other_threads(self) -> None:
+        """In a forked child: the threads that captured are not there any more."""
+        self._capturing.clear()
+
+    def on_rejected(self, view: FrameView, entry: Entry) -> None:
+        """A new entry whose guards do not hold for its own frame any more: the backend changed what they read."""
+        error = CannotCapture(
+            f"the backend changed what the captured code depends on: {explain(entry.guard, view, _symbols_of(entry))}",
+            where=place(view.code),
+            fix="Leave modules and arguments as they are while compiling.",
+        )
+        if self.fullgraph:
+            raise error
+        self.report(view.code, error, Refused(error))
+
+    # -- captures
+
+    def _policy_of(self, code: CodeType) -> SizePolicy:
+        return self._policies.get(code, self._policy)
+
+    def _capture_as_taken(self, view: FrameView, reason: str | None) -> Entry | None:
+        """The entry; with all sizes fixed where a stage of the backend cannot take the symbols."""
+        try:
+            return self._capture(view, reason)
+        except FixedSizesNeeded as error:
+            _log.info("%s is captured for each size: %s", view.code.co_qualname, error)
+            self._policies[view.code] = self._policy_of(view.code).with_changes((), (), error.sources)
+            return self._capture_as_taken(view, reason)
+        except _SizesRefused as refused:
+            _log.info("%s is compiled for each size: %s", view.code.co_qualname, refused.__cause__)
+            self._policies[view.code] = SizePolicy(enabled=False, of_data=self._policy.of_data)
+            return self._capture(view, reason)
+
+    def _capture(self, view: FrameView, reason: str | None) -> Entry | None:
+        start = time.perf_counter()
+        try:
+            result = self._evaluate(view)
+            conditions = _Conditions(
+                tuple(result.guards), result.objects, result.capture.symbols, tuple(result.input_sources)
+            )
+            guard = conditions.compile(view)
+        except (FixedMarkedSize, FixedSizesNeeded):
+            raise
+        except (NoTensorWork, RaisedInCapture) as error:
+            return self._refuse(view, error)
+        except CannotUndo:
+            self._distrust.add(view.code)
+            return self._capture(view, reason)
+        except CannotCapture as error:
+            return self._broken(view, error, reason) or self._refuse(view, error)
+        except GuardError as error:
+            return self._refuse(view, CannotCapture(error.message, where=error.where, fix=error.fix))
+        return self._entry(view, result, conditions, guard, reason, start, whole=True)
+
+    def _evaluate(self, view: FrameView, until: Break | None = None) -> CaptureResult:
+        changing = self._changing.get(view.code, frozenset())
+        assumes = view.code not in self._distrust
+        return capture(view, self.options, until, changing, assumes=assumes, policy=self._policy_of(view.code))
+
+    def _entry(
+        self,
+        view: FrameView,
+        result: CaptureResult,
+        conditions: _Conditions,
+        guard: GuardProgram,
+        reason: str | None,
+        start: float,
+        *,
+        whole: bool,
+    ) -> Entry:
+        seconds = time.perf_counter() - start
+        with contextlib.closing(result):
+            compiled, assumes = self._compiled_before(view.code, result.capture)
+            if result.has_graph or whole:
+                self._tell(Captured(result.capture, reason, seconds, reused=compiled is not None))
+            if compiled is None and result.has_graph:
+                try:
+                    function = self.backend(result.capture, result.example_inputs)
+                    assumes = getattr(function, "assumes", ())
+                    compiled = self._undone(view.code, result, function)
+                except StageError as error:
+                    needed = needs_constants(result.capture, error)
+                    if needed is not None:
+                        raise needed from error
+                    if result.capture.symbols and error.needs_fixed_sizes:
+                        raise _SizesRefused from error
+                    if self.fullgraph or not error.refuses_program:
+                        raise
+                    self.report(view.code, error, Refused(error))
+                    return Entry(guard, view.code, error.with_traceback(None))
+            if assumes:
+                guard = with_relations(guard, assumes, conditions.numbers)
+            payload = _Compiled(result.capture, compiled, result.counted, assumes)
+            replacement = result.replacement(compiled and compiled.call, undone=compiled is None or compiled.undone)
+            return Entry(guard, replacement, payload, closed=whole)
+
+    def _undone(self, code: CodeType, result: CaptureResult, function: Callable[..., Any]) -> _Callee:
+        """The backend's callable, which looks at the checks of the capture, and changes nothing where it raises."""
+        checks = result.capture.checks
+        if not checks:
+            atomic = undone(function, result.changes)
+            call = plain(with_tensors(result.capture, atomic or function))
+            return _Callee(call, undone=atomic is not None)
+        weakly = weakref.ref(self)
+
+        def on_failure() -> None:
+            engine = weakly()
+            if engine is not None:
+                engine.on_failed_check(code, checks)
+
+        call = with_tensors(result.capture, function)
+        return _Callee(plain(Checked(call, len(checks), result.changes, on_failure)), undone=True)
+
+    def on_failed_check(self, code: CodeType, checks: tuple[Check, ...]) -> None:
+        """A frame ran plain because of its data; where that happens again and again, graphs end at the branch."""
+        lines = ", ".join(str(line) for check in checks for line in check.lines)
+        _log.info("%s: a runtime check does not hold, the frame runs plain (%s)", code.co_qualname, lines)
+        if not self._distrust.count(code) or self.fullgraph:
+            return
+        self._distrust.add(code)
+        self._pending.pop(code, None)
+        for entry in entries(code, self.owner):
+            if isinstance(entry.payload, _Compiled) and entry.payload.capture.checks:
+                remove_entry(code, entry)
+
+    def _compiled_before(self, code: CodeType, new: Capture) -> tuple[_Callee | None, tuple[Relation, ...]]:
+        """The callable of an earlier capture that differs in its guards alone, and what it assumes.
+
+        A first call often changes what it reads (a cache filled, a default resolved): the second captures the same.
+        """
+        for entry in entries(code, self.owner):
+            match entry.payload:
+                case _Compiled(capture=old, function=function, assumes=assumes) if _same_work(old, new):
+                    return function, assumes
+        return None, ()
+
+    # -- breaks
+
+    def _broken(self, view: FrameView, error: CannotCapture, reason: str | None) -> Entry | None:
+        """The entry of a frame whose graph ends at an instruction; None where nothing is won by that."""
+        if self.fullgraph or error.trail is None:
+            return None
+        start = time.perf_counter()
+        for until in self._breaks.places(view.code, error.trail):
+            try:
+                result = self._evaluate(view, until)
+                if not result.has_graph and not until.resumption.plan.segments:
+                    return None
+                # What led to the break is guarded too: on another way the frame may be captured whole.
+                conditions = _Conditions(
+                    tuple(dict.fromkeys((*result.guards, *error.guards))),
+                    {**result.objects, **error.objects},
+                    tuple(dict.fromkeys((*result.capture.symbols, *error.symbols))),
+                    tuple(result.input_sources),
+                )
+                guard = conditions.compile(view)
+            except CannotUndo:
+                self._distrust.add(view.code)
+                return self._capture(view, reason)
+            except FixedSizesNeeded:
+                raise
+            except (CannotRebuild, CannotCapture, GuardError):
+                continue  # the next place may be one at which all that is live can be built again
+            self._report_break(view, error, result)
+            return self._entry(view, result, conditions, guard, reason, start, whole=False)
+        return None
+
+    def _report_break(self, view: FrameView, error: CannotCapture, result: CaptureResult) -> None:
+        if self._is_news(view.code, error):
+            _log.info("graph break: %s", error)
+        self._tell(Broke(error.let_go(), result.capture if result.has_graph else None))
+
+    # -- refusals
+
+    def _refuse(self, view: FrameView, error: CannotCapture) -> Entry | None:
+        error.__context__ = None
+        if isinstance(error, NoTensorWork | RaisedInCapture):
+            # Nothing to compile, or the plain run raises by itself: no fault of the program.
+            self._tell(Refused(error))
+        elif self.fullgraph:
+            raise error
+        else:
+            self.report(view.code, error, Refused(error))
+        try:
+            guard = compile_guards(error.guards, view, objects=error.objects, symbols=error.symbols)
+        except GuardError:
+            if not self.fullgraph:
+                skip(view.code, self.owner)
+            return None
+        error.let_go()
+        if self.fullgraph and isinstance(error, RaisedInCapture):
+            return Entry(guard, raising_code(view.function, error), error)
+        # What runs under a mode that sees single operations is the mode's business.
+        return Entry(guard, view.code, error, closed=isinstance(error, UnsupportedFrame))
+
+    def _report_limit(self, view: FrameView, reason: str | None) -> None:
+        error = RecompileLimit(
+            f"{view.code.co_qualname} was captured {self.limit} times; the last reason: {reason}",
+            where=place(view.code),
+        )
+        if self.fullgraph:
+            raise error
+        self._limited.add(view.code)
+        self.report(view.code, error, LimitReached(error))
+
+    def report(self, code: CodeType, error: StageError, event: Event) -> None:
+        """Tell the listener, or warn; each fault of a code object once."""
+        if not self._is_news(code, error):
+            return
+        self._tell(event)
+        # A fault in a callee ends graphs there alone: both sides of it are captured by themselves.
+        in_callee = isinstance(error, CannotCapture) and not str(error.where).endswith(f" in {code.co_qualname}")
+        is_own = code in self._roots and not in_callee
+        if self.on_event is None and (is_own or isinstance(error, RecompileLimit)):
+            warnings.warn(f"runs plain: {error}", CaptureWarning, stacklevel=4)
+        else:
+            _log.info("%s: %s", "runs plain" if is_own else "graph break", error)
+
+    def _is_news(self, code: CodeType, error: StageError) -> bool:
+        key = (code, error.code, None if isinstance(error, RecompileLimit) else error.where)
+        if key in self._reported:
+            return False
+        self._reported.add(key)
+        return True
+
+    def _tell(self, event: Event) -> None:
+        if self.on_event is not None:
+            self.on_event(event)
+
+
+def _counted(known: tuple[Entry, ...]) -> frozenset[Source]:
+    """Where the numbers are that the code of the last capture counts up."""
+    payload = known[0].payload if known else None
+    return payload.counted if isinstance(payload, _Compiled) else frozenset()
+
+
+class _SizesRefused(Exception):
+    """A stage of the backend cannot take size symbols; its error is the cause."""
+
+
+def _symbols_of(entry: Entry) -> tuple[Symbol, ...]:
+    match entry.payload:
+        case _Compiled(capture=document):
+            return document.symbols
+        case CannotCapture(symbols=symbols):
+            return symbols
+    return ()
+
+
+def _same_work(old: Capture, new: Capture) -> bool:
+    parts = [
+        (one.graph, one.functions, one.inputs, one.state, one.symbols, len(one.checks), one.checkpoints, facts_of(one))
+        for one in (old, new)
+    ]
+    return parts[0] == parts[1]

@@ -1,0 +1,79 @@
+"""`optimize(target, backend)`: a callable whose frames are captured, compiled by a backend, and replaced.
+
+    call ::= guards of the entries, in C  --hit-->  replacement code (graph call, rebuilt result, side effects)
+                                          --miss--> capture -> compile_guards -> backend -> new entry
+
+`bytecap.driver.engine` is what happens on a miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bytecap.driver.engine import Backend, Engine
+from bytecap.driver.options import Options
+from bytecap.driver.root_frames import root_of
+from bytecap.driver.stage import frame_refusal
+from bytecap.errors import BadOption
+from bytecap.events import Event
+from bytecap.graph.size_policy import SizePolicy
+from bytecap.hook import Dispatcher
+
+_NAMES = ("__module__", "__name__", "__qualname__", "__doc__", "__type_params__")
+
+
+def optimize(
+    target: Callable[..., Any],
+    backend: Backend,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    recompile_limit: int = 8,
+    on_event: Callable[[Event], None] | None = None,
+    options: Options | None = None,
+) -> Callable[..., Any]:
+    """A callable like `target` whose work is captured and run by what `backend` makes of it.
+
+    target: a function, method, nn.Module (through its `__call__`, hooks included) or other callable.
+    backend: `backend(capture, example_inputs) -> callable(*tensors) -> tuple of tensors`; its errors propagate. If the
+        callable has an attribute `assumes`, a tuple of `Relation`s on the symbols, these are guarded as well.
+    fullgraph: raise the coded error of what cannot be captured, instead of breaking the graph there.
+    recompile_limit: captures of one code object; past it new cases run plain with a warning (fullgraph: BC010).
+    on_event: called with each `Event`; without it, a target that runs plain as a whole and a limit that was reached
+        are shown as `CaptureWarning`, each once. The logger "bytecap" is told of every break.
+    options: how frames are captured.
+
+    dynamic: which sizes of inputs are symbols. None: those that changed from one call to the next; True: all; False:
+        none. Only for a backend that says `takes_symbols = True` (`takes_data_sizes = True`: under fullgraph, sizes and
+        numbers that data decides are values of the graph); what it cannot take after all (an error with
+        `needs_fixed_sizes`) is captured for each size.
+
+    Errors: `CannotCapture` subclasses under fullgraph. Errors of the program itself are raised by its plain run, as
+    without optimize.
+
+    >>> import torch
+    >>> double = optimize(lambda x: x * 2, lambda capture, inputs: lambda x: (x + x,))
+    >>> double(torch.ones(2))
+    tensor([2., 2.])
+    """
+    if recompile_limit < 1:
+        raise BadOption(f"recompile_limit={recompile_limit}: at least one capture is needed", fix="Pass 1 or more.")
+    function, code = root_of(target)
+    refusal = frame_refusal(code)
+    if refusal is not None and fullgraph:
+        raise refusal
+    policy = SizePolicy(
+        dynamic is not False and getattr(backend, "takes_symbols", False),
+        dynamic is True,
+        whole=fullgraph,
+        of_data=fullgraph and getattr(backend, "takes_data_sizes", False),
+    )
+    engine = Engine(backend, fullgraph, recompile_limit, on_event, options, policy)
+    engine.adopt(code, refusal)
+    call = Dispatcher(engine.owner, function)
+    for name in _NAMES:
+        value = getattr(target, name, None)
+        if value is not None:
+            setattr(call, name, value)
+    return call

@@ -1,0 +1,295 @@
+"""The stage: one Python frame in, a `Capture` document and replacement bytecode out.
+
+capture(frame_view, options) -> CaptureResult
+CaptureResult.replacement(compiled) -> code object that calls `compiled` and gives the frame's result
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+
+from absint.errors import DataDependentError, SpecializedSize
+from bytecap.breaks.breaks import Break
+from bytecap.bytecode.instruction_trace import Trail
+from bytecap.driver.options import Options
+from bytecap.driver.undo import Changes
+from bytecap.errors import (
+    CannotCapture,
+    DataDependent,
+    EvaluatorFault,
+    FixedMarkedSize,
+    NoTensorWork,
+    RaisedInCapture,
+    UnsupportedCall,
+    UnsupportedFrame,
+)
+from bytecap.evaluator.frame import Frame
+from bytecap.evaluator.tracer import Tracer
+from bytecap.graph.size_policy import SizePolicy
+from bytecap.guards.guard_set import global_state
+from bytecap.guards.process_state import capture_environment
+from bytecap.guards.torch_modes import guard_modes
+from bytecap.nodes.data_checks import changes_of
+from bytecap.nodes.known_contents import counted_buffers
+from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.functions import FunctionValue
+from bytecap.objects.sequences import Lazy
+from bytecap.objects.signals import NotConcrete, PythonRaise
+from bytecap.objects.tensor_hooks import refuse_rebound
+from bytecap.replacement.code import replacement_code
+from bytecap.replacement.emit import Emitter, emit_epilogue
+from bytecap.replacement.leave import emit_leave
+from bytecap.semantics.effects import counted_places
+from bytecap.torch_capabilities import ESSENTIAL, TORCH
+from stagewire.capabilities import MissingCapability
+from stagewire.capture import Capture, Cell, Code, GlobalState, Guard, Local, Source
+from stagewire.graph import Graph
+from stagewire.types import TensorType
+
+_FIXED = SizePolicy(enabled=False)
+_UNSUPPORTED_FLAGS = {0x20: "a generator", 0x80: "a coroutine", 0x200: "an async generator"}
+
+
+@dataclass(frozen=True)
+class CaptureResult:
+    """A captured frame.
+
+    capture: the document. guards: its conditions, the torch state first. objects: the live objects that
+    guards, handles and constant inputs name. example_inputs: the real tensors of this call, in input order.
+    changes: what the graph changes besides its outputs, which is put back where it raises or a check fails.
+    counted: where the numbers are that the code replaces by what it computes from them.
+    """
+
+    capture: Capture
+    guards: tuple[Guard, ...]
+    objects: Mapping[str, Any]
+    example_inputs: tuple[torch.Tensor, ...]
+    emitter: Emitter
+    code: CodeType
+    changes: Changes
+    counted: frozenset[Source] = frozenset()
+
+    @property
+    def has_graph(self) -> bool:
+        """Whether the graph does anything (else the replacement does not call it)."""
+        return bool(self.capture.graph.nodes)
+
+    def replacement(self, compiled: Callable[..., Any] | None, *, undone: bool = True) -> CodeType:
+        """Code with the frame's arguments that calls `compiled(*inputs) -> tuple` and rebuilds the result.
+
+        With checks, `compiled` is a `Checked`: None makes the function run plain. So does an error where it is
+        `undone`: it has changed nothing then (see `bytecap.driver.undo`).
+
+        The guard program that stands before it must hand over the values at `input_sources`; parameters that the
+        code makes are made first.
+        """
+        called = compiled if self.has_graph else None
+        return replacement_code(self.code, self.emitter, called, checked=bool(self.capture.checks), undone=undone)
+
+    def close(self) -> None:
+        """Let go of the call's objects, when no replacement is to be made any more."""
+        self.emitter.tracer.close()
+
+    @property
+    def input_sources(self) -> tuple[Source, ...]:
+        """Where the graph's inputs are read; none when the graph is not called."""
+        made = self.emitter.tracer.graph.made
+        inputs = self.capture.inputs if self.has_graph else ()
+        return tuple(item.source for item in inputs if item.value.name not in made)
+
+
+def capture(
+    view: Any,
+    options: Options | None = None,
+    until: Break | None = None,
+    changing: frozenset[Source] = frozenset(),
+    *,
+    assumes: bool = True,
+    policy: SizePolicy = _FIXED,
+) -> CaptureResult:
+    """Evaluate a frame that is about to start. Raises `CannotCapture` subclasses.
+
+    `view` has `code`, `globals`, `locals` (arguments by name) and `cells` (free variable -> cell).
+    until: end there, and hand over the frame's state. changing: where numbers are that are not to be fixed.
+    assumes: whether branches on data may be taken to raise nothing (see `checks`).
+    policy: which sizes are symbols.
+    """
+    options = Options() if options is None else options
+    refusal = frame_refusal(view.code)
+    if refusal is not None:
+        raise refusal
+    try:
+        TORCH.require(*ESSENTIAL)
+        tracer = Tracer(changing, policy, assumes=assumes)
+    except MissingCapability as error:
+        raise UnsupportedFrame(error.message, fix=error.fix) from None
+    state = global_state()
+    trail = Trail(None if until is None else until.count)
+    with capture_environment():
+        try:
+            frame = _first_frame(tracer, view)
+            frame.trail = trail
+            emitter = _evaluate_and_emit(tracer, frame, view, options, until)
+            written, is_final = changes_of(tracer)
+        except Exception as error:
+            refused = _refusal(tracer, error, state, trail, view.code)
+            try:
+                raise refused from refused.__cause__
+            finally:
+                del refused  # an exception in a variable of a frame that it went through is a cycle
+    return _result(tracer, view, state, emitter, written, is_final)
+
+
+def _result(
+    tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, written: frozenset[str], is_final: bool
+) -> CaptureResult:
+    graph = tracer.graph.finish([*emitter.outputs, *tracer.checks.outputs])
+    inputs = tuple(tracer.graph.inputs)
+    places = tuple(number for number, item in enumerate(inputs) if item.value.name in written)
+    guards = _conditions(tracer, state)
+    document = Capture(
+        code=Code(view.code.co_qualname, view.code.co_filename, view.code.co_firstlineno),
+        inputs=inputs,
+        graph=graph,
+        guards=guards,
+        symbols=tracer.sizes.documents(),
+        state=state,
+        portable=not tracer.places.held,
+        functions=tuple(tracer.graph.functions),
+        checks=tracer.checks.documents(len(emitter.outputs)),
+        checkpoints=tuple(tracer.graph.checkpoints),
+    )
+    examples: dict[str, Any] = {v.name: v.real for v in tracer.tensors.values() if v.role != "result"}
+    examples |= {name: make() for name, make in tracer.made.values()}
+    examples |= tracer.floats.examples()
+    examples |= {item.value.name: tracer.sizes.env.hints[item.value.name] for item in inputs if item.role == "symbol"}
+    return CaptureResult(
+        document,
+        guards,
+        tracer.names.objects,
+        tuple(examples[item.value.name] for item in inputs),  # type: ignore[misc]
+        emitter,
+        view.code,
+        Changes(places, is_final, _random_devices(graph) if tracer.mode.may_draw else ()),
+        counted_places(tracer.effects) | counted_buffers(tracer),
+    )
+
+
+def _random_devices(graph: Graph) -> tuple[torch.device, ...]:
+    """The devices whose random streams a graph that draws may draw from."""
+    values = (*graph.inputs, *(value for node in graph.nodes for value in node.results))
+    names = {value.type.device for value in values if isinstance(value.type, TensorType)}
+    return tuple(torch.device(name) for name in sorted(names) if name == "cpu" or name.startswith("cuda"))
+
+
+def _conditions(tracer: Tracer, state: GlobalState) -> tuple[Guard, ...]:
+    return state, *tracer.guards.all(), *tracer.sizes.env.relations
+
+
+def frame_refusal(code: CodeType) -> UnsupportedFrame | None:
+    """Why frames of `code` are never captured, whatever their arguments; None when they may be."""
+    for flag, what in _UNSUPPORTED_FLAGS.items():
+        if code.co_flags & flag:
+            return UnsupportedFrame(f"{code.co_qualname} is {what}", where=place(code))
+    return None
+
+
+def place(code: CodeType) -> str:
+    """Where a code object begins, as errors name it."""
+    return f"{code.co_filename}:{code.co_firstlineno} in {code.co_qualname}"
+
+
+def _refusal(tracer: Tracer, error: Exception, state: GlobalState, trail: Trail, code: CodeType) -> CannotCapture:
+    refused = _as_refusal(error)
+    refused.guards, refused.objects = _conditions(tracer, state), tracer.names.objects
+    refused.symbols = tracer.sizes.documents()
+    refused.trail = None if refused.is_whole else trail
+    if refused.where is None:
+        known = tracer.fault is not None and tracer.fault[0] is error
+        refused.where = str(tracer.fault[1]) if known else place(code)  # type: ignore[index]
+    tracer.close()
+    _clear_frames(error)
+    return refused
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Empty the frames that an exception and its causes went through: some hold the exception, and all hold values."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
+
+
+def _as_refusal(error: Exception) -> CannotCapture:
+    match error:
+        case CannotCapture():
+            return error
+        case PythonRaise():
+            return RaisedInCapture(_raised(error))
+        case SpecializedSize():
+            return FixedMarkedSize(error.message, where=error.where, fix=error.fix)
+        case DataDependentError():
+            return DataDependent(error.message)
+        case NotConcrete():
+            return CannotCapture(f"a plain Python value is needed, not {error.args[0]!r}")
+        case MissingCapability():
+            return UnsupportedCall(error.message, fix=error.fix)
+        case RecursionError():
+            return UnsupportedCall("calls nested too deeply to evaluate")
+    fault = EvaluatorFault(f"{type(error).__name__} in the evaluator: {error}")
+    fault.__cause__ = error
+    return fault
+
+
+def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options, until: Break | None) -> Emitter:
+    guard_modes(tracer)
+    emitter = Emitter(tracer, view.code, view.globals)
+    with tracer.entering(frame):
+        result = frame.run()
+        tracer.check_generators()
+        refuse_rebound(tracer)
+        if until is not None:
+            _emit_break(emitter, frame, until)
+        else:
+            if not tracer.graph.has_work and not options.allow_empty:
+                raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
+            emit_epilogue(emitter, result)
+        tracer.guard_written()
+        tracer.guard_changed()
+        tracer.guard_hashed()
+    return emitter
+
+
+def _emit_break(emitter: Emitter, frame: Frame, until: Break) -> None:
+    point = until.resumption.target(until.index_of(frame.pc))
+    emit_leave(emitter, frame, point, until.resumption if until.segment is None else None)
+
+
+def _raised(error: PythonRaise) -> str:
+    value = error.value
+    text = value.message() if isinstance(value, ExceptionValue) else ""
+    return f"the captured code raises {value.python_type().__name__}: {text}"
+
+
+def _first_frame(tracer: Tracer, view: Any) -> Frame:
+    closure = []
+    for name in view.code.co_freevars:
+        cell = tracer.cell(view.cells[name], Cell(name))
+        cell.frame_name = name
+        closure.append(cell)
+    function = FunctionValue(
+        view.code,
+        tracer.set_frame_globals(view.globals),
+        name=view.code.co_name,
+        closure=tuple(closure),
+    )
+    bound: dict[str, Any] = {name: Lazy(value, Local(name)) for name, value in view.locals.items()}
+    return Frame(tracer, function, bound)
+
+
+__all__ = ["CaptureResult", "capture"]

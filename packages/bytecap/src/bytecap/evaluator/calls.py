@@ -1,0 +1,252 @@
+"""Calls: which function is a table entry, which a torch node, which is inlined."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import CannotCapture, DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
+from bytecap.hook import directives
+from bytecap.lookasides import handler_of, is_pure
+from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
+from bytecap.lookasides.polyfills import POLYFILLS
+from bytecap.lookasides.replaced_functions import STAND_INS
+from bytecap.nodes.torch_calls import call_torch
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.constant_folding import fold_call, run
+from bytecap.objects.functions import FunctionValue
+from bytecap.objects.opaque import refuse_unguarded
+from bytecap.objects.signals import NotConcrete
+from bytecap.objects.tensors import TensorValue
+from bytecap.semantics import single_dispatch
+from bytecap.semantics.binding import bind_arguments
+from bytecap.torch_capabilities import TORCH
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+# Python functions of these modules are one node each; every other Python function is inlined.
+LEAF_MODULES = frozenset(
+    {
+        "torch.nn.functional",
+        "torch.functional",
+        "torch._tensor",
+        "torch.special",
+        "torch.linalg",
+        "torch.fft",
+        "torch.masked._ops",
+    }
+)
+UNSEEN = frozenset(
+    ("torch._dynamo.mutation_guard", f"{name}.tag") for name in ("GenerationTracker", "_GenerationTracker")
+)
+"""Python functions whose call no program can see: once torch's own capture has run in the process, every new nn.Module
+is noted in its books."""
+PASSED_ON = frozenset({("torch._functorch.utils", "unwrap_dead_wrappers")})
+"""Python functions that give back their argument where no transform of torch.func is active (a guard of its own)."""
+BREAKS_FOR_ITSELF = frozenset({"torch.optim.optimizer"})
+"""Where torch breaks its own graphs, round a change of the grad mode that this capture follows."""
+# What torch keeps its own capture out of is evaluated here like any function.
+_HIDDEN_FROM_TORCH = TORCH.hide_from_dynamo(lambda: None).__code__ if TORCH.has("hide_from_dynamo") else None
+_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
+_TENSOR_BASE = torch.Tensor.__mro__[1]
+
+
+def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a Python function."""
+    real = function.real
+    if real is not None:
+        if real.__dict__ or real.__module__ in directives.MODULES_WITH_MARKS:
+            found = call_marked(tracer, function, args, kwargs)
+            if found is not None:
+                return found
+        handler = handler_of(real)
+        if handler is not None:
+            return call_entry(tracer, handler, real, args, kwargs)
+        if real.__module__ in LEAF_MODULES and "<locals>" not in real.__qualname__:
+            try:
+                return call_torch(tracer, real, args, kwargs)
+            except UnsupportedValue:
+                # An argument that a node cannot hold (a function, an object): inline instead.
+                return inline(tracer, function, args, kwargs)
+        if is_pure(real):
+            return _call_pure(tracer, function, args, kwargs)
+        if is_numpy_function(real):
+            return call_numpy(tracer, real, args, kwargs)
+        if real.__code__ is single_dispatch.CODE:
+            return single_dispatch.dispatch(tracer, function, args)
+        if real.__code__ is _HIDDEN_FROM_TORCH:
+            return tracer.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
+        if (real.__module__, real.__qualname__) in UNSEEN:
+            return Constant(None)
+        if (real.__module__, real.__qualname__) in PASSED_ON:
+            return args[0]
+        stand_in = STAND_INS.get((real.__module__, real.__qualname__))
+        if stand_in is not None:
+            return tracer.wrap(stand_in, None).call(tracer, args, kwargs)
+    return inline(tracer, function, args, kwargs)
+
+
+def _call_pure(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A Python function without side effects: done at once on real objects, evaluated on others (`isfunction(x)`)."""
+    try:
+        return fold_call(tracer, function.real, args, kwargs)
+    except UnsupportedCall as refusal:
+        try:
+            return inline(tracer, function, args, kwargs)
+        except CannotCapture:
+            raise refusal from None
+
+
+def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """A call of what carries a mark (see `bytecap.hook.directives`); None for other functions."""
+    real = function.real
+    assert real is not None
+    match directives.mark_of(real):
+        case "break":
+            if function_module(tracer) in BREAKS_FOR_ITSELF:
+                return Constant(None)
+            raise GraphBreak("graph_break() was called")
+        case "disabled" | "skipped":
+            reason = directives.reason_of(real)
+            raise DisabledCall(f"{real.__qualname__} is disabled{f': {reason}' if reason else ''}")
+        case "constant":
+            return tracer.wrap(_call_now(tracer, real, args, kwargs), None)
+    original = directives.original_of(real)
+    if original is None:
+        return None
+    return tracer.wrap(original, tracer.attribute_source(function.source, directives.ORIGINAL)).call(
+        tracer, args, kwargs
+    )
+
+
+def function_module(tracer: Tracer) -> str | None:
+    """The module of the innermost frame."""
+    names = tracer.frames[-1].globals.real
+    return None if names is None else names.get("__name__")
+
+
+def _call_now(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    try:
+        concrete = tuple(arg.concrete() for arg in args)
+        named = {key: value.concrete() for key, value in kwargs.items()}
+    except NotConcrete as error:
+        raise UnsupportedCall(f"the constant {real.__qualname__} was given {error.args[0]!r}") from None
+    return run(tracer, real, concrete, named)
+
+
+def call_entry(tracer: Tracer, handler: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a table entry; a wrong argument list raises CPython's TypeError in the evaluated program."""
+    refuse_unguarded(*args, *kwargs.values())
+    try:
+        return handler(tracer, *args, **kwargs)
+    except TypeError as error:
+        is_of_this_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
+        if not is_of_this_call:
+            raise
+    _refuse_arguments(tracer, real, args, kwargs)
+    name = getattr(real, "__qualname__", str(real))
+    raise UnsupportedCall(f"{name}() with these arguments: {len(args)} and {sorted(kwargs)}")
+
+
+def _refuse_arguments(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """Raise what `real` says of the argument list, if it takes no such list."""
+    try:
+        inspect.signature(real).bind(*args, **kwargs)
+    except ValueError:
+        if not isinstance(real, type) and args:
+            return
+    except TypeError:
+        pass
+    else:
+        return
+    run(tracer, real, (None,) * len(args), dict.fromkeys(kwargs))
+
+
+def call_builtin(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a function written in C."""
+    handler = handler_of(real)
+    if handler is not None:
+        return call_entry(tracer, handler, real, args, kwargs)
+    pure_python = POLYFILLS.get(real) if isinstance(real, types.BuiltinFunctionType) else None
+    if pure_python is not None:
+        return tracer.wrap(pure_python, None).call(tracer, args, kwargs)
+    if isinstance(real, _C_METHODS):
+        return _call_descriptor(tracer, real, args, kwargs)
+    if isinstance(real, _LRU_CACHE):
+        return _call_cached(tracer, real, args, kwargs)
+    if is_torch_function(real):
+        return call_torch(tracer, real, args, kwargs)
+    if is_pure(real):
+        return fold_call(tracer, real, args, kwargs)
+    if is_numpy_function(real):
+        return call_numpy(tracer, real, args, kwargs)
+    name = getattr(real, "__qualname__", None) or repr(real)
+    raise UnsupportedCall(f"call of {getattr(real, '__module__', None)}.{name}, which has no known meaning")
+
+
+def is_torch_function(real: Any) -> bool:
+    """Whether a callable is an operation of torch on tensors."""
+    if isinstance(real, (TORCH.op_overload, TORCH.op_overload_packet)):
+        return True
+    module = getattr(real, "__module__", None) or ""
+    owner = getattr(real, "__self__", None)
+    if isinstance(owner, types.ModuleType):
+        module = owner.__name__
+    return (
+        module.split(".")[0] == "torch"
+        or getattr(owner, "__name__", "") == "_VariableFunctionsClass"
+        or (isinstance(owner, type) and owner.__module__.split(".")[0] == "torch")
+    )
+
+
+def _call_descriptor(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not args:
+        raise tracer.raises(TypeError, f"unbound method {real.__name__}() needs an argument")
+    of_tensors = isinstance(args[0], TensorValue) or issubclass(_TENSOR_BASE, real.__objclass__)
+    if of_tensors and real.__objclass__ is not object:
+        return call_torch(tracer, real, args, kwargs)
+    return args[0].call_method(tracer, real.__name__, args[1:], kwargs)
+
+
+def _call_cached(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """functools.lru_cache: the cached function is taken to be pure."""
+    try:
+        concrete = [arg.concrete() for arg in args]
+        named = {key: value.concrete() for key, value in kwargs.items()}
+    except NotConcrete:
+        return tracer.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
+    return tracer.wrap(run(tracer, real, tuple(concrete), named), None)
+
+
+def inline(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Evaluate the function's body in a new frame."""
+    from bytecap.evaluator.frame import Frame
+    from bytecap.objects.iterators import GeneratorValue
+
+    code = function.code
+    if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise UnsupportedCall(f"async function {code.co_qualname}")
+    frame = Frame(tracer, function, bind_arguments(tracer, function, args, kwargs))
+    if code.co_flags & inspect.CO_GENERATOR:
+        return GeneratorValue(frame)
+    with tracer.entering(frame):
+        return frame.run()
+
+
+def expand_mapping(tracer: Tracer, value: Value) -> dict[str, Value]:
+    """The keyword arguments of `**value`."""
+    from bytecap.semantics.methods import pairs_of
+
+    result: dict[str, Value] = {}
+    for key, item in pairs_of(tracer, value):
+        if not isinstance(key, Constant) or not isinstance(key.value, str):
+            raise tracer.raises(TypeError, "keywords must be strings")
+        result[key.value] = item
+    return result

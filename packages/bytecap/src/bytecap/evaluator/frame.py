@@ -1,0 +1,159 @@
+"""One frame of the evaluated program: its instructions, stack, locals, cells, and the loop that runs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bytecap.bytecode.decode import Handler, Instruction, decode
+from bytecap.bytecode.instruction_trace import Trail
+from bytecap.errors import UnsupportedInstruction
+from bytecap.evaluator.opcodes import HANDLERS
+from bytecap.objects.base import Value
+from bytecap.objects.cells import CellValue
+from bytecap.objects.constant import Constant
+from bytecap.objects.functions import FunctionValue
+from bytecap.objects.sequences import Lazy
+from bytecap.objects.signals import PythonRaise
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+
+class Returned:
+    """A frame that reached its return."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class Stopped:
+    """A frame that was to be evaluated up to here only."""
+
+    __slots__ = ()
+
+
+STOPPED = Stopped()
+
+
+class Frame:
+    """The evaluation of one call.
+
+    trail: notes the way of the frame that is captured; None for those inlined into it.
+    """
+
+    trail: Trail | None = None
+
+    def __init__(self, tracer: Tracer, function: FunctionValue, bound: dict[str, Any]) -> None:
+        self.tracer = tracer
+        self.function = function
+        self.program = decode(function.code)
+        self.locals: dict[str, Any] = bound
+        self.cells: dict[str, CellValue] = {}
+        self.globals = function.globals
+        self.stack: list[Any] = []
+        self.pc = 0
+        self.keyword_names: tuple[str, ...] = ()
+        self.current: Instruction | None = None
+
+    # -- stack
+
+    def push(self, value: Any) -> None:
+        """Push onto the stack."""
+        self.stack.append(value)
+
+    def pop(self) -> Any:
+        """Pop one entry."""
+        return self.stack.pop()
+
+    def pop_many(self, count: int) -> list[Any]:
+        """Pop `count` entries, the deepest first."""
+        if count == 0:
+            return []
+        taken = self.stack[-count:]
+        del self.stack[-count:]
+        return taken
+
+    # -- variables
+
+    def load_local(self, name: str) -> Value:
+        """A fast local; unbound ones raise UnboundLocalError in the evaluated program."""
+        value = self.locals.get(name)
+        if value is None:
+            raise self.tracer.raises(
+                UnboundLocalError,
+                f"cannot access local variable '{name}' where it is not associated with a value",
+            )
+        if isinstance(value, Lazy):
+            value = self.tracer.wrap(value.real, value.source)
+            self.locals[name] = value
+        return value
+
+    def first_argument(self) -> Value:
+        """The first positional argument, for a bare super()."""
+        name = self.function.code.co_varnames[0]
+        if name in self.cells:
+            return self.cells[name].get(self.tracer, name)
+        return self.load_local(name)
+
+    def make_cell(self, name: str) -> None:
+        """MAKE_CELL: a cell, holding the argument of that name if there is one."""
+        content = self.load_local(name) if name in self.locals else None
+        self.cells[name] = CellValue(content)
+
+    def copy_free_variables(self) -> None:
+        """COPY_FREE_VARS: the closure's cells."""
+        for name, cell in zip(self.function.code.co_freevars, self.function.closure, strict=True):
+            self.cells[name] = cell
+
+    # -- running
+
+    def run(self) -> Value:
+        """Run to the return, or to the trail's limit (`STOPPED`).
+
+        A generator frame returns a `Yielded` at each yield.
+        """
+        instructions = self.program.instructions
+        trail = self.trail
+        while True:
+            try:
+                while True:
+                    if trail is not None and trail.reaches_limit(self):
+                        return STOPPED  # type: ignore[return-value]
+                    instruction = instructions[self.pc]
+                    self.current = instruction
+                    self.pc += 1
+                    handler = HANDLERS.get(instruction.opname)
+                    if handler is None:
+                        raise UnsupportedInstruction(f"instruction {instruction.opname}")
+                    outcome = handler(self, instruction)
+                    if outcome is not None:
+                        return outcome.value if type(outcome) is Returned else outcome
+            except PythonRaise as error:
+                self._unwind(error)
+            except Exception as error:
+                self.tracer.note_fault(error)
+                raise
+
+    def resume(self, sent: Value, *, first: bool) -> Any:
+        """Continue a generator frame with the value of its yield expression."""
+        if not first:
+            self.push(sent)
+        return self.run()
+
+    def throw(self, error: PythonRaise) -> Any:
+        """Continue a generator frame by raising at its yield."""
+        self._unwind(error)
+        return self.run()
+
+    def _unwind(self, error: PythonRaise) -> None:
+        handler: Handler | None = self.program.handler_at(self.pc - 1)
+        if handler is None:
+            self.tracer.note_fault(error)
+            raise error
+        del self.stack[handler.depth :]
+        if handler.lasti:
+            self.push(Constant(self.pc - 1))
+        self.push(error.value)
+        self.pc = handler.target

@@ -1,0 +1,138 @@
+"""Calling a class: `type.__call__` for Python classes, table entries for builtin ones."""
+
+from __future__ import annotations
+
+import enum
+import types
+import typing
+from abc import ABCMeta
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.lookasides import HANDLERS, handler_of, is_pure
+from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
+from bytecap.objects.base import Value
+from bytecap.objects.classes import ClassValue
+from bytecap.objects.constant import TORCH_CONSTANTS
+from bytecap.objects.constant_folding import fold_call, run
+from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.functions import MethodValue
+from bytecap.objects.mappings import DICT_TYPES, DictValue
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.sequences import ListValue, TupleValue, field_names
+from bytecap.semantics.attributes import bind, is_made_in_c, is_python_class, static_lookup
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+
+# Py_TPFLAGS_IS_ABSTRACT: a class with abstract methods, of which object.__new__ makes no instance.
+_IS_ABSTRACT = 1 << 20
+# Classes whose `__init__` in C fills the instance.
+_FILLED = (BaseException, types.SimpleNamespace)
+# C classes of which instances may be made that nobody looks into.
+_UNREAD = (property,)
+
+
+def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`cls(*args, **kwargs)`."""
+    handler = handler_of(cls)
+    if handler is not None:
+        from bytecap.evaluator.calls import call_entry
+
+        return call_entry(tracer, handler, cls, args, kwargs)
+    if is_numpy_function(cls):
+        return call_numpy(tracer, cls, args, kwargs)
+    if typing.is_typeddict(cls):
+        return HANDLERS[dict](tracer, *args, **kwargs)
+    if type(cls) is not type:
+        tracer.guard_lookup(type(cls), "__call__")
+    custom = static_lookup(type(cls).__mro__, "__call__")[0]
+    if isinstance(custom, types.FunctionType) and type(cls) not in (type, ABCMeta):
+        return _metaclass_call(tracer, cls, custom, args, kwargs)
+    if issubclass(cls, (BaseException, torch.nn.Module)) or is_python_class(cls):
+        return construct(tracer, cls, args, kwargs)
+    if issubclass(cls, tuple) and field_names(cls):
+        items = args[0].values(tracer) if isinstance(args[0], (ListValue, TupleValue)) else args
+        return TupleValue(list(items), cls=cls)
+    if issubclass(cls, TORCH_CONSTANTS) or is_pure(cls):
+        return fold_call(tracer, cls, args, kwargs)
+    raise UnsupportedCall(f"creating a {cls.__module__}.{cls.__qualname__}")
+
+
+def _metaclass_call(tracer: Tracer, cls: type, custom: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if issubclass(cls, enum.Enum):
+        return fold_call(tracer, cls, args, kwargs)
+    method = MethodValue(tracer.wrap(custom, None), ClassValue(cls))
+    return method.call(tracer, args, kwargs)
+
+
+def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """type.__call__: `__new__`, then `__init__` if the result is an instance."""
+    tracer.guard_lookup(cls, "__new__")
+    new, _ = static_lookup(cls.__mro__, "__new__")
+    if isinstance(new, staticmethod):
+        new = new.__func__
+    if isinstance(new, types.FunctionType):
+        function = tracer.wrap(new, None)
+        made = function.call(tracer, [ClassValue(cls), *args], kwargs)
+        if not issubclass(made.python_type(), cls):
+            return made
+    else:
+        if (args or kwargs) and new is object.__new__ and cls.__init__ is object.__init__:
+            raise tracer.raises(TypeError, f"{cls.__name__}() takes no arguments")
+        made = allocate(tracer, cls, args)
+    _initialise(tracer, made, cls, args, kwargs)
+    return made
+
+
+def _initialise(tracer: Tracer, made: Value, cls: type, args: list[Value], kwargs: dict[str, Value]) -> None:
+    init, owner = static_lookup(cls.__mro__, "__init__")
+    if not isinstance(init, types.FunctionType):
+        tracer.guard_lookup(cls, "__init__")
+    if isinstance(init, types.FunctionType):
+        bind(tracer, init, owner or cls, made, cls, "__init__").call(tracer, args, kwargs)
+    elif isinstance(made, ObjectValue) and (made.base is not None or issubclass(cls, _FILLED)):
+        made.call_method(tracer, "__init__", args, kwargs)
+
+
+def allocate(tracer: Tracer, cls: type, args: list[Value]) -> Value:
+    """What the C `__new__` of the class's builtin base makes: an empty instance."""
+    if static_lookup(cls.__mro__, "__del__")[1] is not None:
+        # Its end can be seen, and this evaluator does not know when that is.
+        refusal = UnsupportedCall(f"creating a {cls.__qualname__}, which has a __del__")
+        refusal.is_whole = True
+        raise refusal
+    if cls.__flags__ & _IS_ABSTRACT:
+        run(tracer, object.__new__, (cls,))
+    if issubclass(cls, BaseException):
+        return ExceptionValue(cls, list(args))
+    if field_names(cls) and issubclass(cls, tuple):
+        return TupleValue(list(args), cls=cls)
+    base = _builtin_base(tracer, cls, args)
+    made = tracer.new_object(cls)
+    made.base = base
+    return made
+
+
+def _builtin_base(tracer: Tracer, cls: type, args: list[Value]) -> Value | None:
+    from bytecap.semantics.operations import collect
+
+    for ancestor in cls.__mro__:
+        if ancestor in DICT_TYPES:
+            return DictValue(cls=ancestor)
+        if ancestor is list:
+            return ListValue([])
+        if ancestor in (set, frozenset):
+            return HANDLERS[ancestor](tracer, *(args[:1] if ancestor is frozenset else []))
+        if ancestor is tuple:
+            return TupleValue(collect(tracer, args[0]) if args else [])
+        if ancestor in (int, float, str, bytes, complex):
+            return fold_call(tracer, ancestor, args, {})
+        if ancestor is torch.Tensor:
+            raise UnsupportedValue(f"creating a tensor subclass {cls.__qualname__}")
+        if is_made_in_c(ancestor) and ancestor is not object and not issubclass(ancestor, _FILLED + _UNREAD):
+            raise UnsupportedCall(f"creating a {cls.__qualname__}, which is a {ancestor.__qualname__}")
+    return None

@@ -1,0 +1,265 @@
+"""Containers, strings, unpacking, pattern matching."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bytecap.objects.classes import ClassValue
+from bytecap.objects.constant import Constant
+from bytecap.objects.mappings import DictValue
+from bytecap.objects.open_constants import open_format, open_join
+from bytecap.objects.sequences import ListValue, Sequence, SliceValue, TupleValue
+from bytecap.semantics.methods import pairs_of
+from bytecap.semantics.operations import collect, has_method, is_iterable, iterate_host
+from bytecap.semantics.string_conversion import format_of, repr_of, str_of
+
+if TYPE_CHECKING:
+    from bytecap.bytecode.decode import Instruction
+    from bytecap.evaluator.frame import Frame
+
+
+def _build_tuple(frame: Frame, instruction: Instruction) -> None:
+    frame.push(TupleValue(frame.pop_many(instruction.arg)))
+
+
+def _build_list(frame: Frame, instruction: Instruction) -> None:
+    frame.push(ListValue(frame.pop_many(instruction.arg)))
+
+
+def _build_set(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.tracer.new_set(frame.pop_many(instruction.arg)))
+
+
+def _build_map(frame: Frame, instruction: Instruction) -> None:
+    flat = frame.pop_many(2 * instruction.arg)
+    made = DictValue()
+    for key, value in zip(flat[::2], flat[1::2], strict=True):
+        made.set_item(frame.tracer, key, value)
+    frame.push(made)
+
+
+def _build_const_key_map(frame: Frame, instruction: Instruction) -> None:
+    keys = frame.pop().concrete()
+    values = frame.pop_many(instruction.arg)
+    frame.push(frame.tracer.new_dict(dict(zip(keys, values, strict=True))))
+
+
+def _build_slice(frame: Frame, instruction: Instruction) -> None:
+    parts = frame.pop_many(instruction.arg)
+    step = parts[2] if instruction.arg == 3 else Constant(None)
+    frame.push(SliceValue(parts[0], parts[1], step))
+
+
+def _build_string(frame: Frame, instruction: Instruction) -> None:
+    parts = frame.pop_many(instruction.arg)
+    frame.push(open_join(parts) or Constant("".join(part.concrete() for part in parts)))
+
+
+def format_value(frame: Frame, value: Any, conversion: int, spec: str) -> Any:
+    """One replacement field of an f-string; conversion: 1 !s, 2 !r, 3 !a, 0 none."""
+    tracer = frame.tracer
+    left_open = open_format(value, spec) if conversion == 0 or (conversion == 1 and not spec) else None
+    if left_open is not None:
+        return left_open
+    if conversion == 0:
+        return Constant(format_of(tracer, value, spec))
+    text = str_of(tracer, value) if conversion == 1 else repr_of(tracer, value)
+    if conversion == 3:
+        text = text.encode("ascii", "backslashreplace").decode()
+    return Constant(format(text, spec))
+
+
+def _format_value(frame: Frame, instruction: Instruction) -> None:
+    spec = frame.pop().concrete() if instruction.arg & 4 else ""
+    frame.push(format_value(frame, frame.pop(), instruction.arg & 3, spec))
+
+
+def _peeked(frame: Frame, instruction: Instruction) -> Any:
+    return frame.stack[-instruction.arg]
+
+
+def _list_append(frame: Frame, instruction: Instruction) -> None:
+    item = frame.pop()
+    target = _peeked(frame, instruction)
+    target.mutate(frame.tracer)  # behind a break, the list under construction comes from outside
+    target.items.append(item)
+
+
+def _set_add(frame: Frame, instruction: Instruction) -> None:
+    item = frame.pop()
+    _peeked(frame, instruction).call_method(frame.tracer, "add", [item], {})
+
+
+def _map_add(frame: Frame, instruction: Instruction) -> None:
+    value, key = frame.pop(), frame.pop()
+    _peeked(frame, instruction).set_item(frame.tracer, key, value)
+
+
+def _list_extend(frame: Frame, instruction: Instruction) -> None:
+    items = frame.pop()
+    if not is_iterable(items):
+        kind = items.python_type().__name__
+        raise frame.tracer.raises(TypeError, f"Value after * must be an iterable, not {kind}")
+    added = collect(frame.tracer, items)
+    target = _peeked(frame, instruction)
+    target.mutate(frame.tracer)
+    target.items.extend(added)
+
+
+def _set_update(frame: Frame, instruction: Instruction) -> None:
+    items = frame.pop()
+    _peeked(frame, instruction).call_method(frame.tracer, "update", [items], {})
+
+
+def _dict_update(frame: Frame, instruction: Instruction) -> None:
+    other = frame.pop()
+    target = _peeked(frame, instruction)
+    for key, value in pairs_of(frame.tracer, other):
+        target.set_item(frame.tracer, key, value)
+
+
+def function_text(function: Any) -> str:
+    """How CPython names the called function in its complaints about * and ** arguments."""
+    real = getattr(function, "real", None)
+    code = getattr(function, "code", None)
+    if code is not None:
+        module = function.globals.real.get("__name__") if function.globals.real else None
+        name = code.co_qualname
+    else:
+        module, name = getattr(real, "__module__", None), getattr(real, "__qualname__", None)
+        if name is None:
+            return f"{function.python_type().__name__} object"
+    return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
+
+
+# The callable that takes the arguments being collected, below the first of them.
+_CALLEE = 2 if sys.version_info < (3, 13) else 3
+
+
+def _dict_merge(frame: Frame, instruction: Instruction) -> None:
+    other = frame.pop()
+    target = _peeked(frame, instruction)
+    if not isinstance(other, DictValue) and not has_method(other, "keys"):
+        name, kind = function_text(frame.stack[-instruction.arg - _CALLEE]), other.python_type().__name__
+        raise frame.tracer.raises(TypeError, f"{name} argument after ** must be a mapping, not {kind}")
+    for key, value in pairs_of(frame.tracer, other):
+        if target.contains(frame.tracer, key):
+            name = function_text(frame.stack[-instruction.arg - _CALLEE])
+            complaint = f"{name} got multiple values for keyword argument {key.concrete()!r}"
+            raise frame.tracer.raises(TypeError, complaint)
+        target.set_item(frame.tracer, key, value)
+
+
+def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
+    """Turn the list on top into a tuple."""
+    frame.push(TupleValue(frame.pop().values(frame.tracer)))
+
+
+def _unpack_sequence(frame: Frame, instruction: Instruction) -> None:
+    items = _some_items(frame, frame.pop(), instruction.arg + 1)
+    if len(items) != instruction.arg:
+        raise frame.tracer.raises(ValueError, _unpacking_complaint(instruction.arg, len(items)))
+    frame.stack.extend(reversed(items))
+
+
+def _some_items(frame: Frame, value: Any, limit: int | None) -> list[Any]:
+    """Up to `limit` items: CPython reads one more than it needs, and no more."""
+    if not is_iterable(value):
+        kind = value.python_type().__name__
+        raise frame.tracer.raises(TypeError, f"cannot unpack non-iterable {kind} object")
+    if isinstance(value, Sequence):
+        return value.values(frame.tracer)
+    return list(itertools.islice(iterate_host(frame.tracer, value), limit))
+
+
+def _unpacking_complaint(expected: int, got: int) -> str:
+    if got > expected:
+        return f"too many values to unpack (expected {expected})"
+    return f"not enough values to unpack (expected {expected}, got {got})"
+
+
+def _unpack_ex(frame: Frame, instruction: Instruction) -> None:
+    before, after = instruction.arg & 0xFF, instruction.arg >> 8
+    items = _some_items(frame, frame.pop(), None)
+    if len(items) < before + after:
+        raise frame.tracer.raises(
+            ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        )
+    middle = items[before : len(items) - after]
+    parts = [*items[:before], ListValue(middle), *items[len(items) - after :]]
+    frame.stack.extend(reversed(parts))
+
+
+def _get_len(frame: Frame, instruction: Instruction) -> None:
+    frame.push(Constant(frame.stack[-1].length(frame.tracer)))
+
+
+# Py_TPFLAGS_SEQUENCE and Py_TPFLAGS_MAPPING
+_SEQUENCE, _MAPPING = 1 << 5, 1 << 6
+
+
+def _match_flag(flag: int) -> Any:
+    def match(frame: Frame, instruction: Instruction) -> None:
+        frame.push(Constant(bool(frame.stack[-1].python_type().__flags__ & flag)))
+
+    return match
+
+
+def _match_keys(frame: Frame, instruction: Instruction) -> None:
+    keys, subject = frame.stack[-1], frame.stack[-2]
+    found = []
+    for key in keys.values(frame.tracer):
+        absent = Constant(NotImplemented)
+        value = subject.get_attribute(frame.tracer, "get").call(frame.tracer, [key, absent], {})
+        if value is absent:
+            frame.push(Constant(None))
+            return
+        found.append(value)
+    frame.push(TupleValue(found))
+
+
+def _too_many(frame: Frame, cls: type, allowed: int, given: int) -> Exception:
+    plural = "" if allowed == 1 else "s"
+    complaint = f"{cls.__name__}() accepts {allowed} positional sub-pattern{plural} ({given} given)"
+    return frame.tracer.raises(TypeError, complaint)
+
+
+def _match_class(frame: Frame, instruction: Instruction) -> None:
+    from bytecap.lookasides.builtin import BUILTIN
+
+    names, cls, subject = frame.pop().concrete(), frame.pop(), frame.pop()
+    tracer = frame.tracer
+    assert isinstance(cls, ClassValue)
+    if not BUILTIN[isinstance](tracer, subject, cls).concrete():
+        frame.push(Constant(None))
+        return
+    count = instruction.arg
+    self_matching = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+    found: list[Any] = []
+    if count == 1 and cls.real in self_matching:
+        found.append(subject)
+    elif count:
+        positional = getattr(cls.real, "__match_args__", ())
+        if count > len(positional):
+            raise _too_many(frame, cls.real, len(positional), count)
+        found += [subject.get_attribute(tracer, name) for name in positional[:count]]
+    for name in names:
+        present = BUILTIN[hasattr](tracer, subject, Constant(name)).concrete()
+        if not present:
+            frame.push(Constant(None))
+            return
+        found.append(subject.get_attribute(tracer, name))
+    frame.push(TupleValue(found))
+
+
+BUILDING = {
+    "BUILD_TUPLE": _build_tuple, "BUILD_LIST": _build_list, "BUILD_SET": _build_set, "BUILD_MAP": _build_map,
+    "BUILD_CONST_KEY_MAP": _build_const_key_map, "BUILD_SLICE": _build_slice, "BUILD_STRING": _build_string,
+    "FORMAT_VALUE": _format_value, "LIST_APPEND": _list_append, "SET_ADD": _set_add, "MAP_ADD": _map_add,
+    "LIST_EXTEND": _list_extend, "SET_UPDATE": _set_update, "DICT_UPDATE": _dict_update,
+    "DICT_MERGE": _dict_merge, "LIST_TO_TUPLE": list_to_tuple, "UNPACK_SEQUENCE": _unpack_sequence,
+    "UNPACK_EX": _unpack_ex, "GET_LEN": _get_len, "MATCH_SEQUENCE": _match_flag(_SEQUENCE),
+    "MATCH_MAPPING": _match_flag(_MAPPING), "MATCH_KEYS": _match_keys, "MATCH_CLASS": _match_class,
+}  # fmt: skip

@@ -1,0 +1,100 @@
+"""Calls, function objects, imports."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bytecap.evaluator.calls import expand_mapping
+from bytecap.evaluator.opcodes.building import function_text
+from bytecap.guards.global_sources import module_place
+from bytecap.guards.guard_set import is_exempt
+from bytecap.objects.constant_folding import run
+from bytecap.objects.functions import FunctionValue
+from bytecap.objects.signals import NULL
+from bytecap.semantics.operations import collect, is_iterable
+
+if TYPE_CHECKING:
+    from bytecap.bytecode.decode import Instruction
+    from bytecap.evaluator.frame import Frame
+
+
+def _kw_names(frame: Frame, instruction: Instruction) -> None:
+    frame.keyword_names = instruction.argval  # type: ignore[assignment]
+
+
+def _callee(frame: Frame) -> tuple[Any, list[Any]]:
+    """Pop the callable and what stands beside it: NULL, or (as a method) self."""
+    second, first = frame.pop(), frame.pop()
+    if sys.version_info >= (3, 13):
+        return first, [] if second is NULL else [second]
+    return (second, []) if first is NULL else (first, [second])
+
+
+def call(frame: Frame, count: int, names: tuple[str, ...]) -> None:
+    """Call with `count` arguments on the stack, the last of them named."""
+    args = frame.pop_many(count)
+    callee, leading = _callee(frame)
+    split = count - len(names)
+    kwargs = dict(zip(names, args[split:], strict=True))
+    frame.push(callee.call(frame.tracer, [*leading, *args[:split]], kwargs))
+
+
+def _call(frame: Frame, instruction: Instruction) -> None:
+    names, frame.keyword_names = frame.keyword_names, ()
+    call(frame, instruction.arg, names)
+
+
+def _call_function_ex(frame: Frame, instruction: Instruction) -> None:
+    tracer = frame.tracer
+    kwargs = expand_mapping(tracer, frame.pop()) if instruction.arg & 1 else {}
+    star = frame.pop()
+    if sys.version_info >= (3, 13):
+        beside, callee = frame.pop(), frame.pop()
+    else:
+        callee, beside = frame.pop(), frame.pop()
+    assert beside is NULL
+    if not is_iterable(star):
+        kind = star.python_type().__name__
+        complaint = f"{function_text(callee)} argument after * must be an iterable, not {kind}"
+        raise tracer.raises(TypeError, complaint)
+    args = collect(tracer, star)
+    frame.push(callee.call(tracer, args, kwargs))
+
+
+def make_function(frame: Frame, code: Any) -> FunctionValue:
+    """A new function of the frame's module."""
+    return FunctionValue(code, frame.globals, name=code.co_name)
+
+
+def _make_function(frame: Frame, instruction: Instruction) -> None:
+    function = make_function(frame, frame.pop().concrete())
+    tracer = frame.tracer
+    if instruction.arg & 8:
+        function.closure = tuple(frame.pop().values(tracer))
+    if instruction.arg & 4:
+        function.annotate(tracer, frame.pop())
+    if instruction.arg & 2:
+        function.kwdefaults = expand_mapping(tracer, frame.pop())
+    if instruction.arg & 1:
+        function.defaults = tuple(frame.pop().values(tracer))
+    frame.push(function)
+
+
+def _import_name(frame: Frame, instruction: Instruction) -> None:
+    tracer = frame.tracer
+    names, level = frame.pop().concrete(), frame.pop().concrete()
+    home = frame.globals.real or {}
+    module = run(tracer, __import__, (instruction.argval, home, None, names, level))
+    is_guarded = sys.modules.get(module.__name__) is module and not is_exempt(module.__name__)
+    frame.push(tracer.wrap(module, module_place(module) if is_guarded else None))
+
+
+def _import_from(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.stack[-1].get_attribute(frame.tracer, instruction.argval))
+
+
+CALLING = {
+    "KW_NAMES": _kw_names, "CALL": _call, "CALL_FUNCTION_EX": _call_function_ex, "MAKE_FUNCTION": _make_function,
+    "IMPORT_NAME": _import_name, "IMPORT_FROM": _import_from,
+}  # fmt: skip

@@ -1,0 +1,151 @@
+"""Jumps, loops, returns, generators."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.iterators import GeneratorValue
+from bytecap.objects.signals import End, Yielded
+from bytecap.semantics.operations import is_none, is_same, next_value, truth
+
+if TYPE_CHECKING:
+    from bytecap.bytecode.decode import Instruction
+    from bytecap.evaluator.frame import Frame
+
+_V312 = sys.version_info >= (3, 12)
+_V313 = sys.version_info >= (3, 13)
+
+
+def _jump(frame: Frame, instruction: Instruction) -> None:
+    frame.pc = instruction.target
+
+
+def _counted(jump: Any) -> Any:
+    """A jump that closes a loop."""
+
+    def count(frame: Frame, instruction: Instruction) -> None:
+        frame.tracer.count_iteration()
+        jump(frame, instruction)
+
+    return count
+
+
+_ON_BOOL = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"})
+
+
+def to_bool(frame: Frame, value: Value) -> Constant:
+    """bool(value), by an instruction that 3.13 puts before the jump that goes by it."""
+    jump = frame.program.instructions[frame.pc]
+    if jump.opname in _ON_BOOL:
+        return Constant(frame.tracer.checks.decide(frame, value, frame.pc))
+    return Constant(truth(frame.tracer, value))
+
+
+def _jump_if(wanted: bool) -> Any:
+    def jump(frame: Frame, instruction: Instruction) -> None:
+        if frame.tracer.checks.decide(frame, frame.pop(), frame.pc - 1) is wanted:
+            frame.pc = instruction.target
+
+    return jump
+
+
+def _jump_if_none(wanted: bool) -> Any:
+    def jump(frame: Frame, instruction: Instruction) -> None:
+        if is_same(frame.tracer, frame.pop(), Constant(None)) is wanted:
+            frame.pc = instruction.target
+
+    return jump
+
+
+def _jump_or_pop(wanted: bool) -> Any:
+    def jump(frame: Frame, instruction: Instruction) -> None:
+        if truth(frame.tracer, frame.stack[-1]) is wanted:
+            frame.pc = instruction.target
+        else:
+            frame.pop()
+
+    return jump
+
+
+def _get_iter(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.pop().iterate(frame.tracer))
+
+
+def _for_iter(frame: Frame, instruction: Instruction) -> None:
+    item = next_value(frame.tracer, frame.stack[-1])
+    if not isinstance(item, End):
+        frame.push(item)
+        return
+    following = frame.program.instructions[instruction.target]
+    if following.opname != "END_FOR":
+        frame.pop()
+        frame.pc = instruction.target
+    elif frame.program.instructions[instruction.target + 1].opname == "POP_TOP" and _V313:
+        frame.pc = instruction.target + 1
+    else:
+        frame.pop()
+        frame.pc = instruction.target + 1
+
+
+def _return_value(frame: Frame, instruction: Instruction) -> Any:
+    from bytecap.evaluator.frame import Returned
+
+    return Returned(frame.pop())
+
+
+def _return_generator(frame: Frame, instruction: Instruction) -> None:
+    # The caller made the generator already; what follows pops the first sent value.
+    frame.push(Constant(None))
+
+
+def _yield_value(frame: Frame, instruction: Instruction) -> Any:
+    return Yielded(frame.pop())
+
+
+def _get_yield_from_iter(frame: Frame, instruction: Instruction) -> None:
+    if not isinstance(frame.stack[-1], GeneratorValue):
+        frame.push(frame.pop().iterate(frame.tracer))
+
+
+def _send(frame: Frame, instruction: Instruction) -> None:
+    sent, receiver = frame.pop(), frame.stack[-1]
+    if isinstance(receiver, GeneratorValue):
+        result = receiver.send(frame.tracer, sent)
+    elif isinstance(receiver, IteratorValue) or is_none(sent):
+        result = next_value(frame.tracer, receiver)
+    else:
+        result = receiver.get_attribute(frame.tracer, "send").call(frame.tracer, [sent], {})
+    if isinstance(result, End):
+        if not _V312:
+            frame.pop()
+        frame.push(result.value or Constant(None))
+        frame.pc = instruction.target
+    else:
+        frame.push(result)
+
+
+def _load_assertion_error(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.tracer.wrap(AssertionError, None))
+
+
+_CONDITIONAL = {
+    f"POP_JUMP_{direction}IF_{what}": _counted(handler) if direction == "BACKWARD_" else handler
+    for direction in ("", "FORWARD_", "BACKWARD_")
+    for what, handler in (
+        ("TRUE", _jump_if(True)),
+        ("FALSE", _jump_if(False)),
+        ("NONE", _jump_if_none(True)),
+        ("NOT_NONE", _jump_if_none(False)),
+    )
+}
+
+CONTROL = {
+    **_CONDITIONAL, "JUMP_FORWARD": _jump, "JUMP_BACKWARD": _counted(_jump), "JUMP_BACKWARD_NO_INTERRUPT": _jump,
+    "JUMP_IF_TRUE_OR_POP": _jump_or_pop(True), "JUMP_IF_FALSE_OR_POP": _jump_or_pop(False),
+    "GET_ITER": _get_iter, "FOR_ITER": _for_iter, "RETURN_VALUE": _return_value,
+    "RETURN_GENERATOR": _return_generator, "YIELD_VALUE": _yield_value,
+    "GET_YIELD_FROM_ITER": _get_yield_from_iter, "SEND": _send, "LOAD_ASSERTION_ERROR": _load_assertion_error,
+}  # fmt: skip

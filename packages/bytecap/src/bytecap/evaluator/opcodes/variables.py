@@ -1,0 +1,229 @@
+"""Loads and stores: locals, cells, globals, names, attributes, subscripts; stack shuffles; operators."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bytecap.evaluator.opcodes.control import to_bool
+from bytecap.objects.constant import Constant
+from bytecap.objects.sequences import SliceValue
+from bytecap.objects.signals import NULL
+from bytecap.semantics.operations import binary, compare, is_same, truth, unary
+from stagewire.capture import Global
+
+if TYPE_CHECKING:
+    from bytecap.bytecode.decode import Instruction
+    from bytecap.evaluator.frame import Frame
+
+
+def nothing(frame: Frame, instruction: Instruction) -> None:
+    """An instruction without meaning here (NOP, RESUME, PRECALL...)."""
+
+
+def _load_const(frame: Frame, instruction: Instruction) -> None:
+    value = instruction.argval
+    known = type(value) in (int, float, bool, str, bytes, type(None), complex)
+    frame.push(Constant(value) if known else frame.tracer.constant(value))
+
+
+def load_fast(frame: Frame, instruction: Instruction) -> None:
+    """Push a local."""
+    frame.push(frame.load_local(instruction.argval))  # type: ignore[arg-type]
+
+
+def _store_fast(frame: Frame, instruction: Instruction) -> None:
+    frame.locals[instruction.argval] = frame.pop()  # type: ignore[index]
+
+
+def _delete_fast(frame: Frame, instruction: Instruction) -> None:
+    frame.load_local(instruction.argval)  # type: ignore[arg-type]
+    del frame.locals[instruction.argval]  # type: ignore[arg-type]
+
+
+def _make_cell(frame: Frame, instruction: Instruction) -> None:
+    frame.make_cell(instruction.argval)  # type: ignore[arg-type]
+
+
+def _copy_free_vars(frame: Frame, instruction: Instruction) -> None:
+    frame.copy_free_variables()
+
+
+def _load_closure(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.cells[instruction.argval])  # type: ignore[index]
+
+
+def _load_deref(frame: Frame, instruction: Instruction) -> None:
+    name: Any = instruction.argval
+    frame.push(frame.cells[name].get(frame.tracer, name, own=name in frame.function.code.co_cellvars))
+
+
+def _store_deref(frame: Frame, instruction: Instruction) -> None:
+    frame.cells[instruction.argval].set(frame.tracer, frame.pop())  # type: ignore[index]
+
+
+def _delete_deref(frame: Frame, instruction: Instruction) -> None:
+    name: Any = instruction.argval
+    frame.cells[name].get(frame.tracer, name)
+    frame.cells[name].set(frame.tracer, None)
+
+
+def read_global(frame: Frame, name: str) -> Any:
+    """A module-level name, else a builtin."""
+    tracer, names = frame.tracer, frame.globals
+    is_own = names is tracer.frame_globals and names.real is not None
+    if is_own and name not in names.real and name not in names.written and hasattr(builtins, name):
+        return tracer.builtin(name)
+    found = names.lookup(tracer, Constant(name))
+    if found is not None:
+        return found
+    if not hasattr(builtins, name):
+        error = tracer.raises(NameError, f"name '{name}' is not defined")
+        error.value.given[1]["name"] = Constant(name)  # type: ignore[attr-defined]
+        raise error
+    return tracer.wrap(getattr(builtins, name), Global(name, "builtins") if names.source is not None else None)
+
+
+def _load_global(frame: Frame, instruction: Instruction) -> None:
+    if instruction.arg & 1 and sys.version_info < (3, 13):
+        frame.push(NULL)
+    frame.push(read_global(frame, instruction.argval))  # type: ignore[arg-type]
+    if instruction.arg & 1 and sys.version_info >= (3, 13):
+        frame.push(NULL)
+
+
+def _load_name(frame: Frame, instruction: Instruction) -> None:
+    frame.push(read_global(frame, instruction.argval))  # type: ignore[arg-type]
+
+
+def _store_global(frame: Frame, instruction: Instruction) -> None:
+    frame.globals.set_item(frame.tracer, Constant(instruction.argval), frame.pop())
+
+
+def _delete_global(frame: Frame, instruction: Instruction) -> None:
+    frame.globals.delete_item(frame.tracer, Constant(instruction.argval))
+
+
+def _load_attr(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    frame.push(value.get_attribute(frame.tracer, instruction.argval))
+
+
+def _load_method(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    frame.push(NULL)
+    frame.push(value.get_attribute(frame.tracer, instruction.argval))
+
+
+def _store_attr(frame: Frame, instruction: Instruction) -> None:
+    target = frame.pop()
+    target.set_attribute(frame.tracer, instruction.argval, frame.pop())
+
+
+def _delete_attr(frame: Frame, instruction: Instruction) -> None:
+    frame.pop().delete_attribute(frame.tracer, instruction.argval)
+
+
+def _binary_subscr(frame: Frame, instruction: Instruction) -> None:
+    key = frame.pop()
+    frame.push(frame.pop().get_item(frame.tracer, key))
+
+
+def _store_subscr(frame: Frame, instruction: Instruction) -> None:
+    key = frame.pop()
+    container = frame.pop()
+    container.set_item(frame.tracer, key, frame.pop())
+
+
+def _delete_subscr(frame: Frame, instruction: Instruction) -> None:
+    key = frame.pop()
+    frame.pop().delete_item(frame.tracer, key)
+
+
+def binary_slice(frame: Frame, instruction: Instruction) -> None:
+    """container[start:stop]."""
+    stop, start = frame.pop(), frame.pop()
+    frame.push(frame.pop().get_item(frame.tracer, SliceValue(start, stop, Constant(None))))
+
+
+def store_slice(frame: Frame, instruction: Instruction) -> None:
+    """container[start:stop] = value."""
+    stop, start, container = frame.pop(), frame.pop(), frame.pop()
+    container.set_item(frame.tracer, SliceValue(start, stop, Constant(None)), frame.pop())
+
+
+def _pop_top(frame: Frame, instruction: Instruction) -> None:
+    frame.pop()
+
+
+def push_null(frame: Frame, instruction: Instruction) -> None:
+    """Push NULL."""
+    frame.push(NULL)
+
+
+def _swap(frame: Frame, instruction: Instruction) -> None:
+    stack, depth = frame.stack, instruction.arg
+    stack[-1], stack[-depth] = stack[-depth], stack[-1]
+
+
+def _copy(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.stack[-instruction.arg])
+
+
+# The argument of BINARY_OP, in CPython's order (Include/opcode.h, NB_*).
+_BINARY_ORDER = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
+
+
+def _binary_op(frame: Frame, instruction: Instruction) -> None:
+    right, left = frame.pop(), frame.pop()
+    index = instruction.arg
+    inplace = index >= len(_BINARY_ORDER)
+    symbol = _BINARY_ORDER[index - len(_BINARY_ORDER) if inplace else index]
+    frame.push(binary(frame.tracer, symbol, left, right, inplace=inplace))
+
+
+_COMPARE_ORDER = ("<", "<=", "==", "!=", ">", ">=")
+_COMPARE_SHIFT = {(3, 11): 0, (3, 12): 4}.get(sys.version_info[:2], 5)
+
+
+def _compare_op(frame: Frame, instruction: Instruction) -> None:
+    right, left = frame.pop(), frame.pop()
+    symbol = _COMPARE_ORDER[instruction.arg >> _COMPARE_SHIFT]
+    result = compare(frame.tracer, symbol, left, right)
+    if _COMPARE_SHIFT == 5 and instruction.arg & 16:
+        result = to_bool(frame, result)
+    frame.push(result)
+
+
+def _is_op(frame: Frame, instruction: Instruction) -> None:
+    right, left = frame.pop(), frame.pop()
+    frame.push(Constant(is_same(frame.tracer, left, right) != bool(instruction.arg)))
+
+
+def _contains_op(frame: Frame, instruction: Instruction) -> None:
+    container, item = frame.pop(), frame.pop()
+    frame.push(Constant(container.contains(frame.tracer, item) != bool(instruction.arg)))
+
+
+def _unary(symbol: str) -> Any:
+    return lambda frame, instruction: frame.push(unary(frame.tracer, symbol, frame.pop()))
+
+
+def _unary_not(frame: Frame, instruction: Instruction) -> None:
+    frame.push(Constant(not truth(frame.tracer, frame.pop())))
+
+
+VARIABLES = {
+    "NOP": nothing, "RESUME": nothing, "CACHE": nothing, "PRECALL": nothing, "EXTENDED_ARG": nothing,
+    "LOAD_CONST": _load_const, "LOAD_FAST": load_fast, "LOAD_FAST_CHECK": load_fast, "STORE_FAST": _store_fast,
+    "DELETE_FAST": _delete_fast, "MAKE_CELL": _make_cell, "COPY_FREE_VARS": _copy_free_vars,
+    "LOAD_CLOSURE": _load_closure, "LOAD_DEREF": _load_deref, "STORE_DEREF": _store_deref,
+    "DELETE_DEREF": _delete_deref, "LOAD_CLASSDEREF": _load_deref, "LOAD_GLOBAL": _load_global,
+    "LOAD_NAME": _load_name, "STORE_GLOBAL": _store_global, "DELETE_GLOBAL": _delete_global,
+    "LOAD_ATTR": _load_attr, "LOAD_METHOD": _load_method, "STORE_ATTR": _store_attr, "DELETE_ATTR": _delete_attr,
+    "BINARY_SUBSCR": _binary_subscr, "STORE_SUBSCR": _store_subscr, "DELETE_SUBSCR": _delete_subscr,
+    "POP_TOP": _pop_top, "PUSH_NULL": push_null, "SWAP": _swap, "COPY": _copy, "BINARY_OP": _binary_op,
+    "COMPARE_OP": _compare_op, "IS_OP": _is_op, "CONTAINS_OP": _contains_op, "UNARY_NEGATIVE": _unary("-"),
+    "UNARY_POSITIVE": _unary("+"), "UNARY_INVERT": _unary("~"), "UNARY_NOT": _unary_not,
+}  # fmt: skip

@@ -1,0 +1,194 @@
+"""Instructions that CPython 3.12 and 3.13 added or changed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedInstruction
+from bytecap.evaluator.opcodes.building import format_value, list_to_tuple
+from bytecap.evaluator.opcodes.calling import call, make_function
+from bytecap.evaluator.opcodes.control import to_bool
+from bytecap.evaluator.opcodes.variables import binary_slice, load_fast, store_slice
+from bytecap.objects.constant import Constant
+from bytecap.objects.functions import SuperValue
+from bytecap.objects.iterators import stop_iteration_error
+from bytecap.objects.signals import NULL, PythonRaise, Saved
+from bytecap.semantics.operations import unary
+
+if TYPE_CHECKING:
+    from bytecap.bytecode.decode import Instruction
+    from bytecap.evaluator.frame import Frame
+
+# 3.13 pushes NULL after the callable, where 3.11 and 3.12 push it before.
+_NULL_AFTER = sys.version_info >= (3, 13)
+
+
+def _return_const(frame: Frame, instruction: Instruction) -> Any:
+    from bytecap.evaluator.frame import Returned
+
+    return Returned(frame.tracer.constant(instruction.argval))
+
+
+def _load_attr(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop().get_attribute(frame.tracer, instruction.argval)
+    if instruction.arg & 1 and not _NULL_AFTER:
+        frame.push(NULL)
+    frame.push(value)
+    if instruction.arg & 1 and _NULL_AFTER:
+        frame.push(NULL)
+
+
+def _load_super_attr(frame: Frame, instruction: Instruction) -> None:
+    receiver, cls, _ = frame.pop(), frame.pop(), frame.pop()
+    value = SuperValue(cls.concrete(), receiver).get_attribute(frame.tracer, instruction.argval)  # type: ignore[arg-type]
+    if instruction.arg & 1 and not _NULL_AFTER:
+        frame.push(NULL)
+    frame.push(value)
+    if instruction.arg & 1 and _NULL_AFTER:
+        frame.push(NULL)
+
+
+def _load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
+    name: Any = instruction.argval
+    frame.push(Saved(frame.locals.pop(name, None), frame.cells.pop(name, None)))
+
+
+def _store(frame: Frame, name: str) -> None:
+    value = frame.pop()
+    if not isinstance(value, Saved):
+        frame.locals[name] = value
+        return
+    for variables, before in ((frame.locals, value.content), (frame.cells, value.cell)):
+        variables.pop(name, None)
+        if before is not None:
+            variables[name] = before
+
+
+def _store_fast(frame: Frame, instruction: Instruction) -> None:
+    _store(frame, instruction.argval)  # type: ignore[arg-type]
+
+
+def _end_for(frame: Frame, instruction: Instruction) -> None:
+    frame.pop()
+    if not _NULL_AFTER:
+        frame.pop()
+
+
+def _end_send(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    frame.pop()
+    frame.push(value)
+
+
+def _cleanup_throw(frame: Frame, instruction: Instruction) -> None:
+    raised = frame.pop()
+    if issubclass(raised.python_type(), StopIteration):
+        frame.pop_many(2)
+        frame.push(Constant(None))
+        frame.push(raised.get_attribute(frame.tracer, "value"))
+        return
+    raise PythonRaise(raised)
+
+
+def _stop_iteration_error(frame: Frame, instruction: Instruction) -> None:
+    raised = frame.pop()
+    if issubclass(raised.python_type(), StopIteration):
+        raised = stop_iteration_error(frame.tracer, raised)
+    frame.push(raised)
+
+
+def _unary_positive(frame: Frame, instruction: Instruction) -> None:
+    frame.push(unary(frame.tracer, "+", frame.pop()))
+
+
+# CALL_INTRINSIC_1 by argument (Include/internal/pycore_intrinsics.h).
+_INTRINSICS: dict[int, Any] = {3: _stop_iteration_error, 5: _unary_positive, 6: list_to_tuple}
+
+
+def _call_intrinsic(frame: Frame, instruction: Instruction) -> None:
+    intrinsic = _INTRINSICS.get(instruction.arg)
+    if intrinsic is None:
+        raise UnsupportedInstruction(f"CALL_INTRINSIC_1 {instruction.arg}")
+    intrinsic(frame, instruction)
+
+
+V312 = {
+    "RETURN_CONST": _return_const, "LOAD_ATTR": _load_attr, "LOAD_SUPER_ATTR": _load_super_attr,
+    "LOAD_FAST_CHECK": load_fast, "LOAD_FAST_AND_CLEAR": _load_fast_and_clear, "STORE_FAST": _store_fast,
+    "BINARY_SLICE": binary_slice, "STORE_SLICE": store_slice, "END_FOR": _end_for, "END_SEND": _end_send,
+    "CALL_INTRINSIC_1": _call_intrinsic, "CLEANUP_THROW": _cleanup_throw,
+}  # fmt: skip
+
+# -- 3.13
+
+
+def _load_fast_load_fast(frame: Frame, instruction: Instruction) -> None:
+    for name in instruction.argval:  # type: ignore[attr-defined]
+        frame.push(frame.load_local(name))
+
+
+def _store_fast_store_fast(frame: Frame, instruction: Instruction) -> None:
+    for name in instruction.argval:  # type: ignore[attr-defined]
+        _store(frame, name)
+
+
+def _store_fast_load_fast(frame: Frame, instruction: Instruction) -> None:
+    stored, loaded = instruction.argval  # type: ignore[misc]
+    _store(frame, stored)
+    frame.push(frame.load_local(loaded))
+
+
+def _call_kw(frame: Frame, instruction: Instruction) -> None:
+    names = frame.pop().concrete()
+    call(frame, instruction.arg, names)
+
+
+def _to_bool(frame: Frame, instruction: Instruction) -> None:
+    frame.push(to_bool(frame, frame.pop()))
+
+
+def _convert_value(frame: Frame, instruction: Instruction) -> None:
+    frame.push(format_value(frame, frame.pop(), instruction.arg, ""))
+
+
+def _format_simple(frame: Frame, instruction: Instruction) -> None:
+    frame.push(format_value(frame, frame.pop(), 0, ""))
+
+
+def _format_with_spec(frame: Frame, instruction: Instruction) -> None:
+    spec = frame.pop().concrete()
+    frame.push(format_value(frame, frame.pop(), 0, spec))
+
+
+def _make_function(frame: Frame, instruction: Instruction) -> None:
+    frame.push(make_function(frame, frame.pop().concrete()))
+
+
+def _set_function_attribute(frame: Frame, instruction: Instruction) -> None:
+    from bytecap.evaluator.calls import expand_mapping
+
+    function, value = frame.pop(), frame.pop()
+    match instruction.arg:
+        case 1:
+            function.defaults = tuple(value.values(frame.tracer))
+        case 2:
+            function.kwdefaults = expand_mapping(frame.tracer, value)
+        case 4:
+            function.annotate(frame.tracer, value)
+        case 8:
+            function.closure = tuple(value.values(frame.tracer))
+    frame.push(function)
+
+
+def _load_common_constant(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.tracer.wrap((AssertionError, NotImplementedError)[instruction.arg], None))
+
+
+V313 = {
+    "LOAD_FAST_LOAD_FAST": _load_fast_load_fast, "STORE_FAST_STORE_FAST": _store_fast_store_fast,
+    "STORE_FAST_LOAD_FAST": _store_fast_load_fast, "CALL_KW": _call_kw, "TO_BOOL": _to_bool,
+    "CONVERT_VALUE": _convert_value, "FORMAT_SIMPLE": _format_simple, "FORMAT_WITH_SPEC": _format_with_spec,
+    "MAKE_FUNCTION": _make_function, "SET_FUNCTION_ATTRIBUTE": _set_function_attribute,
+    "LOAD_COMMON_CONSTANT": _load_common_constant,
+}  # fmt: skip

@@ -1,0 +1,571 @@
+"""Real objects as values: which abstract value stands for which kind of object, and what its use guards."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+import weakref
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from io import IOBase
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from absint.symbolic import Size, SizeFloat, unwrap
+from bytecap.errors import ChangingNumber, UnsupportedCall, UnsupportedValue
+from bytecap.evaluator.calls import is_torch_function
+from bytecap.guards import print_source
+from bytecap.guards.guard_set import is_exempt
+from bytecap.hook import Dispatcher
+from bytecap.objects.arrays import OutsideArray, is_array, is_function, is_number, number_source
+from bytecap.objects.base import Value
+from bytecap.objects.classes import ClassValue, ModuleValue
+from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
+from bytecap.objects.context_variables import ContextVariable
+from bytecap.objects.deques import DequeValue
+from bytecap.objects.dynamic_sources import refuse_changing
+from bytecap.objects.functions import (
+    BuiltinFunction,
+    BuiltinMethod,
+    FunctionValue,
+    MethodValue,
+    PartialValue,
+)
+from bytecap.objects.mappings import DICT_TYPES, DictValue, can_name
+from bytecap.objects.nn_modules import HOOKS, REGISTRIES, NNModuleValue
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.opaque import OpaqueValue, UnknownValue
+from bytecap.objects.open_constants import OPEN_KINDS, is_readable
+from bytecap.objects.outside_exceptions import OutsideException
+from bytecap.objects.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
+from bytecap.objects.sets import SetValue
+from bytecap.objects.sizes import as_value
+from bytecap.semantics.attributes import is_python_class, static_lookup
+from bytecap.torch_capabilities import TORCH
+from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+_REGISTRIES = frozenset(REGISTRIES + HOOKS)
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
+_BUILTIN_CALLABLES = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+    _LRU_CACHE,
+    TORCH.op_overload,
+    TORCH.op_overload_packet,
+)
+_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+
+Wrapper = Callable[["Tracer", Any, "Source | None"], Value]
+
+
+def wrap_object(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    """The value of a real object read from `source` (None: part of something already guarded, or a library's).
+
+    What has no model can still be passed along, if it is known where it comes from.
+    """
+    try:
+        return _wrapper_of(real)(tracer, real, source)
+    except UnsupportedValue as error:
+        if source is None:
+            raise
+        tracer.guards.type_is(source, type(real), tracer.line())
+        return UnknownValue(real, source, error.message)
+
+
+def _wrapper_of(real: Any) -> Wrapper:
+    wrapper = _BY_TYPE.get(type(real))
+    if wrapper is not None:
+        return wrapper
+    return next(wrapper for test, wrapper in _BY_TEST if test(real))
+
+
+# -- constants
+
+
+def _literal(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is None:
+        return Constant(real)
+    if type(real) in (int, float) and (known := tracer.input_number(real, source)) is not None:
+        return known
+    if type(real) in OPEN_KINDS and is_readable(source):
+        return tracer.open_constant(real, source)
+    tracer.guard_literal(source, real)
+    return Constant(real, source)
+
+
+def _symbolic(tracer: Tracer, real: torch.SymInt | torch.SymFloat, source: Source | None) -> Value:
+    return as_value(unwrap(real))
+
+
+def _identity_constant(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    return Constant(real, source)
+
+
+def _numpy_number(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    """Guarded by class and value: each read of an array's item is another object."""
+    if source is None:
+        return Constant(real)
+    place = number_source(tracer, source)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    if place in tracer.changing:
+        return UnknownValue(real, source, f"{print_source(source)} differs from call to call", ChangingNumber)
+    tracer.guard_literal(place, real.item())
+    return Constant(real, source)
+
+
+def _array(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is None:
+        return OpaqueValue(real)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    return OutsideArray(real, source, lambda array: array.guard_content(tracer))
+
+
+def _opaque(tracer: Tracer, real: Any, source: Source | None, kind: type[OpaqueValue] = OpaqueValue) -> Value:
+    if source is None:
+        return kind(real)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    return kind(real, source, lambda: tracer.guards.identity(source, real, tracer.line()))
+
+
+def _iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    """What is left of an iterator changes with each use, and no guard could tell."""
+    if source is None:
+        return OpaqueValue(real)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    return UnknownValue(real, source, f"a started {type(real).__name__} from outside the frame", UnsupportedCall)
+
+
+def _buffer(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    raise UnsupportedValue(f"a {type(real).__name__}, whose bytes may change and no guard would see it")
+
+
+def _range(tracer: Tracer, real: range, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.type_is(source, range, tracer.line())
+        for name in ("start", "stop", "step"):
+            tracer.guard_literal(Attribute(source, name), getattr(real, name))
+    return Constant(real, source)
+
+
+# -- containers
+
+
+def _items(tracer: Tracer, real: Any, source: Source | None) -> list[Any]:
+    if source is None:
+        return [Lazy(item, None) for item in real]
+    return [Lazy(item, Item(source, index)) for index, item in enumerate(real)]
+
+
+def _guard_container(tracer: Tracer, real: Any, source: Source | None) -> None:
+    if source is not None:
+        tracer.guards.type_is(source, type(real), tracer.line())
+        tracer.guards.length(source, len(real), tracer.line())
+
+
+def _tuple(tracer: Tracer, real: tuple[Any, ...], source: Source | None) -> Value:
+    _guard_container(tracer, real, source)
+    return TupleValue(_items(tracer, real, source), cls=type(real), real=real, source=source)
+
+
+def _list(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    pin = _length_pin(tracer, real, source)
+    return ListValue(_items(tracer, real, source), pin=pin, cls=type(real), real=real, source=source)
+
+
+def _length_pin(tracer: Tracer, real: Any, source: Source | None) -> Callable[[], None] | None:
+    """What guards the length of an outside list as soon as it matters; its class is guarded at once."""
+    if source is None:
+        return None
+    line = tracer.line()
+    tracer.guards.type_is(source, type(real), line)
+    if source in tracer.changing:
+        return lambda: refuse_changing(source, len(real), "the length of ")
+    return lambda: tracer.guards.length(source, len(real), line)
+
+
+def _deque(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    pin = _length_pin(tracer, real, source)
+    if source is not None:
+        tracer.guard_literal(Attribute(source, "maxlen"), real.maxlen)
+    return DequeValue(_items(tracer, real, source), pin=pin, maxlen=real.maxlen, real=real, source=source)
+
+
+def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None and not _is_registry(source):
+        tracer.guards.type_is(source, type(real), tracer.line())
+    factory = getattr(real, "default_factory", None)
+    if isinstance(real, defaultdict) and factory is None and source is not None:
+        tracer.guard_literal(Attribute(source, "default_factory"), None)
+    return DictValue(
+        cls=type(real),
+        real=real,
+        source=source,
+        item_source=None if source is None else item_source(tracer, source),
+        factory=None if factory is None else tracer.wrap(factory, tracer.attribute_source(source, "default_factory")),
+    )
+
+
+def _is_registry(source: Source) -> bool:
+    """Dictionaries that nn.Module itself makes: their class is not in question."""
+    return isinstance(source, Attribute) and source.name in _REGISTRIES
+
+
+def item_source(tracer: Tracer, source: Source) -> Callable[[Any, int | None], Source | None]:
+    """Where the value under a key of the dict at `source` is read."""
+    from stagewire.capture import DictValue as ValueAt
+
+    def locate(key: Any, index: int | None) -> Source | None:
+        if can_name(key):
+            return Item(source, key)
+        return None if index is None else ValueAt(source, index)
+
+    return locate
+
+
+def _set(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is None or type(real) is frozenset:
+        return _seen_set(tracer, real, source)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    if source in tracer.changing:
+        return SetValue.unseen(lambda: refuse_changing(source, real, "the content of "), real, source)
+    return SetValue.unseen(lambda: _seen_set(tracer, real, source), real, source)
+
+
+def _seen_set(tracer: Tracer, real: Any, source: Source | None) -> SetValue:
+    if source is not None:
+        tracer.guard_set(source, real)
+    return set_of(tracer, real, type(real), source)
+
+
+def set_of(tracer: Tracer, real: Any, cls: type, source: Source | None) -> SetValue:
+    """A real set, or what a subclass of one holds, in its own order."""
+    stored = list(cls.__iter__(real))
+    members = {tracer.hash_key(value): value for value in (tracer.wrap(member, None) for member in stored)}
+    same_keys = type(real) is cls and all(key is member for key, member in zip(members, stored, strict=True))
+    return SetValue(members, order=real if same_keys else None, cls=cls, real=real, source=source)
+
+
+def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.type_is(source, slice, tracer.line())
+    parts = [
+        tracer.wrap(getattr(real, name), tracer.attribute_source(source, name)) for name in ("start", "stop", "step")
+    ]
+    return SliceValue(*parts, source=source)
+
+
+def _view(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    from bytecap.objects.mappings import DictView
+
+    if source is not None:
+        raise UnsupportedValue(f"a {type(real).__name__} from outside the frame")
+    pairs = real.mapping
+    return DictView(tracer.wrap(dict(pairs), None), _VIEWS[type(real)])  # type: ignore[arg-type]
+
+
+# -- callables
+
+
+def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -> Value:
+    own = None if source is None or is_exempt(real.__globals__.get("__name__")) else source
+    is_made_often = own is not None and _is_made_often(real, own)
+    if is_made_often:
+        _guard_parts(tracer, real, own)  # type: ignore[arg-type]
+    elif source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    names = real.__code__.co_freevars
+    cells = tuple(
+        tracer.cell(
+            cell,
+            None if own is None else Cell(name, own),
+            Item(Attribute(own, "__closure__"), at) if is_made_often else None,  # type: ignore[arg-type]
+        )
+        for at, (name, cell) in enumerate(zip(names, real.__closure__ or (), strict=True))
+    )
+    return FunctionValue(
+        real.__code__,
+        tracer.globals_of(real),
+        name=real.__name__,
+        defaults=tuple(
+            _default(own, "__defaults__", at, item, is_made_often) for at, item in enumerate(real.__defaults__ or ())
+        ),
+        kwdefaults={
+            key: _default(own, "__kwdefaults__", key, item, is_made_often)
+            for key, item in (real.__kwdefaults__ or {}).items()
+        },
+        closure=cells,
+        real=real,
+        attributes=_attributes(tracer, real, own),
+        source=source,
+    )
+
+
+# Where a function is that its caller may make anew for each call.
+_GIVEN = (Local, Item, Cell)
+
+
+def _is_made_often(real: types.FunctionType, source: Source) -> bool:
+    """Whether it is a function that another one made (a lambda, a closure): the next may be another object."""
+    return isinstance(source, _GIVEN) and "<locals>" in real.__qualname__ and not real.__dict__
+
+
+def _guard_parts(tracer: Tracer, real: types.FunctionType, source: Source) -> None:
+    """All of a function that its calls depend on, in the place of its identity; cells are guarded as they are read."""
+    line = tracer.line()
+    tracer.guards.type_is(source, types.FunctionType, line)
+    tracer.guards.identity(Attribute(source, "__code__"), real.__code__, line)
+    tracer.guards.identity(Attribute(source, "__globals__"), real.__globals__, line)
+    tracer.guards.length(Attribute(source, "__dict__"), 0, line)
+    for name in ("__defaults__", "__kwdefaults__"):
+        place, held = Attribute(source, name), getattr(real, name)
+        if held is None:
+            tracer.guards.identity(place, None, line)
+        elif name == "__defaults__":
+            tracer.guards.length(place, len(held), line)
+        else:
+            tracer.guards.keys(place, tuple(held), line)
+
+
+def _default(function: Source | None, where: str, key: int | str, real: Any, is_made_often: bool) -> Lazy:
+    """A default value: the guard on the function fixes the object, what is in it needs a place."""
+    settled = not is_made_often and isinstance(real, (*LITERALS, type, types.FunctionType, types.BuiltinFunctionType))
+    return Lazy(real, None if function is None or settled else Item(Attribute(function, where), key))
+
+
+def _cell(tracer: Tracer, real: types.CellType, source: Source | None) -> Value:
+    return tracer.cell(real, None)
+
+
+def _method(tracer: Tracer, real: types.MethodType, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.type_is(source, types.MethodType, tracer.line())
+    function = tracer.wrap(real.__func__, tracer.attribute_source(source, "__func__"))
+    receiver = tracer.wrap(real.__self__, tracer.attribute_source(source, "__self__"))
+    return MethodValue(function, receiver, source)
+
+
+def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    owner = getattr(real, "__self__", None)
+    if isinstance(owner, type) and _is_class_method(owner, real.__name__):
+        return _builtin_method(tracer, real, source)
+    is_method = owner is not None and not isinstance(owner, (types.ModuleType, type))
+    if is_method and source is not None and not is_torch_function(real) and type(owner) not in _BY_TYPE:
+        raise UnsupportedValue(f"a method of a {type(owner).__name__} from outside the frame")
+    if is_method and not is_torch_function(real):
+        return _builtin_method(tracer, real, source)
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    return BuiltinFunction(real, source)
+
+
+def _is_class_method(owner: type, name: str) -> bool:
+    """Whether the attribute is a class method written in C: dict.fromkeys, from torch 2.14 on Function.apply."""
+    return isinstance(static_lookup(owner.__mro__, name)[0], types.ClassMethodDescriptorType)
+
+
+def _builtin_method(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    """`[].append`, `dict.fromkeys`: each read of the attribute makes another object, told apart by owner and name."""
+    if source is not None:
+        tracer.guards.type_is(source, type(real), tracer.line())
+        tracer.guard_literal(Attribute(source, "__name__"), real.__name__)
+    return BuiltinMethod(tracer.wrap(real.__self__, tracer.attribute_source(source, "__self__")), real.__name__)
+
+
+def _dispatcher(tracer: Tracer, real: Dispatcher, source: Source | None) -> Value:
+    """What another `optimize` made: in captured code it is the function that it wraps. Without owner: disabled."""
+    if real.owner is None:
+        return _opaque(tracer, real, source)
+    if source is not None:
+        tracer.guards.type_is(source, Dispatcher, tracer.line())
+    return tracer.wrap(real.__wrapped__, tracer.attribute_source(source, "__wrapped__"))
+
+
+def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.type_is(source, functools.partial, tracer.line())
+    function = tracer.wrap(real.func, tracer.attribute_source(source, "func"))
+    args = tracer.wrap(real.args, tracer.attribute_source(source, "args"))
+    keywords = tracer.wrap(real.keywords, tracer.attribute_source(source, "keywords"))
+    named = {str(k.concrete()): v for k, v in keywords.pairs(tracer)}  # type: ignore[attr-defined]
+    return PartialValue(function, args.values(tracer), named, real=real, source=source)  # type: ignore[attr-defined]
+
+
+# -- classes, modules, objects
+
+
+def _class(tracer: Tracer, real: type, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    return ClassValue(real, source)
+
+
+def _module(tracer: Tracer, real: types.ModuleType, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    return ModuleValue(real, tracer.module_names(real), source)
+
+
+def _tensor(tracer: Tracer, real: torch.Tensor, source: Source | None) -> Value:
+    return tracer.input_tensor(real, source)
+
+
+def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    cls = type(real)
+    if source is not None:
+        tracer.guards.type_is(source, cls, tracer.line())
+    kind = NNModuleValue if isinstance(real, torch.nn.Module) else ObjectValue
+    return kind(
+        cls,
+        attributes=_attributes(tracer, real, source),
+        base=_base_of(tracer, real, source),
+        real=real,
+        source=source,
+    )
+
+
+def _exception(tracer: Tracer, real: BaseException, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.type_is(source, type(real), tracer.line())
+    return OutsideException(tracer, real, source, _attributes(tracer, real, source))
+
+
+def _attributes(tracer: Tracer, real: Any, source: Source | None) -> DictValue:
+    names = _instance_dict(real)
+    if names is None:
+        return DictValue()
+    if source is None:
+        return DictValue(real=names)
+    home = Attribute(source, "__dict__")
+    # Past a __getattribute__ written in Python, only the dictionary itself can be read without running it.
+    custom = isinstance(static_lookup(type(real).__mro__, "__getattribute__")[0], types.FunctionType)
+    return DictValue(
+        real=names,
+        source=home,
+        item_source=item_source(tracer, home) if custom else lambda key, index: tracer.attribute_source(source, key),
+    )
+
+
+def _instance_dict(real: Any) -> dict[str, Any] | None:
+    try:
+        return object.__getattribute__(real, "__dict__")
+    except AttributeError:
+        return None
+
+
+def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
+    for kind, cls in ((dict, DictValue), (list, ListValue), (tuple, TupleValue), ((set, frozenset), SetValue)):
+        if isinstance(real, kind):  # type: ignore[arg-type]
+            return _container_base(tracer, real, source, cls)
+    for literal, reader in _READERS.items():
+        if isinstance(real, literal):
+            plain = reader(real)
+            if source is not None:
+                tracer.guard_literal(Reading(tracer.names.of(reader), source), plain)
+            return Constant(plain)
+    for literal in (bytes, complex):
+        if isinstance(real, literal):
+            if source is not None:
+                tracer.guards.identity(source, real, tracer.line())
+            return Constant(literal(real))  # type: ignore[arg-type]
+    return None
+
+
+# C functions that give the number or text under an instance of a subclass.
+_READERS: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
+
+
+def _container_base(tracer: Tracer, real: Any, source: Source | None, cls: type) -> Value:
+    """The builtin part of a container subclass, read past the subclass's own methods."""
+    if cls is DictValue:
+        plain = next(base for base in type(real).__mro__ if base in DICT_TYPES)
+        return DictValue(
+            cls=plain, real=real, source=source,
+            item_source=None if source is None else item_source(tracer, source),
+        )  # fmt: skip
+    if cls is ListValue:
+        pin = _length_pin(tracer, real, source)
+        return ListValue(_items(tracer, list(list.__iter__(real)), source), pin=pin, real=real, source=source)
+    if source is not None:
+        tracer.guards.length(source, len(real), tracer.line())
+    if cls is SetValue:
+        return set_of(tracer, real, set if isinstance(real, set) else frozenset, source)
+    return TupleValue(_items(tracer, list(tuple.__iter__(real)), source), real=real, source=source)
+
+
+def _is_plain_tuple(real: Any) -> bool:
+    if not isinstance(real, tuple):
+        return False
+    return type(real) in (tuple, torch.Size) or bool(field_names(type(real)))
+
+
+def _is_iterator(real: Any) -> bool:
+    # The class is asked, not the object: proxies answer for others.
+    return issubclass(type(real), Iterator) and not issubclass(type(real), (IOBase, *weakref.ProxyTypes))
+
+
+def _has_python_attributes(real: Any) -> bool:
+    return is_python_class(type(real))
+
+
+_BY_TYPE: dict[type, Wrapper] = {
+    **dict.fromkeys(LITERALS, _literal),
+    **{kind: _identity_constant for kind in TORCH_CONSTANTS if kind is not torch.device},
+    torch.device: _literal,
+    type(Ellipsis): _identity_constant,
+    type(NotImplemented): _identity_constant,
+    types.CodeType: _identity_constant,
+    range: _range,
+    tuple: _tuple,
+    torch.Size: _tuple,
+    list: _list,
+    deque: _deque,
+    **dict.fromkeys(DICT_TYPES, _dict),
+    set: _set,
+    frozenset: _set,
+    slice: _slice,
+    **dict.fromkeys(_VIEWS, _view),
+    types.FunctionType: _function,
+    types.CellType: _cell,
+    types.MethodType: _method,
+    functools.partial: _partial,
+    Dispatcher: _dispatcher,
+    torch.Tensor: _tensor,
+    torch.nn.Parameter: _tensor,
+    torch.SymInt: _symbolic,
+    Size: _symbolic,
+    torch.SymFloat: _symbolic,
+    SizeFloat: _symbolic,
+    ContextVar: functools.partial(_opaque, kind=ContextVariable),
+    torch.finfo: _opaque,
+    torch.iinfo: _opaque,
+    torch.jit.ScriptFunction: _opaque,  # from 3.12 on its objects keep their attributes as Python objects do
+    **dict.fromkeys((bytearray, memoryview, array), _buffer),
+}
+
+_BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
+    (lambda real: isinstance(real, enum.Enum), _identity_constant),
+    (lambda real: isinstance(real, type), _class),
+    (lambda real: isinstance(real, types.ModuleType), _module),
+    (lambda real: isinstance(real, torch.Tensor), _tensor),
+    (lambda real: isinstance(real, _BUILTIN_CALLABLES), _builtin),
+    (_is_plain_tuple, _tuple),
+    (lambda real: isinstance(real, BaseException), _exception),
+    (_has_python_attributes, _object),
+    (is_number, _numpy_number),
+    (is_function, _builtin),
+    (is_array, _array),
+    (_is_iterator, _iterator),
+    (lambda real: True, _opaque),
+)

@@ -1,0 +1,1 @@
+"""The graph under construction: inputs, nodes, and the symbols of its sizes."""

@@ -1,0 +1,419 @@
+"""Functions of `builtins`, and the C functions of `operator`."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from abc import ABCMeta, get_cache_token
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import UnsupportedCall
+from bytecap.guards.guard_set import is_exempt
+from bytecap.objects.base import Value
+from bytecap.objects.builtin_iterators import ConstantIterator, ReverseIterator
+from bytecap.objects.classes import ClassValue
+from bytecap.objects.constant import Constant
+from bytecap.objects.constant_folding import fold, fold_call, run
+from bytecap.objects.data_numbers import extreme, is_of_data
+from bytecap.objects.deques import DequeValue
+from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
+from bytecap.objects.hash_keys import Identity, is_lasting_key
+from bytecap.objects.identity import IdentityToken
+from bytecap.objects.mappings import DictValue, DictView
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.opaque import SINGLE
+from bytecap.objects.open_constants import open_format
+from bytecap.objects.protocols import CallIterator, ItemIterator
+from bytecap.objects.sequences import ListValue, Sequence, TupleValue
+from bytecap.objects.signals import End, NotConcrete, PythonRaise
+from bytecap.objects.sizes import SymbolicInt, is_size
+from bytecap.objects.tensors import TensorValue
+from bytecap.semantics.attributes import static_lookup
+from bytecap.semantics.methods import sort_values
+from bytecap.semantics.operations import (
+    BINARY,
+    COMPARE,
+    UNARY,
+    as_int,
+    binary,
+    collect,
+    compare,
+    has_method,
+    is_none,
+    is_same,
+    iterate_host,
+    next_value,
+    truth,
+    unary,
+)
+from bytecap.semantics.string_conversion import format_of, str_of
+from bytecap.torch_capabilities import TORCH
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+NONE = Constant(None)
+
+
+def _len(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, TensorValue) and value.abstract.dim():
+        return tracer.fresh(value.abstract.shape[0])
+    return Constant(value.length(tracer))
+
+
+def _isinstance(tracer: Tracer, value: Value, classes: Value) -> Value:
+    return Constant(_instance_of(tracer, value, classes))
+
+
+def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
+    if isinstance(classes, TupleValue):
+        return any(_instance_of(tracer, value, cls) for cls in classes.values(tracer))
+    cls = classes.concrete()
+    if type(cls) is not type:
+        tracer.guard_lookup(type(cls), "__instancecheck__")
+    if isinstance(value, TensorValue):
+        if cls in (torch.nn.Parameter, torch.nn.Buffer):
+            _guard_marks(tracer, value)
+        return run(tracer, isinstance, (value.real if value.real is not None else _likeness(value), cls))
+    try:
+        found = run(tracer, isinstance, (value.stand_in() if is_size(value) else value.concrete(), cls))
+    except NotConcrete:
+        found = run(tracer, issubclass, (value.python_type(), cls))
+    if not isinstance(cls, type) or cls not in value.python_type().__mro__[:1]:
+        tracer.guard_bases(value.python_type())
+    if not found and isinstance(cls, ABCMeta) and not is_exempt(value.python_type().__module__):
+        # A class may be registered with the abstract class later.
+        tracer.guard_reading(get_cache_token, (), get_cache_token())
+    return found
+
+
+def _likeness(value: TensorValue) -> torch.Tensor:
+    """A real tensor of the class, dtype and device of a result: what torch.FloatTensor and Variable look at."""
+    likeness = torch.empty(0, dtype=value.abstract.dtype, device=value.abstract.device)
+    return likeness if value.cls is torch.Tensor else TORCH.make_subclass(value.cls, likeness)
+
+
+def _guard_marks(tracer: Tracer, value: TensorValue) -> None:
+    """nn.Parameter and nn.Buffer take tensors with a mark for instances."""
+    marks = {} if value.real is None else value.real.__dict__
+    for name in ("_is_param", "_is_buffer"):
+        if name in marks and value.source is not None:
+            tracer.wrap(marks[name], tracer.attribute_source(value.source, name))
+        else:
+            tracer.guard_tensor_lacks(value.source, name)
+
+
+def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
+    others = (
+        classes.concrete()
+        if not isinstance(classes, TupleValue)
+        else tuple(other.concrete() for other in classes.values(tracer))
+    )
+    if isinstance(cls, ClassValue):
+        tracer.guard_bases(cls.real)
+    return Constant(run(tracer, issubclass, (cls.concrete(), others)))
+
+
+def _check_name(tracer: Tracer, function: Any, name: Value) -> None:
+    """getattr() and its like want a text."""
+    if not issubclass(name.python_type(), str):
+        stand_in = type(name.python_type().__name__, (), {})()
+        run(tracer, function, (object(), stand_in, *([None] if function is setattr else [])))
+
+
+def _getattr(tracer: Tracer, value: Value, name: Value, default: Value | None = None) -> Value:
+    _check_name(tracer, getattr, name)
+    try:
+        return value.get_attribute(tracer, name.concrete())
+    except PythonRaise as error:
+        if default is None or not issubclass(error.value.python_type(), AttributeError):
+            raise
+        return default
+
+
+def _hasattr(tracer: Tracer, value: Value, name: Value) -> Value:
+    _check_name(tracer, hasattr, name)
+    try:
+        value.get_attribute(tracer, name.concrete())
+    except PythonRaise as error:
+        if not issubclass(error.value.python_type(), AttributeError):
+            raise
+        return Constant(False)
+    return Constant(True)
+
+
+def _setattr(tracer: Tracer, value: Value, name: Value, item: Value) -> Value:
+    _check_name(tracer, setattr, name)
+    value.set_attribute(tracer, name.concrete(), item)
+    return NONE
+
+
+def _delattr(tracer: Tracer, value: Value, name: Value) -> Value:
+    value.delete_attribute(tracer, name.concrete())
+    return NONE
+
+
+def _type(tracer: Tracer, *args: Value) -> Value:
+    if len(args) != 1:
+        raise UnsupportedCall("creating a class with type(name, bases, dict)")
+    return tracer.wrap(args[0].python_type(), None)
+
+
+def _callable(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, (FunctionValue, MethodValue, BuiltinMethod, BuiltinFunction, ClassValue)):
+        return Constant(True)
+    return Constant(static_lookup(value.python_type().__mro__, "__call__")[1] is not None)
+
+
+def _id(tracer: Tracer, value: Value) -> Value:
+    if not isinstance(value, Constant):
+        return IdentityToken(tracer.identified(value))
+    if not issubclass(value.python_type(), SINGLE):
+        raise UnsupportedCall(f"id() of a {value.describe()}: equal ones may be one object, or not")
+    return IdentityToken(value.concrete())
+
+
+def _iter(tracer: Tracer, value: Value, sentinel: Value | None = None) -> Value:
+    if sentinel is None:
+        return value.iterate(tracer)
+    if not _callable(tracer, value).concrete():
+        raise tracer.raises(TypeError, "iter(v, w): v must be callable")
+    return CallIterator(value, sentinel)
+
+
+def _next(tracer: Tracer, iterator: Value, default: Value | None = None) -> Value:
+    from bytecap.semantics.operations import result_or_stop
+
+    found = next_value(tracer, iterator)
+    if isinstance(found, End) and default is not None:
+        return default
+    return result_or_stop(tracer, found)
+
+
+def _any(tracer: Tracer, values: Value) -> Value:
+    return Constant(any(truth(tracer, value) for value in iterate_host(tracer, values)))
+
+
+def _all(tracer: Tracer, values: Value) -> Value:
+    return Constant(all(truth(tracer, value) for value in iterate_host(tracer, values)))
+
+
+def _sum(tracer: Tracer, iterable: Value, /, start: Value = Constant(0)) -> Value:  # noqa: B008
+    values = collect(tracer, iterable)
+    adds_plainly = sys.version_info < (3, 12) and any(is_of_data(value) for value in values)
+    fixes = sys.version_info >= (3, 12) and any(is_size(value) and value.python_type() is float for value in values)
+    is_known = all(isinstance(value, Constant) and (fixes or not is_size(value)) for value in (start, *values))
+    if is_known and not adds_plainly:
+        # CPython 3.12 adds floats with compensation: only its own sum() is exact.
+        return fold(tracer, sum, ([value.concrete() for value in values], start.concrete()))
+    total = start
+    for value in values:
+        total = binary(tracer, "+", total, value)
+    return total
+
+
+def _extreme(function: Any, symbol: str) -> Callable[..., Value]:
+    def pick(tracer: Tracer, *args: Value, key: Value | None = None, default: Value | None = None) -> Value:
+        items = collect(tracer, args[0]) if len(args) == 1 else list(args)
+        if not items:
+            if default is None:
+                return fold(tracer, function, ([],))
+            return default
+        has_key = key is not None and not is_none(key)
+        of_data = None if has_key else extreme(tracer, items, least=function is min)
+        if of_data is not None:
+            return of_data
+        best, best_key = items[0], key.call(tracer, [items[0]], {}) if has_key else items[0]  # type: ignore[union-attr]
+        for item in items[1:]:
+            item_key = key.call(tracer, [item], {}) if has_key else item  # type: ignore[union-attr]
+            if truth(tracer, compare(tracer, symbol, item_key, best_key)):
+                best, best_key = item, item_key
+        return best
+
+    return pick
+
+
+def _sorted(tracer: Tracer, values: Value, *, key: Value | None = None, reverse: Value | None = None) -> Value:
+    return ListValue(sort_values(tracer, collect(tracer, values), key, reverse))
+
+
+def _reversed(tracer: Tracer, values: Value) -> Value:
+    if isinstance(values, ObjectValue):
+        method = values._special(tracer, "__reversed__")
+        if method is not None:
+            return method.call(tracer, [], {})
+        if values.base is None or values._special(tracer, "__getitem__") is not None:
+            return _reversed_items(tracer, values)
+        values = values.base
+    if isinstance(values, Sequence) and not isinstance(values, DequeValue):
+        return ReverseIterator(values)
+    if isinstance(values, (DequeValue, DictValue, DictView)):
+        return values.call_method(tracer, "__reversed__", [], {})
+    if isinstance(values, Constant):
+        return run(tracer, ConstantIterator, (values.value, reversed))
+    if isinstance(values, TensorValue):
+        return values.call_method(tracer, "__reversed__", [], {})
+    raise tracer.raises(TypeError, f"'{values.python_type().__name__}' object is not reversible")
+
+
+def _reversed_items(tracer: Tracer, values: ObjectValue) -> Value:
+    """reversed() of an object with `__len__` and `__getitem__`."""
+    if values.base is None and not has_method(values, "__getitem__"):
+        raise tracer.raises(TypeError, f"'{values.cls.__name__}' object is not reversible")
+    return ItemIterator(values, values.length(tracer) - 1, -1)
+
+
+def _super(tracer: Tracer, *args: Value) -> Value:
+    if len(args) == 2:
+        return SuperValue(args[0].concrete(), args[1])
+    if args:
+        raise UnsupportedCall("super() with one argument")
+    frame = tracer.frames[-1]
+    cell = frame.cells.get("__class__")
+    if cell is None:
+        complaint = "super(): __class__ cell not found" if frame.function.code.co_argcount else "super(): no arguments"
+        raise tracer.raises(RuntimeError, complaint)
+    return SuperValue(cell.get(tracer, "__class__").concrete(), frame.first_argument())
+
+
+def _vars(tracer: Tracer, value: Value) -> Value:
+    try:
+        return value.get_attribute(tracer, "__dict__")
+    except PythonRaise as error:
+        if not issubclass(error.value.python_type(), AttributeError):
+            raise
+    raise tracer.raises(TypeError, "vars() argument must have __dict__ attribute")
+
+
+def _globals(tracer: Tracer) -> Value:
+    return tracer.frames[-1].globals
+
+
+def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    """Printed after the graph, in order; the texts are those of this moment."""
+    from bytecap.semantics.effects import CallEffect
+
+    is_replaced = tracer.hash_key(Constant("stdout")) in tracer.module_dict(vars(sys)).written
+    if is_replaced or not is_none(kwargs.get("file", NONE)):
+        raise UnsupportedCall("print() to a file in captured code")
+    unknown = [name for name in kwargs if name not in ("sep", "end", "file", "flush")]
+    if unknown:
+        run(tracer, print, (), dict.fromkeys(unknown))
+    texts: list[Value] = [open_format(arg, "") or Constant(str_of(tracer, arg)) for arg in args]
+    tracer.effects.append(CallEffect(print, texts, kwargs))
+    return NONE
+
+
+def _round(tracer: Tracer, value: Value, digits: Value | None = None) -> Value:
+    if isinstance(value, TensorValue):
+        if not hasattr(torch.Tensor, "__round__"):
+            raise tracer.raises(TypeError, "type Tensor doesn't define __round__ method")
+        return value.call_method(tracer, "round", [], {} if digits is None else {"decimals": digits})
+    given = [] if digits is None else [digits]
+    method = special(tracer, value, "__round__")
+    if method is not None:
+        return method.call(tracer, given, {})
+    return fold_call(tracer, round, [value, *given], {})
+
+
+def _abs(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, TensorValue):
+        return value.call_method(tracer, "abs", [], {})
+    method = special(tracer, value, "__abs__")
+    if method is not None:
+        return method.call(tracer, [], {})
+    return fold_call(tracer, abs, [value], {})
+
+
+def _pow(tracer: Tracer, base: Value, exponent: Value, mod: Value | None = None) -> Value:
+    if mod is not None:
+        method = special(tracer, base, "__pow__")
+        if method is not None:
+            return method.call(tracer, [exponent, mod], {})
+        return fold_call(tracer, pow, [base, exponent, mod], {})
+    return binary(tracer, "**", base, exponent)
+
+
+def special(tracer: Tracer, value: Value, name: str) -> Value | None:
+    """A dunder method that the value's class defines in Python."""
+    return value._special(tracer, name) if isinstance(value, ObjectValue) else None
+
+
+def _divmod(tracer: Tracer, left: Value, right: Value) -> Value:
+    for receiver, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
+        method = special(tracer, receiver, name)
+        if method is not None:
+            return method.call(tracer, [other], {})
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return fold_call(tracer, divmod, [left, right], {})
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        kinds = f"'{left.python_type().__name__}' and '{right.python_type().__name__}'"
+        raise tracer.raises(TypeError, f"unsupported operand type(s) for divmod(): {kinds}")
+    return TupleValue([binary(tracer, "//", left, right), binary(tracer, "%", left, right)])
+
+
+def _format(tracer: Tracer, value: Value, spec: Value = Constant("")) -> Value:  # noqa: B008
+    return Constant(format_of(tracer, value, spec.concrete()))
+
+
+def _hash(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, TensorValue):
+        return _id(tracer, value)
+    key = tracer.hash_key(value)
+    if isinstance(key, Identity):
+        return IdentityToken(value)
+    if not is_lasting_key(key):
+        raise UnsupportedCall(f"hash() of a {value.describe()}, with addresses in it")
+    return Constant(hash(key))
+
+
+def _dir(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, ObjectValue):
+        method = value._special(tracer, "__dir__")
+        if method is not None:
+            return ListValue(sort_values(tracer, collect(tracer, method.call(tracer, [], {})), None, None))
+        own = [key.concrete() for key, _ in value.attributes.pairs(tracer)]
+        return tracer.fresh(sorted({*dir(value.cls), *own}))
+    return fold_call(tracer, dir, [value], {})
+
+
+BUILTIN: dict[Any, Callable[..., Value]] = {
+    len: _len, isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr,
+    setattr: _setattr, delattr: _delattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
+    any: _any, all: _all, sum: _sum, min: _extreme(min, "<"), max: _extreme(max, ">"), sorted: _sorted,
+    reversed: _reversed, super: _super,
+    vars: _vars, globals: _globals, print: _print, round: _round, abs: _abs, pow: _pow, divmod: _divmod,
+    format: _format, hash: _hash, dir: _dir,
+}  # fmt: skip
+
+
+def _of_binary(symbol: str, inplace: bool) -> Callable[..., Value]:
+    return lambda tracer, left, right: binary(tracer, symbol, left, right, inplace=inplace)
+
+
+def _of_compare(symbol: str) -> Callable[..., Value]:
+    return lambda tracer, left, right: compare(tracer, symbol, left, right)
+
+
+def _of_unary(symbol: str) -> Callable[..., Value]:
+    return lambda tracer, value: unary(tracer, symbol, value)
+
+
+BUILTIN |= {row.function: _of_binary(symbol, False) for symbol, row in BINARY.items()}
+BUILTIN |= {row.inplace: _of_binary(symbol, True) for symbol, row in BINARY.items()}
+BUILTIN |= {row[0]: _of_compare(symbol) for symbol, row in COMPARE.items()}
+BUILTIN |= {row[0]: _of_unary(symbol) for symbol, row in UNARY.items()}
+BUILTIN |= {
+    operator.getitem: lambda tracer, value, key: value.get_item(tracer, key),
+    operator.setitem: lambda tracer, container, key, item: container.set_item(tracer, key, item) or NONE,
+    operator.delitem: lambda tracer, container, key: container.delete_item(tracer, key) or NONE,
+    operator.contains: lambda tracer, value, item: Constant(value.contains(tracer, item)),
+    operator.not_: lambda tracer, value: Constant(not truth(tracer, value)),
+    operator.truth: lambda tracer, value: Constant(truth(tracer, value)),
+    operator.is_: lambda tracer, left, right: Constant(is_same(tracer, left, right)),
+    operator.is_not: lambda tracer, left, right: Constant(not is_same(tracer, left, right)),
+    operator.index: lambda tracer, value: value if isinstance(value, SymbolicInt) else Constant(as_int(tracer, value)),
+}

@@ -1,0 +1,180 @@
+"""Builtin classes called as constructors, and C `__new__` functions."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.nodes.torch_calls import number_of
+from bytecap.objects.base import Value
+from bytecap.objects.classes import ClassValue
+from bytecap.objects.constant import Constant
+from bytecap.objects.constant_folding import fold_call, run
+from bytecap.objects.deques import DequeValue
+from bytecap.objects.functions import MethodValue, PartialValue
+from bytecap.objects.mappings import DictValue
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.open_constants import open_format
+from bytecap.objects.proxies import MappingProxyValue
+from bytecap.objects.sequences import ListValue, SliceValue, TupleValue, field_names
+from bytecap.objects.sets import SetValue, keys_of
+from bytecap.objects.sizes import SymbolicInt
+from bytecap.objects.tensors import TensorValue
+from bytecap.semantics.operations import as_int, collect, is_none, plain, truth
+from bytecap.semantics.string_conversion import repr_of, str_of
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+NONE = Constant(None)
+
+
+def _list(tracer: Tracer, values: Value | None = None) -> Value:
+    return ListValue([] if values is None else collect(tracer, values))
+
+
+def _tuple(tracer: Tracer, values: Value | None = None) -> Value:
+    if isinstance(values, TupleValue) and values.cls is tuple:
+        return values
+    return TupleValue([] if values is None else collect(tracer, values))
+
+
+def _deque(tracer: Tracer, iterable: Value | None = None, maxlen: Value | None = None) -> Value:
+    bound = None if maxlen is None or is_none(maxlen) else as_int(tracer, maxlen)
+    if bound is not None and bound < 0:
+        raise tracer.raises(ValueError, "maxlen must be non-negative")
+    return DequeValue([] if iterable is None else collect(tracer, iterable), maxlen=bound)
+
+
+def _dict_of(cls: type) -> Callable[..., Value]:
+    def make(tracer: Tracer, values: Value | None = None, **more: Value) -> Value:
+        made = DictValue(cls=cls)
+        made.call_method(tracer, "update", [] if values is None else [values], more)
+        return made
+
+    return make
+
+
+def _defaultdict(tracer: Tracer, factory: Value | None = None, values: Value | None = None, **more: Value) -> Value:
+    made = DictValue(cls=defaultdict, factory=None if factory is None or is_none(factory) else factory)
+    made.call_method(tracer, "update", [] if values is None else [values], more)
+    return made
+
+
+def _set_of(cls: type) -> Callable[..., Value]:
+    def make(tracer: Tracer, values: Value | None = None, /) -> Value:
+        if values is None:
+            return SetValue({}, cls=cls)
+        if cls is frozenset and isinstance(values, SetValue) and values.cls is frozenset:
+            return values
+        keys, members = keys_of(tracer, values)
+        order = cls(keys)
+        return SetValue({key: members[key] for key in order}, order=order, cls=cls)
+
+    return make
+
+
+def _slice(tracer: Tracer, *args: Value) -> Value:
+    start, stop, step = {1: (NONE, *args, NONE), 2: (*args, NONE), 3: args}[len(args)]
+    return SliceValue(start, stop, step)
+
+
+def _range(tracer: Tracer, *args: Value) -> Value:
+    return Constant(run(tracer, range, tuple(as_int(tracer, arg) for arg in args)))
+
+
+def _number(cls: type, method: str) -> Callable[..., Value]:
+    def make(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+        if args and isinstance(args[0], TensorValue):
+            return number_of(tracer, args[0], method, f"{cls.__name__}() of a tensor", cls)
+        if args and isinstance(args[0], ObjectValue):
+            found = args[0]._special(tracer, method)
+            if found is not None:
+                return found.call(tracer, [], {})
+        if cls is int and len(args) == 1 and isinstance(args[0], SymbolicInt):
+            return args[0]
+        return fold_call(tracer, cls, list(args), kwargs)
+
+    return make
+
+
+def _bool(tracer: Tracer, value: Value | None = None) -> Value:
+    return Constant(False if value is None else truth(tracer, value))
+
+
+def _str(tracer: Tracer, value: Value | None = None, *more: Value) -> Value:
+    if more:
+        return fold_call(tracer, str, [value, *more], {})  # type: ignore[list-item]
+    return Constant("") if value is None else open_format(value, "") or Constant(str_of(tracer, value))
+
+
+def _repr(tracer: Tracer, value: Value) -> Value:
+    return Constant(repr_of(tracer, value))
+
+
+def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> Value:
+    if isinstance(function, PartialValue):
+        # As CPython does: a partial of a partial is one partial.
+        inner = function
+        return PartialValue(inner.function, [*inner.args, *args], {**inner.keywords, **kwargs})
+    return PartialValue(function, list(args), dict(kwargs))
+
+
+def _method_type(tracer: Tracer, function: Value, receiver: Value) -> Value:
+    return MethodValue(function, receiver)
+
+
+def _size(tracer: Tracer, values: Value | None = None) -> Value:
+    return TupleValue([] if values is None else collect(tracer, values), cls=torch.Size)
+
+
+def _object(tracer: Tracer) -> Value:
+    return tracer.new_object(object)
+
+
+def _new_object(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    from bytecap.evaluator.instantiate import allocate
+
+    assert isinstance(cls, ClassValue)
+    return allocate(tracer, cls.real, list(args))
+
+
+def _call_class(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    from bytecap.evaluator.instantiate import construct
+
+    return construct(tracer, cls.concrete(), list(args), kwargs)
+
+
+def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value:
+    items, real = [] if values is None else collect(tracer, values), cls.concrete()
+    if real in (tuple, torch.Size) or field_names(real):
+        return TupleValue(items, cls=real)
+    made = tracer.new_object(real)
+    made.base = TupleValue(items)
+    return made
+
+
+def _mapping_proxy(tracer: Tracer, mapping: Value, /) -> Value:
+    inner = plain(mapping)
+    if not isinstance(inner, DictValue) or inner is not mapping:
+        return fold_call(tracer, types.MappingProxyType, [mapping], {})
+    return MappingProxyValue(inner)
+
+
+CLASSES: dict[Any, Callable[..., Value]] = {
+    list: _list, tuple: _tuple, deque: _deque, dict: _dict_of(dict), OrderedDict: _dict_of(OrderedDict),
+    defaultdict: _defaultdict, set: _set_of(set), frozenset: _set_of(frozenset), slice: _slice, range: _range,
+    int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__"),
+    bool: _bool, str: _str, repr: _repr, functools.partial: _partial, type(_size.__get__(0)): _method_type,
+    torch.Size: _size, type.__call__: _call_class, object: _object, object.__new__: _new_object,
+    dict.__new__: _new_object,
+    OrderedDict.__new__: _new_object, list.__new__: _new_object, set.__new__: _new_object,
+    str.__new__: _new_object, int.__new__: _new_object, float.__new__: _new_object, tuple.__new__: _new_tuple,
+    types.MappingProxyType: _mapping_proxy,
+    frozenset.__new__: _new_object, BaseException.__new__: _new_object, Exception.__new__: _new_object,
+}  # fmt: skip

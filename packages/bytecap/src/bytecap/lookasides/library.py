@@ -1,0 +1,146 @@
+"""Functions of the standard library: itertools, functools, contextlib, copy, dataclasses, logging, warnings."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import functools
+import logging
+import os
+import sys
+import threading
+import types
+import typing
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import UnsupportedCall
+from bytecap.objects.base import Value
+from bytecap.objects.classes import ClassValue
+from bytecap.objects.constant import Constant
+from bytecap.objects.constant_folding import fold_call
+from bytecap.objects.environment_variables import get_variable
+from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.identity import IdentityToken
+from bytecap.objects.mappings import DictValue
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.sequences import ListValue, TupleValue
+from bytecap.objects.sets import SetValue
+from bytecap.objects.signals import End
+from bytecap.semantics.attributes import static_lookup
+from bytecap.semantics.operations import is_none, next_value
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+NONE = Constant(None)
+
+
+def _reduce(tracer: Tracer, function: Value, values: Value, initial: Value | None = None) -> Value:
+    items = values.iterate(tracer)
+    total: Any = initial if initial is not None else next_value(tracer, items)
+    if isinstance(total, End):
+        raise tracer.raises(TypeError, "reduce() of empty iterable with no initial value")
+    while not isinstance(item := next_value(tracer, items), End):
+        total = function.call(tracer, [total, item], {})
+    return total
+
+
+def _copy(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, (ListValue, DictValue, SetValue)):
+        return value.call_method(tracer, "copy", [], {})
+    if isinstance(value, ObjectValue):
+        method = value._special(tracer, "__copy__")
+        return method.call(tracer, [], {}) if method is not None else _copy_object(tracer, value)
+    return value
+
+
+_RULES_OF_COPIES = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
+                    "__getnewargs_ex__")  # fmt: skip
+
+
+def _copy_object(tracer: Tracer, value: ObjectValue) -> Value:
+    found = [static_lookup(value.cls.__mro__, name) for name in _RULES_OF_COPIES]
+    own = any(isinstance(raw, types.FunctionType) and owner is not torch.nn.Module for raw, owner in found)
+    slots = value.real is not None and any("__slots__" in vars(base) for base in value.cls.__mro__)
+    if own or slots:
+        raise UnsupportedCall(f"copy.copy of a {value.cls.__qualname__}, which has rules of its own or outside slots")
+    made = tracer.new_object(value.cls)
+    made.base = None if value.base is None else _copy(tracer, value.base)
+    for key, item in value.attributes.pairs(tracer):
+        made.attributes.set_item(tracer, key, item)
+    made.slots.update(value.slots)
+    return made
+
+
+def _fields(tracer: Tracer, value: Value) -> Value:
+    cls = value.concrete() if _is_class(value) else value.python_type()
+    return TupleValue([tracer.wrap(field, None) for field in dataclasses.fields(cls)])
+
+
+def _is_class(value: Value) -> bool:
+    return issubclass(value.python_type(), type)
+
+
+def _is_dataclass(tracer: Tracer, value: Value) -> Value:
+    cls = value.concrete() if _is_class(value) else value.python_type()
+    return Constant(dataclasses.is_dataclass(cls))
+
+
+def _namedtuple(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    """A class made when the frame is captured; its later calls share it."""
+    module = tracer.frames[-1].globals.lookup(tracer, Constant("__name__"))
+    return fold_call(tracer, collections.namedtuple, list(args), {"module": module or NONE, **kwargs})
+
+
+def _message(function: Callable[..., Any]) -> Callable[..., Value]:
+    """A call whose only effect is a message, made after the graph."""
+
+    def later(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+        from bytecap.semantics.effects import CallEffect
+
+        for value in (*args, *kwargs.values()):
+            if not _stays(tracer, value) and value is not args[0]:
+                raise UnsupportedCall(f"{function.__qualname__}() with a {value.describe()}")
+        tracer.effects.append(CallEffect(function, list(args), kwargs))
+        return NONE
+
+    return later
+
+
+def _stays(tracer: Tracer, value: Value) -> bool:
+    """Whether a message that is written later says the same of the value."""
+    if isinstance(value, TupleValue):
+        return all(_stays(tracer, item) for item in value.values(tracer))
+    return isinstance(value, (Constant, ClassValue, ExceptionValue))
+
+
+def _exc_info(tracer: Tracer) -> Value:
+    if not tracer.handled or is_none(tracer.handled[-1]):
+        return TupleValue([NONE, NONE, NONE])
+    handled = tracer.handled[-1]
+    return TupleValue([
+        tracer.wrap(handled.python_type(), None), handled, handled.get_attribute(tracer, "__traceback__")
+    ])  # fmt: skip
+
+
+def _thread_identity(tracer: Tracer) -> Value:
+    return IdentityToken(threading.get_ident)
+
+
+LIBRARY: dict[Any, Callable[..., Value]] = {
+    collections.namedtuple: _namedtuple,
+    sys.exc_info: _exc_info, sys.exception: lambda tracer: _exc_info(tracer).items[1],  # type: ignore[attr-defined]
+    functools.reduce: _reduce,
+    threading.get_ident: _thread_identity, copy.copy: _copy, dataclasses.fields: _fields,
+    dataclasses.is_dataclass: _is_dataclass, typing.cast: lambda tracer, kind, value: value,
+    warnings.warn: _message(warnings.warn),
+    os.environ.get: get_variable, os.getenv: get_variable,
+} | {
+    getattr(logging.Logger, name): _message(getattr(logging.Logger, name))
+    for name in ("debug", "info", "warning", "error", "exception", "critical", "log", "warn")
+}  # fmt: skip

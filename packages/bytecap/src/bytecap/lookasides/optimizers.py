@@ -1,0 +1,88 @@
+"""What torch.optim calls: its numbers are 0-dim tensors in captured code, where plain code reads them.
+
+A step count travels as float64, so that what is computed from it rounds as Python's floats do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import UnsupportedCall
+from bytecap.nodes.torch_calls import call_torch
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.mappings import DictValue
+from bytecap.objects.sequences import ListValue, TupleValue
+from bytecap.objects.tensors import TensorValue
+from bytecap.semantics.operations import binary, truth
+from bytecap.torch_capabilities import TORCH
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+ONE = Constant(1)
+_WITH_FLOAT64 = frozenset({"cpu", "cuda"})
+
+
+def _get_value(tracer: Tracer, x: Value) -> Value:
+    is_number = isinstance(x, TensorValue) and not x.abstract.dim() and x.abstract.dtype == torch.float32
+    if is_number and x.abstract.device.type in _WITH_FLOAT64:  # type: ignore[attr-defined]
+        return x.call_method(tracer, "double", [], {})
+    return x
+
+
+def _scaled_quotient(method: Callable[..., Any], symbol: str) -> Callable[..., Value]:
+    """addcdiv, addcmul: `value` may be a 0-dim tensor, which torch would read."""
+
+    def call(tracer: Tracer, self: Value, first: Value, second: Value, *, value: Value = ONE, **more: Value) -> Value:
+        if not isinstance(value, TensorValue):
+            return call_torch(tracer, method, [self, first, second], {"value": value, **more})
+        term = binary(tracer, "*", binary(tracer, symbol, first, second), value)
+        return self.call_method(tracer, "add_" if method.__name__.endswith("_") else "add", [term], more)
+
+    return call
+
+
+def _scaled_sum(method: Callable[..., Any]) -> Callable[..., Value]:
+    """add, sub: `alpha` may be a 0-dim tensor."""
+
+    def call(tracer: Tracer, self: Value, other: Value, *, alpha: Value = ONE, **more: Value) -> Value:
+        if not isinstance(alpha, TensorValue):
+            return call_torch(tracer, method, [self, other], more if alpha is ONE else {"alpha": alpha, **more})
+        return call_torch(tracer, method, [self, binary(tracer, "*", other, alpha)], more)
+
+    return call
+
+
+def _group_tensors(tracer: Tracer, lists: Value, with_indices: Value = Constant(False)) -> Value:  # noqa: B008
+    """What multi-tensor code is given: the lists, split by device and dtype of the first one's tensors."""
+    columns = [column.values(tracer) for column in lists.values(tracer)]  # type: ignore[attr-defined]
+    groups: dict[Any, list[int]] = {}
+    for at, tensor in enumerate(columns[0]):
+        groups.setdefault((tensor.abstract.device, tensor.abstract.dtype), []).append(at)
+    made = DictValue()
+    for key, places in groups.items():
+        parts: list[Value] = [ListValue([column[at] for at in places] if column else []) for column in columns]
+        indices: list[Value] = [Constant(at) for at in places] if truth(tracer, with_indices) else []
+        name = TupleValue([Constant(part) for part in key])
+        made.set_item(tracer, name, TupleValue([ListValue(parts), ListValue(indices)]))
+    return made
+
+
+def _fused(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    """One kernel for a whole step, which writes lists of tensors: there is nothing to fuse with it."""
+    raise UnsupportedCall("a fused optimizer step")
+
+
+_TENSOR = torch.Tensor
+OPTIMIZERS: dict[Any, Callable[..., Value]] = {
+    TORCH.value_of_step: _get_value,
+    TORCH.group_tensors: _group_tensors,
+    **{getattr(torch, name): _fused for name in dir(torch) if name.startswith("_fused_ad") or name == "_fused_sgd_"},
+    **{method: _scaled_quotient(method, "/") for method in (_TENSOR.addcdiv, _TENSOR.addcdiv_, torch.addcdiv)},
+    **{method: _scaled_quotient(method, "*") for method in (_TENSOR.addcmul, _TENSOR.addcmul_, torch.addcmul)},
+    **{method: _scaled_sum(method) for method in (_TENSOR.add_, _TENSOR.sub_)},
+}

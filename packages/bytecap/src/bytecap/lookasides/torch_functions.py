@@ -1,0 +1,230 @@
+"""torch functions in Python whose meaning in captured code is simpler than their text."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils.checkpoint
+
+from bytecap.errors import DataDependent, UnsupportedCall
+from bytecap.nodes.autograd_functions import state_of_effect
+from bytecap.nodes.torch_calls import call_torch
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.sequences import ListValue, Sequence, TupleValue
+from bytecap.objects.tensors import TensorValue
+from bytecap.semantics.operations import is_none, truth
+from bytecap.torch_capabilities import TORCH
+from stagewire.capture import Checkpoint
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+NONE = Constant(None)
+_NO_CONTEXT = torch.utils.checkpoint.noop_context_fn
+
+
+def _texts(functions: Iterable[Any]) -> Iterator[str]:
+    """The string constants of functions in Python, of which some are decorated."""
+    for function in map(inspect.unwrap, filter(inspect.isfunction, functions)):
+        yield from (each for each in function.__code__.co_consts if isinstance(each, str))
+
+
+_NO_CHOICE = next(
+    (
+        text
+        for text in _texts(vars(torch.utils.checkpoint).values())
+        if text.startswith("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.")
+    ),
+    None,
+)
+"""What torch warns of where use_reentrant is left out: the words change with the release, None where none are found."""
+_SETTINGS = frozenset(
+    name
+    for name, one in inspect.signature(torch.utils.checkpoint.checkpoint).parameters.items()
+    if one.kind is one.KEYWORD_ONLY
+)
+
+
+def _checkpoint(
+    tracer: Tracer,
+    function: Value = NONE,
+    *args: Value,
+    use_reentrant: Value = NONE,
+    context_fn: Value | None = None,
+    determinism_check: Value = NONE,
+    debug: Value = NONE,
+    early_stop: Value = NONE,
+    **kwargs: Value,
+) -> Value:
+    """torch.utils.checkpoint.checkpoint is a call, whose nodes are noted: the partitioner keeps none of their results.
+
+    Which ops a selective checkpoint saves changes no result; there the partitioner chooses as everywhere.
+    """
+    kwargs.pop("preserve_rng_state", None)
+    if is_none(function) or not _SETTINGS.isdisjoint(kwargs):
+        raise UnsupportedCall("torch.utils.checkpoint.checkpoint as a decorator, or with a setting of new releases")
+    is_selective = context_fn is not None and getattr(context_fn, "real", None) is not _NO_CONTEXT
+    if is_selective and not _chooses_ops(tracer, context_fn):  # type: ignore[arg-type]
+        raise UnsupportedCall("torch.utils.checkpoint.checkpoint with a context_fn of its own")
+    builder, first = tracer.graph, len(tracer.graph.nodes)
+    result = _run_checkpoint(tracer, function, list(args), kwargs, use_reentrant)
+    if not is_selective:
+        builder.checkpoints.append(Checkpoint(first, len(builder.nodes)))
+    return result
+
+
+def _call_twice(tracer: Tracer, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A call that the backward repeats: it may change nothing (running statistics, counters) but what it makes."""
+    known = {id(storage): storage.version for storage in _memory(tracer)}
+    effects = [state_of_effect(effect) for effect in tracer.effects]
+    result = function.call(tracer, args, kwargs)
+    is_same = [state_of_effect(effect) for effect in tracer.effects] == effects and all(
+        storage.version == known.get(id(storage), 0) for storage in _memory(tracer, known)
+    )
+    if torch.is_grad_enabled() and not is_same:
+        raise UnsupportedCall("torch.utils.checkpoint.checkpoint of code that changes something outside of it")
+    return result
+
+
+def _memory(tracer: Tracer, known: Iterable[int] = ()) -> list[Any]:
+    """The memory of tensors from outside, and of those that stand on known memory."""
+    found = [(tensor.real, tensor.abstract.storage_record) for tensor in tracer.tensors.values()]
+    return [storage for real, storage in found if not known or real is not None or id(storage) in known]
+
+
+class _SelectiveContext:
+    """Stands for a context of a selective checkpoint, which the plain code alone could enter."""
+
+
+def _selective_contexts(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    return TupleValue([tracer.wrap(_SelectiveContext, None)] * 2)
+
+
+def _chooses_ops(tracer: Tracer, context_fn: Value) -> bool:
+    """Whether the contexts are those of `create_selective_checkpoint_contexts`."""
+    made = context_fn.call(tracer, [], {})
+    contexts = made.values(tracer) if isinstance(made, TupleValue) else []
+    return bool(contexts) and all(getattr(each, "real", None) is _SelectiveContext for each in contexts)
+
+
+def _run_checkpoint(
+    tracer: Tracer, function: Value, args: list[Value], kwargs: dict[str, Value], use_reentrant: Value
+) -> Value:
+    if is_none(use_reentrant):
+        if _NO_CHOICE is None:
+            raise UnsupportedCall("torch.utils.checkpoint.checkpoint without use_reentrant")
+        _warn(tracer, _NO_CHOICE)
+    if not is_none(use_reentrant) and not truth(tracer, use_reentrant):
+        return _call_twice(tracer, function, args, kwargs)
+    if kwargs:
+        raise tracer.raises(ValueError, "Unexpected keyword arguments: " + ",".join(kwargs))
+    if any(isinstance(arg, TensorValue) and arg.abstract.requires_grad for arg in args):
+        return _call_twice(tracer, function, args, {})
+    _warn(tracer, "None of the inputs have requires_grad=True. Gradients will be None")
+    return _without_gradients(tracer, function, args)
+
+
+def _warn(tracer: Tracer, text: str) -> None:
+    tracer.wrap(warnings.warn, None).call(tracer, [Constant(text)], {})
+
+
+def _without_gradients(tracer: Tracer, function: Value, args: list[Value]) -> Value:
+    """`function(*args)` as the reentrant checkpoint runs it where no argument requires grad."""
+    enabled = torch.is_grad_enabled()
+    switch = tracer.wrap(TORCH.set_grad_enabled, None)
+    switch.call(tracer, [Constant(False)], {})
+    try:
+        return function.call(tracer, args, {})
+    finally:
+        switch.call(tracer, [Constant(enabled)], {})
+
+
+def _null_context(tracer: Tracer, *args: Value) -> Value:
+    return tracer.wrap(contextlib.nullcontext, None).call(tracer, [], {})
+
+
+def _tensor_from(function: Callable[..., Any]) -> Callable[..., Value]:
+    """torch.tensor, torch.as_tensor: of nested lists with tensors in them, a stack of those."""
+
+    def make(tracer: Tracer, data: Value, *args: Value, **kwargs: Value) -> Value:
+        leaves = list(leaves_of(tracer, data)) if isinstance(data, Sequence) else []
+        if not any(isinstance(leaf, TensorValue) for leaf in leaves):
+            return call_torch(tracer, function, [data, *args], kwargs)
+        if args or not all(_is_plain_number(leaf, kwargs.get("dtype", NONE)) for leaf in leaves):
+            raise DataDependent(f"torch.{function.__name__}() of a list of tensors")
+        return _stack(tracer, data, leaves, kwargs)
+
+    return make
+
+
+def _is_plain_number(leaf: Value, dtype: Value) -> bool:
+    """Whether torch takes a leaf of a nested list without a warning or an error."""
+    if not isinstance(leaf, TensorValue):
+        return True
+    tensor = leaf.abstract
+    fits = is_none(dtype) or torch.can_cast(tensor.dtype, dtype.concrete())
+    return not tensor.dim() and not tensor.requires_grad and fits
+
+
+def leaves_of(tracer: Tracer, value: Value) -> Any:
+    """What nested lists and tuples hold in the end."""
+    if not isinstance(value, (ListValue, TupleValue)):
+        yield value
+        return
+    for item in value.values(tracer):
+        yield from leaves_of(tracer, item)
+
+
+def _stack(tracer: Tracer, data: Value, leaves: list[Value], kwargs: dict[str, Value]) -> Value:
+    wanted = kwargs.get("dtype", NONE)
+    dtype = Constant(_common_dtype(leaves)) if is_none(wanted) else wanted
+
+    def build(value: Value) -> Value:
+        if isinstance(value, TensorValue):
+            detached = value.call_method(tracer, "detach", [], {})
+            return detached.call_method(tracer, "to", [], {"device": Constant(torch.device("cpu")), "dtype": dtype})
+        if isinstance(value, (ListValue, TupleValue)):
+            return call_torch(tracer, torch.stack, [ListValue([build(item) for item in value.values(tracer)])], {})
+        return call_torch(tracer, torch.tensor, [value], {"dtype": dtype})
+
+    made = build(data)
+    if not is_none(kwargs.get("device", NONE)):
+        made = made.call_method(tracer, "to", [kwargs["device"]], {})
+    if "requires_grad" in kwargs and truth(tracer, kwargs["requires_grad"]):
+        made = made.call_method(tracer, "requires_grad_", [], {})
+    return made
+
+
+def _common_dtype(leaves: list[Value]) -> torch.dtype:
+    """What torch.tensor makes of these numbers and 0-dim tensors."""
+    kinds = [
+        leaf.abstract.dtype if isinstance(leaf, TensorValue) else torch.tensor(leaf.concrete()).dtype for leaf in leaves
+    ]
+    common = kinds[0]
+    for kind in kinds[1:]:
+        common = torch.promote_types(common, kind)
+    return common
+
+
+def _typename(tracer: Tracer, value: Value) -> Value:
+    from bytecap.objects.constant_folding import fold_call
+
+    if isinstance(value, TensorValue):
+        return value.call_method(tracer, "type", [], {})
+    return fold_call(tracer, torch.typename, [value], {})
+
+
+TORCH_FUNCTIONS: dict[Any, Callable[..., Value]] = {
+    torch.utils.checkpoint.checkpoint: _checkpoint,
+    torch.utils.checkpoint.create_selective_checkpoint_contexts: _selective_contexts,
+    TORCH.no_subclass_function: _null_context,
+    torch.tensor: _tensor_from(torch.tensor),
+    torch.as_tensor: _tensor_from(torch.as_tensor),
+    torch.typename: _typename,
+}

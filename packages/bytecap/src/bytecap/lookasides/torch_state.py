@@ -1,0 +1,226 @@
+"""torch functions about the state of torch rather than about tensors."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import DataDependent, UnsupportedCall
+from bytecap.hook import directives
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.data_conditions import DataCondition
+from bytecap.objects.tensors import TensorValue
+from bytecap.torch_capabilities import TORCH
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+NONE = Constant(None)
+# What torch says of a check without a message.
+_UNEXPLAINED = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+
+
+def _always(value: Any) -> Callable[..., Value]:
+    return lambda tracer, *args, **kwargs: Constant(value)
+
+
+def _grad_mode(tracer: Tracer, enabled: Value) -> Value:
+    """Change the grad mode for what follows, in the evaluator and as a node."""
+    wanted = bool(enabled.concrete())
+    if wanted != torch.is_grad_enabled():
+        TORCH.set_grad_enabled(wanted)
+        tracer.graph.add_node("torch._C._set_grad_enabled", (wanted,), {}, [], tracer.line())
+    return NONE
+
+
+def _is_grad_enabled(tracer: Tracer) -> Value:
+    return Constant(torch.is_grad_enabled())
+
+
+def _live(function: Callable[..., Any]) -> Callable[..., Value]:
+    """Read a part of torch's state that the global-state guard covers."""
+    return lambda tracer, *args: tracer.fresh(function(*[arg.concrete() for arg in args]))
+
+
+def _process_constant(function: Callable[..., Any]) -> Callable[..., Value]:
+    """What the machine and the build of torch decide."""
+    from bytecap.objects.constant_folding import run
+
+    return lambda tracer, *args: tracer.fresh(run(tracer, function, tuple(arg.concrete() for arg in args)))
+
+
+def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
+    """Covered by the global-state guard where autocast is on."""
+    name = device.concrete()
+    dtype = torch.get_autocast_dtype(name)
+    if not torch.is_autocast_enabled(name):
+        tracer.guard_reading(torch.get_autocast_dtype, (name,), dtype)
+    return tracer.fresh(dtype)
+
+
+def _is_compiling(tracer: Tracer) -> Value:
+    """Not for torch's encoder: it would leave its fast path, whose results at padded places are zeros."""
+    from bytecap.evaluator.calls import function_module
+
+    return Constant(function_module(tracer) != "torch.nn.modules.transformer")
+
+
+def _set_anomaly(tracer: Tracer, enabled: Value, check_nan: Value = Constant(True)) -> Value:  # noqa: B008
+    """Setting it to what it is; anything else belongs to plain code."""
+    found = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    tracer.guard_reading(torch.is_anomaly_enabled, (), found[0])
+    tracer.guard_reading(torch.is_anomaly_check_nan_enabled, (), found[1])
+    wanted = bool(enabled.concrete()), bool(check_nan.concrete())
+    if wanted != found and (wanted[0] or found[0]):
+        raise UnsupportedCall("torch.set_anomaly_enabled in captured code")
+    return NONE
+
+
+def _is_tensor(tracer: Tracer, value: Value) -> Value:
+    return Constant(isinstance(value, TensorValue))
+
+
+def _check(
+    tracer: Tracer, condition: Value, message: Value | None = None, *, error: type[Exception] = RuntimeError
+) -> Value:
+    from bytecap.semantics.operations import is_none, truth
+
+    if isinstance(condition, TensorValue):
+        raise UnsupportedCall("torch._check on a tensor")
+    if isinstance(condition, DataCondition) and tracer.checks.assume(tracer, condition, True):
+        return NONE
+    if not truth(tracer, condition):
+        text = _UNEXPLAINED if message is None or is_none(message) else message.call(tracer, [], {}).concrete()
+        raise tracer.raises(error, text)
+    return NONE
+
+
+def _check_of_kind(error: type[Exception]) -> Callable[..., Value]:
+    return lambda tracer, condition, message=None: _check(tracer, condition, message, error=error)
+
+
+def _check_tensor_all(tracer: Tracer, condition: Value, message: Value | None = None) -> Value:
+    """Every element is true: the graph checks it, and where it does not hold the function runs plain, and raises."""
+    from bytecap.nodes.torch_calls import call_torch
+
+    if not isinstance(condition, TensorValue) or condition.abstract.dtype is not torch.bool:
+        raise UnsupportedCall("torch._check_tensor_all of something else than a tensor of bools")
+    holds = call_torch(tracer, torch.Tensor.all, [condition], {})
+    try:
+        known = holds.truth(tracer)
+    except DataDependent:
+        assert isinstance(holds, TensorValue)
+        known = tracer.checks.assume(tracer, holds, True)
+        if not known:
+            raise
+    if not known:
+        raise UnsupportedCall("torch._check_tensor_all that fails")
+    return NONE
+
+
+def _check_tensor_all_with(tracer: Tracer, error: Value, condition: Value, message: Value | None = None) -> Value:
+    return _check_tensor_all(tracer, condition, message)
+
+
+def _check_is_size(tracer: Tracer, number: Value, message: Value | None = None, *, max: Value | None = None) -> Value:
+    from bytecap.semantics.operations import compare
+
+    message = None if message is NONE else message
+    _check(tracer, compare(tracer, ">=", number, Constant(0)), message)
+    return NONE if max is None else _check(tracer, compare(tracer, "<=", number, max), message)
+
+
+def _break(what: str) -> Callable[..., Value]:
+    def refuse(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+        raise UnsupportedCall(what)
+
+    return refuse
+
+
+def _no_torch_function(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    return Constant(False)
+
+
+def _apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    from bytecap.nodes.autograd_functions import apply_function
+
+    return apply_function(tracer, cls, *args, **kwargs)
+
+
+def _autograd_grad(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    from bytecap.nodes.gradients import autograd_grad
+
+    return autograd_grad(tracer, *args, **kwargs)
+
+
+def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    from bytecap.objects.constant_folding import fold_call
+
+    return fold_call(tracer, torch.device, list(args), kwargs)
+
+
+_CAPTURED = frozenset(
+    {
+        "functional_call",
+        "grad",
+        "grad_and_value",
+        "vmap",
+        "jvp",
+        "vjp",
+        "jacrev",
+        "jacfwd",
+        "hessian",
+        "stack_module_state",
+    }
+)
+
+TORCH_STATE: dict[Any, Callable[..., Value]] = {
+    directives.is_compiling: _always(True),
+    torch.compiler.is_compiling: _is_compiling,
+    torch.compiler.is_dynamo_compiling: _always(True),
+    torch.compiler.is_exporting: _always(False),
+    torch.jit.is_scripting: _always(False),
+    torch.jit.is_tracing: _always(False),
+    TORCH.tracing_state: _always(None),
+    TORCH.has_transforms: _always(False),
+    TORCH.log_use: _always(None),
+    TORCH.count_dispatch_modes: _always(0),  # a capture under a mode is refused; its own is not the program's
+    torch.is_grad_enabled: _is_grad_enabled,
+    TORCH.is_grad_enabled: _is_grad_enabled,
+    TORCH.set_grad_enabled: _grad_mode,
+    torch.is_autocast_enabled: _live(torch.is_autocast_enabled),
+    torch.get_autocast_dtype: _autocast_dtype,
+    torch.get_default_dtype: _live(torch.get_default_dtype),
+    TORCH.default_device: _live(TORCH.default_device),
+    torch.is_tensor: _is_tensor,
+    TORCH.accelerator: _process_constant(TORCH.accelerator),
+    torch.set_anomaly_enabled: _set_anomaly,
+    torch.overrides.has_torch_function: _no_torch_function,
+    torch.overrides.has_torch_function_unary: _no_torch_function,
+    torch.overrides.has_torch_function_variadic: _no_torch_function,
+    TORCH.check: _check,
+    TORCH.check_index: _check_of_kind(IndexError),
+    TORCH.check_is_size: _check_is_size,
+    TORCH.check_not_implemented: _check_of_kind(NotImplementedError),
+    TORCH.check_tensor_all: _check_tensor_all,
+    TORCH.check_tensor_all_with: _check_tensor_all_with,
+    TORCH.check_type: _check_of_kind(TypeError),
+    TORCH.check_value: _check_of_kind(ValueError),
+    torch.device: _device,
+    torch.manual_seed: _break("torch.manual_seed in captured code"),
+    torch.save: _break("torch.save in captured code"),
+    torch.autograd.backward: _break("torch.autograd.backward in captured code"),
+    torch.autograd.grad: _autograd_grad,
+    TORCH.apply_function: _apply_function,
+} | {
+    function: _break(f"torch.func.{name} in captured code")
+    for name, function in vars(torch.func).items()
+    if isinstance(function, types.FunctionType) and name not in _CAPTURED
+}

@@ -1,0 +1,1 @@
+"""Calls of torch as nodes of the graph."""

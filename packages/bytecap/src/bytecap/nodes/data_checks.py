@@ -1,0 +1,197 @@
+"""Branches on data of which one side raises: the other side is taken, and the graph checks that this was right.
+
+    branch ::= condition (raising side | other side)      assert, `if bad.any(): raise ValueError(...)`, torch._check
+    check  ::= condition' & condition' & ...              one bool tensor of the graph for each device
+
+A capture goes on as if no exception were raised. The graph gives the conditions as one more output, which is looked
+at before anything that the frame does is seen from outside (`bytecap.driver.undo`). Where they do not hold, the frame
+runs plain, and so raises what it would have raised.
+
+Other branches on data still end the graph: both sides of them are common.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.breaks.flow import successors_of
+from bytecap.bytecode.decode import Program
+from bytecap.errors import DataDependent
+from bytecap.graph.builder import tensor_type
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.data_conditions import DataCondition
+from bytecap.objects.signals import PythonRaise
+from bytecap.objects.sizes import as_value
+from bytecap.objects.tensors import TensorValue
+from stagewire.capture import Check
+from stagewire.graph import SourceLine, node_references
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.frame import Frame
+    from bytecap.evaluator.tracer import Tracer
+
+_RAISES = frozenset({"RAISE_VARARGS", "RERAISE"})
+# How many instructions of a side are looked at: messages of exceptions can be long expressions.
+_REACH = 300
+_COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+# After so many failed checks, the graphs of a function end at branches on data again.
+_FAILURES = 3
+# They change what a tensor is, not only what it holds: that is not undone.
+_CHANGES_OF_KIND = frozenset(
+    f"torch.Tensor.{name}"
+    for name in ("data.__set__", "set_", "resize_", "resize_as_", "requires_grad_", "detach_", "retain_grad")
+)
+
+
+class Checks:
+    """The conditions that one capture takes for true. enabled: whether it may."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+        self.conditions: dict[torch.device, TensorValue] = {}
+        self.lines: dict[torch.device, list[SourceLine]] = {}
+
+    def decide(self, frame: Frame, value: Value, index: int) -> bool:
+        """bool(value), which the conditional jump at `index` of the frame's program goes by."""
+        if not isinstance(value, (TensorValue, DataCondition)):
+            return value.truth(frame.tracer)
+        if not (isinstance(value, TensorValue) and value.abstract.storage_record.is_deferred):
+            try:
+                return value.truth(frame.tracer)
+            except DataDependent:
+                pass
+        jump = frame.program.instructions[index]
+        target_raises, rest_raises = (_always_raises(frame.program, start) for start in (jump.target, index + 1))
+        expected = ("IF_TRUE" in jump.opname) is rest_raises
+        if target_raises is not rest_raises and self.assume(frame.tracer, value, expected):
+            return expected
+        return value.truth(frame.tracer)
+
+    def assume(self, tracer: Tracer, value: TensorValue | DataCondition, expected: bool) -> bool:
+        """Take bool(value) for `expected` from here on; False where the graph cannot check it."""
+        if isinstance(value, DataCondition):
+            return self._assume_of_sizes(tracer, value, expected)
+        if not self.enabled or tracer.graph.is_body or value.abstract.numel() != 1:
+            return False
+        # Of this moment: the tensor itself may be written later.
+        compare = torch.ne if expected else torch.eq
+        holds = _call(tracer, compare, value, Constant(0))
+        if value.abstract.dim():
+            holds = _call(tracer, torch.Tensor.reshape, holds, tracer.fresh(()))
+        device = value.abstract.device
+        known = self.conditions.get(device)
+        self.conditions[device] = holds if known is None else _call(tracer, torch.logical_and, known, holds)
+        self.lines.setdefault(device, []).append(tracer.line())
+        return True
+
+    def _assume_of_sizes(self, tracer: Tracer, value: DataCondition, expected: bool) -> bool:
+        relation = value.if_it_is(expected)
+        if not self.enabled or tracer.graph.is_body:
+            return False
+        gap = _call(tracer, torch.scalar_tensor, as_value(value.gap), dtype=Constant(torch.int64))
+        holds = _call(tracer, getattr(torch, _COMPARE[relation.operator]), gap, Constant(0))
+        if not self.assume(tracer, holds, True):
+            return False
+        tracer.sizes.env.assume(relation)
+        return True
+
+    @property
+    def outputs(self) -> list[str]:
+        """The values of the graph that have to be true."""
+        return [value.name for value in self.conditions.values()]
+
+    def documents(self, first: int) -> tuple[Check, ...]:
+        """The checks, whose outputs start at number `first`."""
+        lines = (tuple(dict.fromkeys(self.lines[device])) for device in self.conditions)
+        return tuple(Check(first + number, each) for number, each in enumerate(lines))
+
+
+def changes_of(tracer: Tracer) -> tuple[frozenset[str], bool]:
+    """The inputs that the graph writes, and whether one of these writes cannot be taken back (`bytecap.driver.undo`).
+
+    Errors: `CannotUndo` where that is so, and the graph has checks.
+    """
+    written = [
+        tensor
+        for tensor in tracer.tensors.values()
+        if tensor.real is not None and tensor.abstract.storage_record.version
+    ]
+    is_final = any(map(_has_history, written)) or any(
+        node.target in _CHANGES_OF_KIND and not tracer.graph.made.intersection(node_references(node))
+        for node in tracer.graph.nodes
+    )
+    if is_final and tracer.checks.conditions:
+        line = str(next(iter(tracer.checks.lines.values()))[0])
+        raise CannotUndo("a branch on a tensor, in a graph whose changes of its inputs cannot be undone", where=line)
+    return frozenset(tensor.name for tensor in written), is_final
+
+
+class Distrust:
+    """The code objects whose data raises too often to assume that it does not."""
+
+    def __init__(self) -> None:
+        self._codes: set[CodeType] = set()
+        self._failures: Counter[CodeType] = Counter()
+
+    def __contains__(self, code: CodeType) -> bool:
+        return code in self._codes
+
+    def add(self, code: CodeType) -> None:
+        """Assume nothing in captures of `code` from now on."""
+        self._codes.add(code)
+
+    def count(self, code: CodeType) -> bool:
+        """A check failed; whether that was one too many."""
+        self._failures[code] += 1
+        return self._failures[code] >= _FAILURES
+
+    def clear(self) -> None:
+        """Forget what happened."""
+        self._codes.clear()
+        self._failures.clear()
+
+
+class CannotUndo(DataDependent):
+    """The graph changes an input in a way that cannot be taken back: it has to end at the branch."""
+
+
+def _has_history(tensor: TensorValue) -> bool:
+    real = tensor.real
+    assert real is not None
+    return tensor_type(tensor.abstract) != tensor_type(real) or (real.requires_grad and not real.is_leaf)
+
+
+def _call(tracer: Tracer, function: Any, *args: Value, **kwargs: Value) -> TensorValue:
+    from bytecap.nodes.torch_calls import call_torch
+
+    try:
+        made = call_torch(tracer, function, list(args), kwargs)
+    except PythonRaise as error:
+        raise DataDependent(f"a branch on a tensor that {function.__name__} does not take") from error
+    assert isinstance(made, TensorValue)
+    return made
+
+
+def _always_raises(program: Program, start: int) -> bool:
+    """Whether all ways from an instruction end in a `raise` (of this function, caught or not)."""
+    seen, waiting = {start}, [start]
+    raises = False
+    while waiting:
+        index = waiting.pop()
+        after = successors_of(program, index)
+        if not after:
+            if program.instructions[index].opname not in _RAISES:
+                return False
+            raises = True
+        for each in after:
+            if each not in seen:
+                seen.add(each)
+                waiting.append(each)
+        if len(seen) > _REACH:
+            return False
+    return raises

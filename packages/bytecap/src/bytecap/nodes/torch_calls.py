@@ -1,0 +1,356 @@
+"""Calls of torch functions: run on abstract tensors for their result types, recorded as one node each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from absint import AbstractTensor, DataDependentError, abstract_call
+from absint.errors import SpecializedSize, TypeRuleError
+from absint.symbolic import SizeFloat
+from absint.symbolic.size import is_unknown as is_open_size
+from absint.targets import target_name
+from absint.wire import to_arg
+from bytecap.errors import (
+    AbstractCallFailed,
+    DataDependent,
+    FixedSizesNeeded,
+    StageError,
+    UnsupportedCall,
+    UnsupportedValue,
+)
+from bytecap.nodes.current_device import with_index
+from bytecap.nodes.known_contents import note_content, with_numbers
+from bytecap.nodes.recurrent_layers import refuse_long_recurrence
+from bytecap.nodes.scalar_indices import with_known_index
+from bytecap.nodes.torch_function import overridden_call
+from bytecap.nodes.unbacked_equalities import with_equal_sizes
+from bytecap.nodes.unbacked_sizes import has_unknown, read_sizes, refuse_unread
+from bytecap.objects.arrays import python_number
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.data_conditions import FACT
+from bytecap.objects.data_numbers import read_number
+from bytecap.objects.exceptions import UnknownText
+from bytecap.objects.inference import refuse_writes
+from bytecap.objects.mappings import DictValue
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.sequences import ListValue, SliceValue, TupleValue
+from bytecap.objects.signals import NotConcrete
+from bytecap.objects.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+# What torch says where C++ reads the memory of an abstract tensor.
+_NO_MEMORY = "its data is not allocated yet"
+# What tells a size of 1 from others, where sizes that data decides are taken to be larger.
+_DECIDED_BY_ONES = frozenset({"squeeze", "squeeze_", "is_contiguous", "is_non_overlapping_and_dense", "is_nonzero"})
+# What torch says where C++ reads sizes as numbers that are symbolic.
+_SYMBOLIC = "with symbolic sizes/strides"
+# What torch says of the sizes of nested tensors.
+_NESTED = "NestedTensorImpl"
+# Methods and functions that read the data of a tensor.
+_DATA_READERS = frozenset(
+    {"_nested_tensor_from_mask_left_aligned", "numpy", "__array__", "data_ptr", "storage", "untyped_storage"}
+)
+
+
+def to_host(tracer: Tracer, value: Value) -> Any:
+    """The argument as torch sees it: abstract tensors in plain containers."""
+    if isinstance(value, TensorValue):
+        return value.abstract
+    if isinstance(value, Constant):
+        return python_number(value.host())
+    if isinstance(value, ObjectValue) and isinstance(value.base, Constant):
+        return value.base.value
+    if isinstance(value, TupleValue):
+        items = [to_host(tracer, item) for item in value.values(tracer)]
+        if value.cls is not torch.Size:
+            return tuple(items)
+        if any(isinstance(item, AbstractTensor) for item in items):
+            raise DataDependent("a tensor in a torch.Size")
+        return torch.Size(items)
+    if isinstance(value, ListValue):
+        return [to_host(tracer, item) for item in value.values(tracer)]
+    if isinstance(value, DictValue):
+        return {k.concrete(): to_host(tracer, v) for k, v in value.pairs(tracer)}
+    if isinstance(value, SliceValue):
+        return slice(*(to_host(tracer, bound) for bound in (value.start, value.stop, value.step)))
+    try:
+        return value.concrete()
+    except NotConcrete:
+        raise UnsupportedValue(f"a torch function was given a {value.describe()}") from None
+
+
+def _refuse_setters(function: Any) -> None:
+    """Changes of torch's own state, save those that are undone on leaving a `with`."""
+    name = getattr(function, "__name__", "")
+    is_setter = name.startswith(("set_", "_set_")) and not isinstance(function, (MethodDescriptorType, FunctionType))
+    if is_setter and "autocast" not in name and name != "set_":
+        raise UnsupportedCall(f"torch.{name} in captured code")
+    module = getattr(function, "__module__", None) or ""
+    if module.startswith("torch._C") and module not in _OPERATIONS and not name.startswith(_READERS):
+        raise UnsupportedCall(f"{module}.{name} in captured code")
+
+
+# Where torch's operations on tensors are; what else is in torch._C is about torch's own state.
+_OPERATIONS = frozenset(f"torch._C._{name}" for name in ("nn", "linalg", "fft", "special", "sparse", "nested"))
+_READERS = ("is_", "_is_", "get_", "_get_", "has_", "_has_", "_len_", "autocast", "_autocast")
+
+
+def call_torch(
+    tracer: Tracer,
+    function: Callable[..., Any],
+    args: list[Value],
+    kwargs: dict[str, Value],
+    *,
+    target: str | None = None,
+) -> Value:
+    """Evaluate one torch call; `target` names functions that do not know their own name."""
+    _refuse_setters(function)
+    overridden = overridden_call(tracer, function, args, kwargs)
+    if overridden is not None:
+        return overridden
+    if function in _NUMBERS and len(args) == 1 and isinstance(args[0], TensorValue):
+        return _NUMBERS[function](tracer, args[0])
+    host_args = tuple(to_host(tracer, arg) for arg in args)
+    host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
+    host_args, host_kwargs = with_index(tracer, function, host_args, host_kwargs)
+    refuse_long_recurrence(tracer, function, host_args)
+    tracer.mode.read.clear()
+    writes = len(tracer.mode.written)
+    result = evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
+    refuse_writes(tracer, writes)
+    if tracer.mode.read:
+        host_args = with_numbers(tracer, host_args)
+        host_kwargs = {key: with_numbers(tracer, value) for key, value in host_kwargs.items()}
+    if not _is_node(result):
+        _guard_state(tracer, function, args, kwargs, result)
+        outside = getattr(args[0], "real", None) if args and isinstance(args[0], TensorValue) else None
+        is_own = outside is not None and getattr(function, "__name__", "") in _UNTYPED
+        return tracer.fresh(function(outside) if is_own else result)
+    note_content(function, host_args, host_kwargs, result, tracer)
+    return record(tracer, target or _target(function), host_args, host_kwargs, result)
+
+
+# What a tensor has besides its type, and what may change where the frame itself changes it.
+_UNTYPED = frozenset({"storage_offset", "_is_view"})
+_SCOPED = ("grad", "autocast", "inference")
+
+
+def _guard_state(tracer: Tracer, function: Any, args: list[Value], kwargs: dict[str, Value], result: Any) -> None:
+    """A plain result follows from the types of tensors, or from the state of torch, which may change."""
+    name = getattr(function, "__name__", "")
+    if args and isinstance(args[0], TensorValue):
+        if name in _UNTYPED:
+            _guard_inputs(tracer, args[0], function)
+        return
+    is_reader = isinstance(function, BuiltinFunctionType) and not any(word in name for word in _SCOPED)
+    if is_reader and not kwargs and all(isinstance(arg, Constant) for arg in args):
+        tracer.guard_reading(function, tuple(arg.concrete() for arg in args), result)
+
+
+def _guard_inputs(tracer: Tracer, value: TensorValue, method: Any) -> None:
+    """The inputs whose memory a tensor lies in are where they were in it."""
+    for known in tuple(tracer.tensors.values()):
+        shared = known.abstract.storage_record is value.abstract.storage_record
+        if known.real is not None and known.source is not None and shared:
+            tracer.guard_reading(method, (), method(known.real), known.source)
+
+
+def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a torch function gives on abstract tensors; what it raises is raised in the evaluated program."""
+    name = getattr(function, "__name__", "")
+    if args and isinstance(args[0], AbstractTensor):
+        if name == "backward":
+            raise UnsupportedCall("Tensor.backward() inside captured code")
+        if name == "is_inference":
+            raise UnsupportedCall("Tensor.is_inference(), which is known when the program runs")
+        if name == "is_neg" or (name == "is_conj" and args[0].dtype.is_complex):
+            _refuse_lazy_flag(tracer, name, args[0])
+        if name in _DATA_READERS:
+            raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
+    is_open = bool(tracer.sizes.env.unknown) and has_unknown((*args, *kwargs.values()))
+    if is_open and name in _DECIDED_BY_ONES and not _squeezes_known(name, args, kwargs):
+        raise DataDependent(f"{name}() of a size that depends on data")
+    tracer.sizes.env.generic = True
+    try:
+        if is_open:
+            return with_equal_sizes(tracer, lambda: abstract_call(function, args, kwargs, mode=tracer.mode))
+        return abstract_call(function, args, kwargs, mode=tracer.mode)
+    except DataDependentError as error:
+        raise DataDependent(f"{name}(): {error.message}", fix=FACT if is_open else None) from None
+    except SpecializedSize:
+        raise
+    except Exception as error:
+        if is_open:
+            # With the numbers of a call it may well be right.
+            raise DataDependent(f"{name}(): whether its sizes fit depends on data ({error})", fix=FACT) from None
+        raise _as_raised(tracer, name, (args, kwargs), error) from None
+    finally:
+        tracer.sizes.env.generic = False
+
+
+def _squeezes_known(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether it is a squeeze of dimensions whose sizes are known."""
+    dims = args[1:2] or ((kwargs["dim"],) if "dim" in kwargs else ())
+    if not name.startswith("squeeze") or not dims:
+        return False
+    wanted = dims[0] if isinstance(dims[0], (tuple, list)) else dims
+    shape = args[0].meta.shape
+    in_range = all(isinstance(dim, int) and -len(shape) <= dim < len(shape) for dim in wanted)
+    return in_range and not any(is_open_size(shape[dim]) for dim in wanted)
+
+
+# What eager raises too; anything else is a fault of the evaluator.
+_EAGER = (RuntimeError, TypeError, ValueError, IndexError, OverflowError)
+
+
+def _as_raised(tracer: Tracer, name: str, given: Any, error: Exception) -> Exception:
+    """What a torch function raises in the evaluated program, or why that cannot be told."""
+    if isinstance(error, StageError) and not isinstance(error, TypeRuleError):
+        return AbstractCallFailed(f"{name}: {error.message}")
+    if not isinstance(error, _EAGER):
+        return error
+    # The call itself may have fixed the sizes that it was given: none of them is open then any more.
+    refuse_sizes(tracer, name, given, everything=_SYMBOLIC in str(error))
+    if isinstance(error, TypeRuleError):
+        return tracer.raises(error.eager, UnknownText(error))
+    if _NO_MEMORY in str(error):
+        return AbstractCallFailed(f"{name}() reads the content of a tensor")
+    if _NESTED in str(error):
+        return AbstractCallFailed(f"{name}() makes a nested tensor")
+    return tracer.raises(type(error), UnknownText(error))
+
+
+def _refuse_lazy_flag(tracer: Tracer, name: str, tensor: AbstractTensor) -> None:
+    """An abstract tensor does not know whether its real one is a lazy conjugate or negation; inputs are neither."""
+    if tracer.tensors[id(tensor)].role == "result":
+        raise UnsupportedCall(f"Tensor.{name}() of a tensor that the captured code makes")
+
+
+def refuse_sizes(tracer: Tracer, name: str, given: Any, *, everything: bool = False) -> None:
+    """Have the sizes that a failing call was given fixed (or all of the capture), if any is open: its C++ may take
+    numbers alone."""
+    symbols = frozenset(tracer.sizes.sources) if everything else frozenset(_open_symbols(given))
+    if symbols:
+        error = FixedSizesNeeded(f"{name}() takes no symbolic sizes")
+        error.sources = tuple(tracer.sizes.sources[symbol] for symbol in sorted(symbols))
+        raise error
+
+
+def _open_symbols(given: Any) -> Iterator[str]:
+    if isinstance(given, torch.SymInt):
+        yield from given.node.value.symbols
+    elif isinstance(given, SizeFloat):
+        yield from given.node.term.symbols
+    elif isinstance(given, AbstractTensor):
+        yield from _open_symbols((given.meta.shape, given.meta.stride))
+    elif isinstance(given, (tuple, list)):
+        for item in given:
+            yield from _open_symbols(item)
+    elif isinstance(given, dict):
+        yield from _open_symbols(list(given.values()))
+
+
+def _is_node(result: Any) -> bool:
+    return result is None or any(True for _ in tensors_in(result))
+
+
+def tensors_in(result: Any) -> list[AbstractTensor]:
+    """The abstract tensors of a result, flattened in order."""
+    if isinstance(result, AbstractTensor):
+        return [result]
+    if isinstance(result, (tuple, list)):
+        return [tensor for item in result for tensor in tensors_in(item)]
+    if isinstance(result, dict):
+        return [tensor for item in result.values() for tensor in tensors_in(item)]
+    return []
+
+
+def _target(function: Any) -> str:
+    try:
+        return target_name(function)
+    except StageError as error:
+        name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function)
+        raise UnsupportedCall(f"{name}, a function of torch without a public name") from error
+
+
+def record(tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Value:
+    """Append the node and wrap its result; a tensor that went in and comes out stays the same object."""
+    wire = tracer.wire_argument
+    try:
+        node_args = tuple(to_arg(arg, wire) for arg in args)
+        node_kwargs = {key: to_arg(value, wire) for key, value in kwargs.items()}
+    except StageError as error:
+        raise UnsupportedValue(f"{target}: {error.message}") from None
+    results = tensors_in(result)
+    if tracer.sizes.env.unknown:
+        refuse_unread(tracer, (*node_args, *node_kwargs.values()))
+    values = tracer.graph.add_node(target, node_args, node_kwargs, results, tracer.line())
+    if tracer.sizes.env.unknown:
+        read_sizes(tracer, values, results)
+    known = {id(tensor): tracer.tensor_of(tensor, name) for tensor, name in zip(results, values, strict=True)}
+    return wrap_result(tracer, result, known)
+
+
+def wrap_result(tracer: Tracer, result: Any, known: dict[int, TensorValue]) -> Value:
+    """A result tree as values."""
+    if isinstance(result, AbstractTensor):
+        return known[id(result)]
+    if isinstance(result, tuple):
+        return TupleValue([wrap_result(tracer, item, known) for item in result], cls=type(result))
+    if isinstance(result, list):
+        return ListValue([wrap_result(tracer, item, known) for item in result])
+    if isinstance(result, dict):
+        return tracer.new_dict({key: wrap_result(tracer, item, known) for key, item in result.items()})
+    return tracer.fresh(result)
+
+
+def number_of(tracer: Tracer, value: TensorValue, method: str, what: str, cls: Any = None) -> Value:
+    """The Python number in a tensor: known at capture time, or of the graph where that is allowed."""
+    is_of_graph = tracer.sizes.policy.of_data and not tracer.graph.is_body
+    if is_of_graph and value.abstract.storage_record.is_deferred:
+        return read_number(tracer, value, getattr(torch.Tensor, method))
+    try:
+        found = data_dependent_scalar(tracer, value, what)
+    except DataDependent:
+        if not is_of_graph:
+            raise
+        return read_number(tracer, value, getattr(torch.Tensor, method))
+    return Constant(found if cls is None else cls(found))
+
+
+def _item(tracer: Tracer, tensor: TensorValue) -> Value:
+    return number_of(tracer, tensor, "item", "item()")
+
+
+def _list(tracer: Tracer, tensor: TensorValue) -> Value:
+    """tolist()."""
+    try:
+        return tracer.fresh(tracer.mode.content_of(tensor.abstract).tolist())
+    except DataDependentError:
+        if not tracer.sizes.policy.of_data or tensor.abstract.numel() > _LONGEST_LIST:
+            raise DataDependent("Tensor.tolist() needs the content of a tensor") from None
+    if not tensor.abstract.dim():
+        return _item(tracer, tensor)
+    rows = call_torch(tracer, torch.Tensor.unbind, [tensor, Constant(0)], {})
+    return ListValue([_list(tracer, row) for row in rows.values(tracer)])  # type: ignore[attr-defined]
+
+
+_LONGEST_LIST = 64
+_NUMBERS: dict[Any, Callable[[Tracer, TensorValue], Value]] = {torch.Tensor.item: _item, torch.Tensor.tolist: _list}
+
+
+def data_dependent_scalar(tracer: Tracer, value: TensorValue, what: str) -> Any:
+    """The Python number in a tensor whose content is known at capture time; else a coded error."""
+    try:
+        return abstract_call(torch.Tensor.item, (value.abstract,), mode=tracer.mode)
+    except DataDependentError:
+        raise DataDependent(f"{what} ({value.describe()}) depends on its content") from None
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise tracer.raises(type(error), UnknownText(error)) from None

@@ -1,0 +1,168 @@
+"""A function that torch.func transforms: evaluated once, then applied by nodes of the graph."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+
+from absint import AbstractMode, AbstractTensor
+from absint.functions import custom_functions, run_graph
+from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.graph.builder import GraphBuilder, tensor_type
+from bytecap.nodes.torch_calls import evaluate, tensors_in
+from bytecap.objects.base import Value
+from bytecap.objects.tensors import TensorValue
+from bytecap.semantics.pytrees import leaves_of, map_leaves
+from bytecap.torch_capabilities import TORCH
+from stagewire.capture import CUSTOM, CustomFunction, Transform
+from stagewire.graph import Arg, Graph, Ref, Tuple, node_references
+from stagewire.graph import Value as WireValue
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+
+def all_tensors(leaves: list[Value], what: str) -> list[TensorValue]:
+    """The leaves, where all of them are tensors."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, TensorValue)]
+    if len(tensors) != len(leaves):
+        raise UnsupportedCall(f"{what} of something else than tensors")
+    return tensors
+
+
+class _Draws(AbstractMode):
+    """Notes whether random numbers are drawn."""
+
+    found = False
+
+    def on_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.found = self.found or self.record(func).effect == "draws"
+        return super().on_op(func, args, kwargs)
+
+
+class TransformedFunction:
+    """A function that is transformed: evaluated once, then applied by one node or several."""
+
+    def __init__(self, tracer: Tracer, function: Value, args: Value, kwargs: Value) -> None:
+        self.tracer = tracer
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.outer = tracer.graph
+        if self.outer.is_body and not self.outer.is_transformed:
+            raise UnsupportedCall("a function transform inside of a torch.autograd.Function")
+        leaves = [*leaves_of(tracer, args), *leaves_of(tracer, kwargs)]
+        self.operands = [leaf for leaf in leaves if isinstance(leaf, TensorValue)]
+        self.arguments: list[TensorValue] = []
+
+    def evaluate(self, inside: Callable[[TensorValue, int], AbstractTensor], *, grad: bool = False) -> Value:
+        """What the function returns. inside: what it sees of each operand. grad: whether grad mode is on there."""
+        tracer = self.tracer
+        known, writes = len(tracer.tensors), len(tracer.mode.written)
+        self.arguments = [self._argument(inside(operand, number)) for number, operand in enumerate(self.operands)]
+        given = iter(self.arguments)
+
+        def replace(leaf: Value) -> Value:
+            return next(given) if isinstance(leaf, TensorValue) else leaf
+
+        args, kwargs = (map_leaves(tracer, tree, replace) for tree in (self.args, self.kwargs))
+        named = {str(key.concrete()): value for key, value in kwargs.pairs(tracer)}  # type: ignore[attr-defined]
+        with self._recording(grad):
+            returned = self.function.call(tracer, list(args.values(tracer)), named)  # type: ignore[attr-defined]
+        written = {id(memory) for memory in tracer.mode.written[writes:]}
+        # The memory of all tensors is looked at only where anything was written: programs map thousands of functions.
+        outside = itertools.islice(tracer.tensors.values(), known + len(self.arguments)) if written else ()
+        if any(id(tensor.abstract.storage_record) in written for tensor in outside):
+            raise UnsupportedCall("a function that is transformed and writes a tensor that it did not make")
+        return returned
+
+    def _argument(self, abstract: AbstractTensor) -> TensorValue:
+        value = self.tracer.tensors[id(abstract)] = TensorValue(abstract, self.outer.name("argument"))
+        return value
+
+    @contextlib.contextmanager
+    def _recording(self, grad: bool) -> Iterator[None]:
+        enabled = torch.is_grad_enabled()
+        self.inside = self.tracer.graph = GraphBuilder(self.outer, is_transformed=True)
+        TORCH.set_grad_enabled(grad or enabled)
+        try:
+            yield
+        finally:
+            self.tracer.graph = self.outer
+            TORCH.set_grad_enabled(enabled)
+
+    def draws(self) -> bool:
+        """Whether the function draws random numbers."""
+        graph, captured = self._graph([])
+        given = [argument.abstract for argument in self.arguments] + [self._tensor(name).abstract for name in captured]
+        functions = custom_functions(_needed(self.outer.functions, graph))
+        with _Draws() as mode:
+            run_graph(graph, tuple(given), functions)
+        return mode.found
+
+    # -- the node
+
+    def apply(
+        self, kind: str, outputs: Sequence[Value], count: int, *, more: Sequence[TensorValue] = (), **options: Any
+    ) -> Iterator[TensorValue]:
+        """Record the call; its results. outputs: of the function, `count` of them first. more: further operands."""
+        tracer, operands = self.tracer, [*self.operands, *more]
+        tensors = all_tensors(list(outputs[:count]), f"a function under {kind}, which gives something")
+        tensors += [output for output in outputs[count:] if isinstance(output, TensorValue)]
+        graph, captured = self._graph(tensors)
+        function = CustomFunction(
+            name=self.outer.name(kind),
+            operands=len(operands),
+            results=0,
+            forward=graph,
+            transform=Transform(kind=kind, arguments=len(self.operands), outputs=count, **options),  # type: ignore[arg-type]
+        )
+        known = _needed(self.outer.functions, graph)
+        apply = custom_functions((*known, function))[CUSTOM + function.name]
+        held = tuple(self._tensor(name).abstract for name in captured)
+        found = tensors_in(evaluate(tracer, apply, (*[operand.abstract for operand in operands], held), {}))
+        self.outer.functions.append(msgspec.structs.replace(function, results=len(found)))
+        self.outer.hidden.update(argument.name for argument in self.arguments)
+        self.outer.hidden.update(value.name for node in self.inside.nodes for value in node.results)
+        args: tuple[Arg, ...] = tuple(Ref(operand.name) for operand in operands)
+        args += (Tuple(tuple(Ref(name) for name in captured)),)
+        names = self.outer.add_node(CUSTOM + function.name, args, {}, found, tracer.line())
+        return iter([tracer.tensor_of(tensor, name) for tensor, name in zip(found, names, strict=True)])
+
+    def take(self, results: Iterator[TensorValue], tree: Value) -> Value:
+        """A tree of this form with the next results for its tensors."""
+        return map_leaves(self.tracer, tree, lambda leaf: next(results) if isinstance(leaf, TensorValue) else leaf)
+
+    def _graph(self, outputs: list[TensorValue]) -> tuple[Graph, list[str]]:
+        """What was recorded, and what of it comes from outside."""
+        nodes = tuple(self.inside.nodes)
+        own = {value.name for node in nodes for value in node.results}
+        own.update(argument.name for argument in self.arguments)
+        used = [name for node in nodes for name in node_references(node)] + [output.name for output in outputs]
+        captured = [name for name in dict.fromkeys(used) if name not in own]
+        inputs = [*self.arguments, *[self._tensor(name) for name in captured]]
+        wires = tuple(WireValue(tensor.name, tensor_type(tensor.abstract)) for tensor in inputs)
+        return Graph(wires, nodes, tuple(Ref(output.name) for output in outputs)), captured
+
+    def _tensor(self, name: str) -> TensorValue:
+        for tensor in self.tracer.tensors.values():
+            if tensor.name == name:
+                return tensor
+        raise UnsupportedValue(f"a tensor {name} that was made outside the captured graph")
+
+
+def _needed(functions: Sequence[CustomFunction], graph: Graph) -> tuple[CustomFunction, ...]:
+    """Those that a graph applies, and those that they apply, in their order."""
+    wanted = {node.target for node in graph.nodes if node.target.startswith(CUSTOM)}
+    found: list[CustomFunction] = []
+    for function in reversed(functions) if wanted else ():
+        if CUSTOM + function.name in wanted:
+            found.append(function)
+            bodies = [function.forward] if function.backward is None else [function.forward, function.backward]
+            wanted.update(node.target for body in bodies for node in body.nodes)
+    return tuple(reversed(found))

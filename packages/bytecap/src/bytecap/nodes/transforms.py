@@ -1,0 +1,232 @@
+"""Function transforms of torch.func: the function is evaluated once, and becomes a custom function of the capture.
+
+    torch.func.grad(f)(*args)  ->  results = custom.<name>(*operands, captured)
+
+The function is evaluated on the types that it sees inside of the transform (examples without their batch dimension,
+arguments that require grad); the types of the results come from torch's own transform of the captured graph, run on
+abstract tensors. Transforms of transforms nest. What cannot be captured inside refuses the call as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from absint import AbstractTensor
+from bytecap.errors import UnsupportedCall
+from bytecap.nodes import transform_functions
+from bytecap.nodes.transformed_functions import TransformedFunction, all_tensors
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.sequences import TupleValue
+from bytecap.objects.tensors import TensorValue
+from bytecap.semantics.pytrees import leaves_of, map_leaves, spread
+from bytecap.torch_capabilities import TORCH
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+NONE = Constant(None)
+
+
+# -- the calls of torch that are known
+
+
+def grad_and_value(tracer: Tracer, func: Value, argnums: Value, has_aux: Value, args: Value, kwargs: Value) -> Value:
+    """`torch.func.grad_and_value(func, argnums, has_aux)(*args, **kwargs)`."""
+    body = TransformedFunction(tracer, func, args, kwargs)
+    chosen, wanted = _chosen(tracer, argnums, args)
+    returned = body.evaluate(lambda tensor, number: _level(tensor, number in wanted), grad=True)
+    value, aux = _with_aux(tracer, returned, has_aux)
+    if not isinstance(value, TensorValue) or value.abstract.dim():
+        raise UnsupportedCall("torch.func.grad of a function that gives no tensor without dimensions")
+    results = body.apply("grad", [value, *leaves_of(tracer, aux)], 1, wanted=wanted)
+    gradients = body.take(results, chosen)
+    given = body.take(results, TupleValue([value, aux]) if has_aux.truth(tracer) else value)
+    return TupleValue([gradients, given])
+
+
+def grad(tracer: Tracer, func: Value, argnums: Value, has_aux: Value, args: Value, kwargs: Value) -> Value:
+    """`torch.func.grad(func, argnums, has_aux)(*args, **kwargs)`."""
+    gradients, value = grad_and_value(tracer, func, argnums, has_aux, args, kwargs).values(tracer)  # type: ignore[attr-defined]
+    return TupleValue([gradients, value.values(tracer)[1]]) if has_aux.truth(tracer) else gradients
+
+
+def vmap(
+    tracer: Tracer,
+    func: Value,
+    in_dims: Value,
+    out_dims: Value,
+    randomness: Value,
+    chunk_size: Value,
+    *args: Value,
+    **kwargs: Value,
+) -> Value:
+    """`torch.vmap(func, in_dims, out_dims, randomness, chunk_size=chunk_size)(*args, **kwargs)`."""
+    given, named = TupleValue(list(args)), tracer.new_dict(kwargs)
+    body = TransformedFunction(tracer, func, given, named)
+    places = [place.concrete() for place in spread(tracer, in_dims, given)]
+    places += [None for _ in leaves_of(tracer, named)]  # whatever torch's documentation says
+    leaves = [*leaves_of(tracer, given), *leaves_of(tracer, named)]
+    if any(place is not None and not isinstance(leaf, TensorValue) for leaf, place in zip(leaves, places, strict=True)):
+        raise UnsupportedCall("torch.vmap over an argument that is no tensor")
+    dims = [place for leaf, place in zip(leaves, places, strict=True) if isinstance(leaf, TensorValue)]
+    returned = body.evaluate(lambda tensor, number: _example(tracer, tensor, dims[number]))
+    outputs = leaves_of(tracer, returned)
+    if not all(isinstance(output, TensorValue) for output in outputs):
+        raise UnsupportedCall("torch.vmap of a function that gives something else than tensors")
+    results = body.apply(
+        "vmap",
+        outputs,
+        len(outputs),
+        in_dims=tuple(dims),
+        out_dims=tuple(place.concrete() for place in spread(tracer, out_dims, returned)),
+        randomness=randomness.concrete(),
+        chunk_size=chunk_size.concrete(),
+    )
+    return body.take(results, returned)
+
+
+def jvp(
+    tracer: Tracer,
+    func: Value,
+    primals: Value,
+    tangents: Value,
+    argnums: Value = NONE,
+    *,
+    strict: Value = NONE,
+    has_aux: Value,
+) -> Value:
+    """`torch.func.jvp(func, primals, tangents, has_aux=has_aux)`."""
+    if not argnums.is_none() or (not strict.is_none() and strict.truth(tracer)):
+        raise UnsupportedCall("torch.func.jvp with strict=True")
+    body = TransformedFunction(tracer, func, primals, tracer.new_dict({}))
+    returned = body.evaluate(lambda tensor, number: _level(tensor, False), grad=True)
+    output, aux = _with_aux(tracer, returned, has_aux)
+    outputs = leaves_of(tracer, output)
+    more = all_tensors(leaves_of(tracer, tangents), "jvp")
+    results = body.apply("jvp", [*outputs, *leaves_of(tracer, aux)], len(outputs), more=more)
+    items = [body.take(results, tree) for tree in (output, output)]
+    return TupleValue([*items, body.take(results, aux)] if has_aux.truth(tracer) else items)
+
+
+def vjp(tracer: Tracer, func: Value, *primals: Value, argnums: Value = NONE, has_aux: Value | None = None) -> Value:
+    """`torch.func.vjp(func, *primals, has_aux=has_aux)`: the function's results, and the way back as a closure."""
+    if not argnums.is_none():
+        raise UnsupportedCall("torch.func.vjp with argnums")
+    with_aux = Constant(False) if has_aux is None else has_aux
+    body = TransformedFunction(tracer, func, TupleValue(list(primals)), tracer.new_dict({}))
+    returned = body.evaluate(lambda tensor, number: _level(tensor, False), grad=True)
+    outputs = leaves_of(tracer, returned)
+    results = body.apply("call", outputs, len(outputs))
+    if body.draws():
+        raise UnsupportedCall("torch.func.vjp of a function that draws random numbers")
+    output, aux = _with_aux(tracer, body.take(results, returned), with_aux)
+    given = [func, with_aux, TupleValue(list(primals)), Constant(torch.is_grad_enabled())]
+    back = tracer.wrap(transform_functions.make_pull_back, None).call(tracer, given, {})
+    return TupleValue([output, back, aux] if with_aux.truth(tracer) else [output, back])
+
+
+def pull_back(
+    tracer: Tracer, func: Value, has_aux: Value, primals: Value, is_recorded: Value, cotangents: Value
+) -> Value:
+    """The gradients that the way back of `vjp` gives."""
+    if torch.is_grad_enabled() and not is_recorded.truth(tracer):
+        raise UnsupportedCall("the way back of a torch.func.vjp under no_grad, outside of it")
+    body = TransformedFunction(tracer, func, primals, tracer.new_dict({}))
+    returned = body.evaluate(lambda tensor, number: _level(tensor, False), grad=True)
+    output, aux = _with_aux(tracer, returned, has_aux)
+    outputs = leaves_of(tracer, output)
+    more = all_tensors(leaves_of(tracer, cotangents), "vjp")
+    results = body.apply("vjp", [*outputs, *leaves_of(tracer, aux)], len(outputs), more=more)
+    return body.take(results, primals)
+
+
+def jacobian(tracer: Tracer, name: Value, func: Value, options: Value, args: Value) -> Value:
+    """`torch.func.jacrev` or `jacfwd` of a function, called."""
+    given = {str(key.concrete()): value for key, value in options.pairs(tracer)}  # type: ignore[attr-defined]
+    kind, argnums, has_aux = name.concrete(), given["argnums"], given["has_aux"]
+    body = TransformedFunction(tracer, func, args, tracer.new_dict({}))
+    chosen, wanted = _chosen(tracer, argnums, args)
+    returned = body.evaluate(lambda tensor, number: _level(tensor, number in wanted), grad=True)
+    output, aux = _with_aux(tracer, returned, has_aux)
+    outputs = leaves_of(tracer, output)
+    more = {key: value.concrete() for key, value in given.items() if key in ("randomness", "chunk_size")}
+    results = body.apply(kind, [*outputs, *leaves_of(tracer, aux)], len(outputs), wanted=wanted, **more)
+    rows = map_leaves(tracer, output, lambda leaf: body.take(results, chosen))
+    return TupleValue([rows, body.take(results, aux)]) if has_aux.truth(tracer) else rows
+
+
+# -- the parts of a call
+
+
+def _chosen(tracer: Tracer, argnums: Value, args: Value) -> tuple[Value, tuple[int, ...]]:
+    """The arguments that are differentiated, one of them or a tuple, and which operands their tensors are."""
+    items = args.values(tracer)  # type: ignore[attr-defined]
+    numbers = argnums.concrete()
+    tensors = [sum(isinstance(leaf, TensorValue) for leaf in leaves_of(tracer, item)) for item in items]
+    ends = list(accumulate(tensors))
+    wanted: list[int] = []
+    try:
+        for number in (numbers,) if isinstance(numbers, int) else numbers:
+            all_tensors(leaves_of(tracer, items[number]), "a derivative")
+            wanted += range(ends[number] - tensors[number], ends[number])
+        chosen = items[numbers] if isinstance(numbers, int) else TupleValue([items[number] for number in numbers])
+    except (IndexError, TypeError):
+        raise UnsupportedCall(f"a derivative by the arguments {numbers!r}") from None
+    return chosen, tuple(wanted)
+
+
+def _with_aux(tracer: Tracer, returned: Value, has_aux: Value) -> tuple[Value, Value]:
+    if not has_aux.truth(tracer):
+        return returned, TupleValue([])
+    items = returned.values(tracer) if isinstance(returned, TupleValue) else []
+    if len(items) != 2:
+        raise UnsupportedCall("has_aux=True for a function that gives no pair")
+    all_tensors(leaves_of(tracer, items[1]), "has_aux=True")
+    return items[0], items[1]
+
+
+def _level(tensor: TensorValue, wanted: bool) -> AbstractTensor:
+    """What a function sees of an argument under a derivative."""
+    meta = tensor.abstract.meta
+    if wanted and not (meta.dtype.is_floating_point or meta.dtype.is_complex):
+        raise UnsupportedCall(f"a derivative by a tensor of {meta.dtype}")
+    return AbstractTensor(meta, requires_grad=wanted)
+
+
+def _example(tracer: Tracer, tensor: TensorValue, dim: int | None) -> AbstractTensor:
+    """What a function sees of an argument under vmap. Of no rows too, it sees one."""
+    whole = tensor.abstract
+    with tracer.mode, torch.no_grad():
+        try:
+            if dim is None:
+                seen = whole
+            elif whole.shape[dim]:
+                seen = whole.select(dim, 0)
+            else:
+                seen = whole.new_empty(whole.movedim(dim, 0).shape[1:])
+        except IndexError:
+            raise UnsupportedCall(f"torch.vmap over dimension {dim} of a {tensor.describe()}") from None
+    return AbstractTensor(seen.meta, requires_grad=tensor.abstract.requires_grad)
+
+
+def _inlined(function: Callable[..., Any]) -> Callable[..., Value]:
+    return lambda tracer, *args, **kwargs: tracer.wrap(function, None).call(tracer, list(args), kwargs)
+
+
+TRANSFORMS: dict[Any, Callable[..., Value]] = {
+    TORCH.grad: grad,
+    TORCH.grad_and_value: grad_and_value,
+    TORCH.vmap: vmap,
+    TORCH.jvp: jvp,
+    TORCH.vjp: vjp,
+    torch.func.jacrev: _inlined(transform_functions.jacrev),
+    torch.func.jacfwd: _inlined(transform_functions.jacfwd),
+    TORCH.associative_scan: _inlined(transform_functions.associative_scan),
+    transform_functions.jacobian_of: jacobian,
+    transform_functions.pull_back: pull_back,
+}

@@ -1,0 +1,232 @@
+"""NumPy arrays: those that the captured code made, and those from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import CannotRebuild, UnsupportedMutation, UnsupportedValue
+from bytecap.objects.base import Value
+from stagewire.capture import Reading, Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+try:
+    import numpy as NUMPY
+except ImportError:
+    NUMPY: Any = None  # type: ignore[no-redef]
+
+# The largest array whose numbers are compared in each call.
+_MOST_GUARDED = 1024
+_PLAIN_KINDS = frozenset("biufc")
+# Methods that write into the array, or give away its memory.
+_WRITERS = frozenset(
+    {"fill", "sort", "partition", "put", "resize", "setflags", "setfield", "itemset", "byteswap", "tofile", "dump",
+     "view", "__setitem__", "__setstate__", "__array_interface__", "__dlpack__", "data", "ctypes", "__buffer__"}
+)  # fmt: skip
+
+
+def is_number(real: Any) -> bool:
+    """Whether it is a number of NumPy's that a Python number is equal to."""
+    if NUMPY is None or not isinstance(real, NUMPY.generic):
+        return False
+    return real.dtype.kind in _PLAIN_KINDS and type(real.item()) in (bool, int, float, complex)
+
+
+def is_array(real: Any) -> bool:
+    """Whether it is an array of plain numbers, of no subclass."""
+    return NUMPY is not None and type(real) is NUMPY.ndarray and real.dtype.kind in _PLAIN_KINDS
+
+
+def is_function(real: Any) -> bool:
+    """Whether it is one of NumPy's functions of classes of its own."""
+    return NUMPY is not None and type(real) in (NUMPY.ufunc, type(NUMPY.sum))
+
+
+class ArrayValue(Value):
+    """An array that the code made: `real` has its content, which every run has again.
+
+    lent: its memory is a tensor's, too.
+    """
+
+    __slots__ = ("lent", "real")
+
+    def __init__(self, real: Any) -> None:
+        super().__init__()
+        self.real = real
+        self.lent = False
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def concrete(self) -> Any:
+        return self.real
+
+    def describe(self) -> str:
+        return f"array of {self.real.shape}"
+
+    def lend(self) -> None:
+        """A tensor has the same memory: the array is not written any more, and cannot leave the captured code."""
+        self.lent = True
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.objects.functions import BuiltinMethod
+
+        if name in _WRITERS or name.startswith("__array"):
+            raise UnsupportedMutation(f"{name!r} of an array")
+        found = getattr(type(self.real), name, None)
+        if callable(found):
+            return BuiltinMethod(self, name)
+        return super().get_attribute(tracer, name) if found is None else tracer.fresh(getattr(self.real, name))
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.objects.constant_folding import fold_call
+
+        if name in _WRITERS or "out" in kwargs:
+            raise UnsupportedMutation(f"{name}() of an array")
+        return fold_call(tracer, getattr(self.real, name), args, kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        from bytecap.objects.constant_folding import run
+
+        return tracer.fresh(run(tracer, self.real.__getitem__, (key.concrete(),)))
+
+    def length(self, tracer: Tracer) -> int:
+        from bytecap.objects.constant_folding import run
+
+        return run(tracer, len, (self.real,))
+
+    def truth(self, tracer: Tracer) -> bool:
+        from bytecap.objects.constant_folding import run
+
+        return run(tracer, bool, (self.real,))
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.objects.constant_folding import run
+
+        return tracer.fresh(run(tracer, list, (self.real,))).iterate(tracer)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.objects.constant_folding import run
+
+        return run(tracer, self.real.__contains__, (item.concrete(),))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        others = (array for array in emitter.tracer.arrays if array is not self)
+        if self.lent or any(NUMPY.may_share_memory(self.real, other.real) for other in others):
+            raise CannotRebuild("an array whose memory another array or tensor has too")
+        emitter.constant(self.real)
+        emitter.constant("K")
+        emitter.call_function(NUMPY.ndarray.copy, arguments=2)
+
+
+class OutsideArray(Value):
+    """An array from outside: its memory can be a tensor of the graph; the content of a small one can be guarded."""
+
+    __slots__ = ("_content", "_pin", "_tensor", "real")
+
+    def __init__(self, real: Any, source: Source, pin: Callable[[OutsideArray], None]) -> None:
+        super().__init__(source)
+        self.real = real
+        self._pin = pin
+        self._content: ArrayValue | None = None
+        self._tensor: Value | None = None
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def describe(self) -> str:
+        return "NumPy array from outside the frame"
+
+    def concrete(self) -> Any:
+        return self.content().real
+
+    def content(self) -> ArrayValue:
+        """Its numbers, which are guarded from then on."""
+        if self._content is None:
+            if self.real.size > _MOST_GUARDED:
+                raise UnsupportedValue("the content of a large NumPy array from outside the frame")
+            self._content = ArrayValue(self.real.copy("K"))
+            self._content.lend()  # what shares its memory shares the outside array's
+            self._pin(self)
+        return self._content
+
+    def guard_content(self, tracer: Tracer) -> None:
+        """The array has the type and the numbers that it has now."""
+        tracer.arrays.append(self.content())
+        self._type(tracer)
+        names, source = tracer.names, self.source
+        assert source is not None
+        text = Reading(names.of(bytes.hex), Reading(names.of(NUMPY.ndarray.tobytes), source))
+        tracer.guard_literal(text, self.real.tobytes().hex())
+
+    def tensor(self, tracer: Tracer) -> Value:
+        """The tensor over its memory."""
+        if self._tensor is None:
+            real, place = self._over_memory(tracer)
+            self._tensor = tracer.input_tensor(real, place)
+        return self._tensor
+
+    def _over_memory(self, tracer: Tracer) -> tuple[torch.Tensor, Source]:
+        if not self.real.flags.writeable:
+            raise UnsupportedValue("a NumPy array that cannot be written, as a tensor")
+        try:
+            real = torch.from_numpy(self.real)
+        except (TypeError, ValueError) as error:
+            raise UnsupportedValue(f"a NumPy array as a tensor: {error}") from None
+        assert self.source is not None
+        return real, Reading(tracer.names.of(torch.from_numpy), self.source)
+
+    def _type(self, tracer: Tracer) -> torch.Tensor:
+        """A tensor of its type, which is guarded."""
+        from bytecap.graph.builder import tensor_type
+
+        real, place = self._over_memory(tracer)
+        tracer.guards.tensor(place, tensor_type(real), real, tracer.line())
+        return real
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name in ("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "strides"):
+            self._type(tracer)
+            return tracer.fresh(getattr(self.real, name))
+        return self.content().get_attribute(tracer, name)
+
+    def length(self, tracer: Tracer) -> int:
+        from bytecap.objects.constant_folding import run
+
+        self._type(tracer)
+        return run(tracer, len, (self.real,))
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.content().call_method(tracer, name, args, kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        return self.content().get_item(tracer, key)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return self.content().truth(tracer)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return self.content().iterate(tracer)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        return self.content().contains(tracer, item)
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedMutation("a write into a NumPy array from outside the frame")
+
+    set_item = delete_item = _refuse
+
+
+def number_source(tracer: Tracer, source: Source) -> Source:
+    """Where the Python number is read that is equal to NumPy's number at `source`."""
+    return Reading(tracer.names.of(NUMPY.generic.item), source)
+
+
+def python_number(value: Any) -> Any:
+    """The Python number that torch takes a number of NumPy's for; other objects as they are."""
+    return value.item() if is_number(value) else value

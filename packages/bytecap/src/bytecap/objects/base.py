@@ -1,0 +1,149 @@
+"""The protocol of abstract values.
+
+A `Value` is what the evaluator knows about one Python object: its type, perhaps the real object, where it was read
+from (`source`, None for what the frame made itself), and how each operation on it behaves. Methods take the
+tracer as their first argument; they may record graph nodes, guards and side effects there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
+from bytecap.objects.signals import NotConcrete
+from stagewire.capture import Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+
+class Value:
+    """One Python object, as far as the evaluator knows it."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    # -- what it is
+
+    def python_type(self) -> type:
+        """The class of the object."""
+        raise NotImplementedError(type(self).__name__)
+
+    def concrete(self) -> Any:
+        """The real object, if this value stands for one that exists now and is unchanged."""
+        raise NotConcrete(self)
+
+    def describe(self) -> str:
+        """A few words for error messages."""
+        return f"{self.python_type().__name__} object"
+
+    def is_none(self) -> bool:
+        """Whether it is None, which the class tells."""
+        return False
+
+    # -- operations, as the interpreter performs them
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.semantics.attributes import generic_get_attribute
+
+        return generic_get_attribute(tracer, self, name)
+
+    def stand_in(self) -> Any:
+        """A real object of the same class without attributes of its own, whose complaints are those of the value."""
+        return None
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        self._refuse_change(tracer, setattr, name, None)
+        raise UnsupportedMutation(f"cannot set attribute {name!r} of a {self.describe()}")
+
+    def delete_attribute(self, tracer: Tracer, name: str) -> None:
+        self._refuse_change(tracer, delattr, name)
+        raise UnsupportedMutation(f"cannot delete attribute {name!r} of a {self.describe()}")
+
+    def _refuse_change(self, tracer: Tracer, change: Any, *args: Any) -> None:
+        from bytecap.objects.constant_folding import run
+
+        stand_in = self.stand_in()
+        if stand_in is not None and not hasattr(stand_in, "__dict__"):
+            run(tracer, change, (stand_in, *args))
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.semantics.attributes import static_lookup
+
+        if static_lookup(self.python_type().__mro__, "__call__")[1] is None:
+            if callable(getattr(self, "real", None)):
+                # Cython's functions: their class has tp_call, and no `__call__` that a lookup finds.
+                raise UnsupportedCall(f"call of a {self.describe()}")
+            raise tracer.raises(TypeError, f"'{self.python_type().__name__}' object is not callable")
+        method = self.get_attribute(tracer, "__call__")
+        return method.call(tracer, args, kwargs)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Call the method `name` that the object's C type implements."""
+        from bytecap.objects.constant_folding import fold_method
+
+        return fold_method(tracer, self, name, args, kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        self._check_has(tracer, "__getitem__", "is not subscriptable")
+        return self.call_method(tracer, "__getitem__", [key], {})
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        self._check_has(tracer, "__setitem__", "does not support item assignment")
+        raise UnsupportedMutation(f"cannot assign items of a {self.describe()}")
+
+    def delete_item(self, tracer: Tracer, key: Value) -> None:
+        self._check_has(tracer, "__delitem__", "doesn't support item deletion")
+        raise UnsupportedMutation(f"cannot delete items of a {self.describe()}")
+
+    def _check_has(self, tracer: Tracer, name: str, complaint: str) -> None:
+        if not hasattr(self.python_type(), name):
+            raise tracer.raises(TypeError, f"'{self.python_type().__name__}' object {complaint}")
+
+    def length(self, tracer: Tracer) -> int:
+        raise tracer.raises(TypeError, f"object of type '{self.python_type().__name__}' has no len()")
+
+    def truth(self, tracer: Tracer) -> bool:
+        return True
+
+    def iterate(self, tracer: Tracer) -> Value:
+        raise tracer.raises(TypeError, f"'{self.python_type().__name__}' object is not iterable")
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.semantics.operations import contains_by_iteration
+
+        return contains_by_iteration(tracer, self, item)
+
+    # -- back to bytecode
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        """Emit instructions that push the object; only for values without a source."""
+        raise CannotRebuild(f"cannot build a {self.describe()} in replacement bytecode")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.source or ''}>"
+
+
+class IteratorValue(Value):
+    """Something with `__next__`."""
+
+    __slots__ = ()
+
+    def next(self, tracer: Tracer) -> Any:
+        """The next Value, or an `End`."""
+        raise NotImplementedError
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return self
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.semantics.operations import next_or_raise
+
+        if name == "__next__":
+            return next_or_raise(tracer, self)
+        if name == "__iter__":
+            return self
+        raise UnsupportedCall(f"method {name!r} of a {self.describe()}")

@@ -1,0 +1,98 @@
+"""Cells: the boxes of closure variables."""
+
+from __future__ import annotations
+
+from types import CellType
+from typing import TYPE_CHECKING
+
+from bytecap.errors import UnsupportedValue
+from bytecap.objects.base import Value
+from stagewire.capture import Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+
+class CellValue(Value):
+    """A closure cell; `real` is the outside cell it stands for, None for one made in the frame.
+
+    place: where the cell itself is found, if the next call may have another one there.
+    """
+
+    __slots__ = ("content", "content_source", "frame_name", "loaded", "mutated", "place", "real")
+
+    def __init__(
+        self, content: Value | None = None, *, real: CellType | None = None, source: Source | None = None
+    ) -> None:
+        super().__init__(None)
+        self.content = content
+        self.real = real
+        self.content_source = source
+        self.loaded = real is None
+        self.mutated = False
+        # The free variable of the captured frame itself that this cell is, if it is one.
+        self.frame_name: str | None = None
+        self.place: Source | None = None
+
+    def python_type(self) -> type:
+        return CellType
+
+    def get(self, tracer: Tracer, name: str, *, own: bool = False) -> Value:
+        """The content; an empty cell raises NameError in the evaluated program (`own`: of the running function)."""
+        if self.is_empty(tracer):
+            if own:
+                message = f"cannot access local variable '{name}' where it is not associated with a value"
+                raise tracer.raises(UnboundLocalError, message)
+            message = f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
+            raise tracer.raises(NameError, message)
+        assert self.content is not None
+        return self.content
+
+    def is_empty(self, tracer: Tracer) -> bool:
+        """Whether it holds nothing."""
+        if not self.loaded:
+            assert self.real is not None
+            try:
+                real = self.real.cell_contents
+            except ValueError:
+                raise UnsupportedValue("a variable of an outer function that has no value yet") from None
+            self.loaded = True
+            self.content = tracer.wrap(real, self.content_source)
+        return self.content is None
+
+    def set(self, tracer: Tracer, value: Value | None) -> None:
+        self.loaded = True
+        self.content = value
+        if self.real is not None and not self.mutated:
+            self.mutated = True
+            tracer.effects.append(self)
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name == "cell_contents":
+            return self.get(tracer, "?")
+        return super().get_attribute(tracer, name)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        if name != "cell_contents":
+            return super().set_attribute(tracer, name, value)
+        return self.set(tracer, value)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.frame_name is not None:
+            emitter.load_free_cell(self.frame_name)
+            return
+        if self.real is not None:
+            emitter.load_outside_cell(self)
+            return
+        emitter.call_helper("new_cell")
+        emitter.keep(self)
+        emitter.later(self._fill)
+        emitter.load(self)
+
+    def _fill(self, emitter: Emitter) -> None:
+        """Store the content; a function may be in a cell of its own closure."""
+        if self.content is not None:
+            emitter.load(self.content)
+            emitter.load(self)
+            emitter.store_attribute("cell_contents")

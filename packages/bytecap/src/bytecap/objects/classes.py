@@ -1,0 +1,152 @@
+"""Classes and Python modules as values: attribute reads and instantiation."""
+
+from __future__ import annotations
+
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.backends import ContextProp
+
+from bytecap.errors import UnsupportedMutation
+from bytecap.guards.guard_set import is_exempt
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.mappings import DICT_TYPES, DictValue
+from bytecap.semantics.attributes import static_lookup
+from stagewire.capture import Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+
+class ClassValue(Value):
+    """A class."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: type, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def concrete(self) -> type:
+        return self.real
+
+    def describe(self) -> str:
+        return f"class {self.real.__qualname__}"
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.semantics.attributes import class_get_attribute
+
+        return class_get_attribute(tracer, self, name)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        from bytecap.semantics.attributes import class_set_attribute
+
+        class_set_attribute(tracer, self, name, value)
+
+    def delete_attribute(self, tracer: Tracer, name: str) -> None:
+        from bytecap.semantics.attributes import class_set_attribute
+
+        class_set_attribute(tracer, self, name, None)
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.evaluator.instantiate import instantiate
+
+        return instantiate(tracer, self.real, args, kwargs)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.lookasides import handler_of
+        from bytecap.nodes.autograd_functions import apply_function
+        from bytecap.objects.constant_folding import fold_call, run
+
+        if name == "fromkeys" and self.real in DICT_TYPES:
+            return DictValue(cls=self.real).call_method(tracer, name, args, kwargs)
+        if name == "apply" and issubclass(self.real, torch.autograd.Function):
+            return apply_function(tracer, self, *args, **kwargs)
+        handler = handler_of(getattr(self.real, name, None))
+        if handler is not None:
+            return handler(tracer, *args, **kwargs)
+        return fold_call(tracer, run(tracer, getattr, (self.real, name)), args, kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        from bytecap.objects.constant_folding import fold
+        from bytecap.semantics.attributes import bind
+
+        raw, owner = static_lookup(self.real.__mro__, "__class_getitem__")
+        if isinstance(getattr(raw, "__func__", None), FunctionType) and not is_exempt(owner.__module__):  # type: ignore[union-attr]
+            return bind(tracer, raw, owner, None, self.real, "__class_getitem__").call(tracer, [key], {})  # type: ignore[arg-type]
+        return fold(tracer, lambda: self.real[key.concrete()], ())  # type: ignore[index]
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.objects.constant_folding import run
+        from bytecap.objects.iterators import HostIterator
+
+        members: Any = run(tracer, list, (self.real,))
+        return HostIterator(tracer.wrap(member, None) for member in members)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.objects.constant_folding import run
+
+        return run(tracer, lambda: item.concrete() in self.real, ())  # type: ignore[operator]
+
+    def length(self, tracer: Tracer) -> int:
+        from bytecap.objects.constant_folding import run
+
+        return run(tracer, len, (self.real,))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.real)
+
+
+class ModuleValue(Value):
+    """A Python module; its names are read lazily, each with its own guard."""
+
+    __slots__ = ("names", "real")
+
+    def __init__(self, real: ModuleType, names: DictValue, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+        self.names = names
+
+    def python_type(self) -> type:
+        return ModuleType
+
+    def concrete(self) -> ModuleType:
+        return self.real
+
+    def describe(self) -> str:
+        return f"module {self.real.__name__}"
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.objects.constant_folding import run
+
+        if name == "__dict__":
+            return self.names
+        found = self.names.lookup(tracer, Constant(name))
+        if found is not None:
+            return found
+        hook = self.names.lookup(tracer, Constant("__getattr__")) if self.names.source is not None else None
+        if hook is not None and name not in vars(self.real):
+            return hook.call(tracer, [Constant(name)], {})
+        setting, _ = static_lookup(type(self.real).__mro__, name)
+        if isinstance(setting, ContextProp):
+            return tracer.wrap(setting.getter, None).call(tracer, [], {})
+        # A lazily loaded name (module __getattr__, or a submodule import) appears by being read.
+        return tracer.wrap(run(tracer, getattr, (self.real, name)), None)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        setting, _ = static_lookup(type(self.real).__mro__, name)
+        if isinstance(setting, ContextProp) and not torch.backends.flags_frozen():
+            tracer.wrap(setting.setter, None).call(tracer, [value], {})
+        elif hasattr(type(setting), "__set__"):
+            raise UnsupportedMutation(f"cannot assign {self.real.__name__}.{name} in captured code")
+        else:
+            self.names.set_item(tracer, Constant(name), value)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.real)

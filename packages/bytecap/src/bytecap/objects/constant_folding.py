@@ -1,0 +1,130 @@
+"""Doing things at once: host calls on real objects whose result cannot depend on a tensor's content."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import StageError, UnsupportedCall
+from bytecap.guards.guard_set import is_exempt
+from bytecap.objects.signals import NotConcrete, PythonRaise
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.objects.base import Value
+
+
+def run(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any = None) -> Any:
+    """Call `function` on real objects; what it raises is raised in the evaluated program."""
+    try:
+        return function(*args, **(kwargs or {}))
+    except (PythonRaise, NotConcrete, StageError):
+        raise
+    except Exception as error:
+        raise tracer.raises_real(error) from None
+
+
+def fold(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any = None) -> Value:
+    """The result of a pure host call as a new value."""
+    return tracer.fresh(run(tracer, function, args, kwargs))
+
+
+def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a known-pure function on values that all have real objects."""
+    from bytecap.lookasides.pure import looks_at_classes_alone, looks_elsewhere
+    from bytecap.objects.data_numbers import apply
+    from bytecap.objects.size_floats import compute_of_sizes
+    from bytecap.objects.sizes import as_value
+
+    if looks_elsewhere(function):
+        raise UnsupportedCall(f"call of {function.__qualname__}, which may return something else at the next run")
+    of_data = apply(tracer, function, args)
+    if of_data is not None:
+        return of_data
+    of_sizes = run(tracer, compute_of_sizes, (function, args)) if not kwargs else None
+    if of_sizes is not None:
+        return as_value(of_sizes)
+    if not looks_at_classes_alone(function):
+        for value in (*args, *kwargs.values()):
+            settle(tracer, value)
+    try:
+        real_args = tuple(_concrete(arg) for arg in args)
+        real_kwargs = {key: _concrete(value) for key, value in kwargs.items()}
+    except NotConcrete as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise UnsupportedCall(f"{name} needs plain Python values, got {error.args[0]!r}") from None
+    return fold(tracer, function, real_args, real_kwargs)
+
+
+def fold_method(tracer: Tracer, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A method of an immutable object, done at once."""
+    from bytecap.objects.constant import Constant
+    from bytecap.objects.opaque import OpaqueValue, is_pure_method
+
+    if isinstance(receiver, OpaqueValue) and (receiver.shows_changes() or not is_pure_method(receiver.real, name)):
+        raise UnsupportedCall(f"method {name!r} of a {receiver.describe()}")
+    if not isinstance(receiver, (Constant, OpaqueValue)):
+        raise UnsupportedCall(f"method {name!r} of a {receiver.describe()}")
+    method = run(tracer, getattr, (receiver.concrete(), name))
+    return fold_call(tracer, method, args, kwargs)
+
+
+def _concrete(value: Value) -> Any:
+    """The real object; for a new instance of a subclass of a number or text, the number or text."""
+    from bytecap.objects.constant import Constant
+    from bytecap.objects.objects import ObjectValue
+
+    if isinstance(value, ObjectValue) and value.real is None and isinstance(value.base, Constant):
+        return value.base.value
+    return value.concrete()
+
+
+def settle(tracer: Tracer, value: Value) -> None:
+    """Guard all that a host call can read of an outside value: what containers hold, the attributes of objects.
+
+    Objects of classes of the program are refused: the call may run their code.
+    """
+    waiting, seen = [value], set[int]()
+    while waiting:
+        value = waiting.pop()
+        if id(value) not in seen:
+            seen.add(id(value))
+            waiting += _parts(tracer, value)
+
+
+def _parts(tracer: Tracer, value: Value) -> Iterable[Value]:
+    from bytecap.objects.constant import Constant
+    from bytecap.objects.mappings import DictValue, DictView
+    from bytecap.objects.objects import ObjectValue
+    from bytecap.objects.sequences import Sequence
+
+    match value:
+        case Sequence():
+            return value.values(tracer)
+        case DictView():
+            return (value.dictionary,)
+        case DictValue() if value.real is None or value.source is not None:
+            return (part for pair in value.pairs(tracer) for part in pair)
+        case ObjectValue(base=Constant()):
+            return ()  # a number or text of a subclass, which is guarded to be this object
+        case ObjectValue() if value.real is not None and value.source is not None:
+            return _parts_of_object(tracer, value)
+        case _:
+            with contextlib.suppress(NotConcrete):
+                value.concrete()  # a number that was left open is fixed
+    return ()
+
+
+def _parts_of_object(tracer: Tracer, value: Any) -> Iterable[Value]:
+    if not is_exempt(value.cls.__module__):
+        raise UnsupportedCall(f"a library function that is given a {value.describe()}, whose code it may run")
+    names = [
+        name
+        for base in value.cls.__mro__
+        for name, found in vars(base).items()
+        if isinstance(found, MemberDescriptorType) and hasattr(value.real, name)
+    ]
+    parts = [value.get_attribute(tracer, name) for name in names]
+    return [*parts, value.attributes, *([] if value.base is None else [value.base])]

@@ -1,0 +1,228 @@
+"""Exception instances: arguments, cause, context, notes, and what their C classes read from the arguments."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import StageError, UnsupportedMutation
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.sequences import TupleValue
+from bytecap.objects.signals import NotConcrete
+from bytecap.semantics.effects import RaiseEffect
+from stagewire.capture import Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+NONE = Constant(None)
+# Py_TPFLAGS_HEAPTYPE
+_HEAP_TYPE = 1 << 9
+
+
+class UnknownText(Value):
+    """The message of an error that torch raised on abstract tensors: eager torch may put it in other words."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._message: str = getattr(error, "message", None) or str(error)
+
+    def python_type(self) -> type:
+        return str
+
+    def describe(self) -> str:
+        return "message of an error raised by torch"
+
+    def __repr__(self) -> str:
+        return self._message
+
+
+class TracebackValue(Value):
+    """The traceback of an exception of the evaluated program: it is there, and begins in the captured frame.
+
+    line: where that frame was; no other frame of it is known.
+    """
+
+    __slots__ = ("line",)
+
+    def __init__(self, line: int, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.line = line
+
+    def python_type(self) -> type:
+        return TracebackType
+
+
+def builtin_base(cls: type) -> type:
+    """The nearest exception class that is written in C."""
+    return next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+
+
+class ExceptionValue(ObjectValue):
+    """An exception instance.
+
+    arguments: `args`. given: positional and keyword arguments of the C `__init__`. traceback: as it was raised last.
+    """
+
+    __slots__ = ("arguments", "cause", "context", "given", "suppress", "traceback")
+
+    def __init__(self, cls: type, arguments: list[Value], *, real: Any = None) -> None:
+        super().__init__(cls, real=real)
+        self.arguments = TupleValue(arguments)
+        self.given: tuple[list[Value], dict[str, Value]] = (arguments, {})
+        self.cause: Value = NONE
+        self.context: Value = NONE
+        self.suppress: Value = Constant(False)
+        self.traceback: Value = NONE
+
+    # -- C's part of construction
+
+    def initialise(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> None:
+        """`__init__` of the builtin class."""
+        base = builtin_base(self.cls)
+        if kwargs and not issubclass(base, (AttributeError, NameError, ImportError)):
+            raise tracer.raises(TypeError, f"{self.cls.__name__}() takes no keyword arguments")
+        self.arguments = TupleValue(list(args))
+        self.given = (list(args), dict(kwargs))
+        if issubclass(base, OSError):
+            self._as_os_error()
+
+    def _as_os_error(self) -> None:
+        """OSError keeps two arguments, and chooses a class by the first."""
+        try:
+            given = [arg.concrete() for arg in self.given[0]]
+        except NotConcrete:
+            return
+        made = OSError(*given)
+        if self.cls is OSError:
+            self.cls = type(made)
+        self.arguments = TupleValue([Constant(arg) for arg in made.args])
+
+    # -- attributes
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        match name:
+            case "args":
+                return self.arguments
+            case "__traceback__":
+                return self.traceback
+            case "__cause__":
+                return self.cause
+            case "__context__":
+                return self.context
+            case "__suppress_context__":
+                return self.suppress
+        return super().get_attribute(tracer, name)
+
+    def c_member(self, tracer: Tracer, name: str) -> Value:
+        """A field that the C class fills from its arguments: value, code, errno, name..."""
+        positional, named = self.given
+        if name in named:
+            return named[name]
+        if issubclass(self.cls, StopIteration) and name == "value":
+            return positional[0] if positional else NONE
+        if issubclass(self.cls, BaseExceptionGroup) and name in ("message", "exceptions"):
+            found = positional[0 if name == "message" else 1]
+            return found if name == "message" else TupleValue(found.values(tracer))  # type: ignore[attr-defined]
+        twin = self.twin(tracer)
+        if twin is None:
+            raise UnsupportedMutation(f"attribute {name!r} of a {self.describe()}")
+        return tracer.fresh(getattr(twin, name))
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        from bytecap.semantics.operations import collect
+
+        match name:
+            case "__traceback__":
+                self.traceback = value
+            case "__cause__":
+                self.cause, self.suppress = value, Constant(True)
+            case "__context__":
+                self.context = value
+            case "__suppress_context__":
+                self.suppress = value
+            case "args":
+                self.arguments = TupleValue(collect(tracer, value))
+            case _:
+                super().set_attribute(tracer, name, value)
+
+    def add_note(self, tracer: Tracer, note: Value) -> Value:
+        """BaseException.add_note."""
+        from bytecap.objects.sequences import ListValue
+
+        if not issubclass(note.python_type(), str):
+            raise tracer.raises(TypeError, f"note must be a str, not '{note.python_type().__name__}'")
+        notes = self.attributes.lookup(tracer, Constant("__notes__"))
+        if notes is None:
+            notes = ListValue([])
+            self.attributes.set_item(tracer, Constant("__notes__"), notes)
+        notes.call_method(tracer, "append", [note], {})
+        return NONE
+
+    def note_raise(self, tracer: Tracer) -> None:
+        """Raised now: by the program, or on its behalf by what it calls."""
+        traceback = self.traceback = tracer.traceback()
+        if self.real is not None:
+            tracer.effects.append(RaiseEffect(self, traceback.line))
+
+    def follow(self, current: Value) -> None:
+        """Raised while `current` is handled, which becomes the context (cycles are cut, as CPython does)."""
+        if current is self:
+            return
+        link = current
+        while isinstance(link, ExceptionValue) and link.real is None:
+            if link.context is self:
+                link.context = NONE
+            link = link.context
+        self.context = current
+
+    # -- texts
+
+    def twin(self, tracer: Tracer) -> BaseException | None:
+        """A real exception with the same fields and text; None when an argument cannot be shown."""
+        from bytecap.semantics.string_conversion import printable
+
+        base = builtin_base(self.cls)
+        try:
+            made = type(self.cls.__name__, (base,), {})(*[printable(tracer, arg) for arg in self.given[0]])
+            made.args = tuple(printable(tracer, arg) for arg in self.arguments.values(tracer))
+        except (NotConcrete, StageError, TypeError, ValueError):
+            return None
+        return made
+
+    def message(self) -> str:
+        """The text of the exception, as far as it is known."""
+        try:
+            return str(self.cls(*[argument.concrete() for argument in self.arguments.items]))
+        except (NotConcrete, Exception):
+            return ", ".join(repr(argument) for argument in self.arguments.items)
+
+    # -- back to bytecode
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.cls)
+        emitter.load(self.arguments)
+        emitter.load(TupleValue(self.given[0]))
+        for name, value in self.given[1].items():
+            emitter.constant(name)
+            emitter.load(value)
+        emitter.build_map(len(self.given[1]))
+        emitter.call_helper("new_exception", arguments=4)
+        emitter.keep(self)
+        for key, value in self.attributes.pairs(emitter.tracer):
+            self._store(emitter, str(key.concrete()), value)
+        links = {"__cause__": self.cause, "__context__": self.context, "__suppress_context__": self.suppress}
+        for name, value in links.items():
+            if not isinstance(value, Constant) or value.value:
+                self._store(emitter, name, value)
+        if self.traceback.source is not None:
+            self._store(emitter, "__traceback__", self.traceback)
+        elif isinstance(self.traceback, TracebackValue):
+            emitter.load(self)
+            emitter.raised_at(self.traceback.line)
+        emitter.load(self)

@@ -1,0 +1,381 @@
+"""Callables: Python functions, bound methods, C functions, functools.partial, super()."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import CannotRebuild, UnsupportedMutation
+from bytecap.guards.guard_set import is_exempt
+from bytecap.objects.base import Value
+from bytecap.objects.cells import CellValue
+from bytecap.objects.constant import Constant
+from bytecap.objects.mappings import DictValue
+from bytecap.objects.sequences import TupleValue
+from bytecap.objects.signals import NotConcrete
+from stagewire.capture import Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+
+_TEXT_FIELDS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__", "__type_params__")
+_FIELDS = frozenset(
+    {*_TEXT_FIELDS, "__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"}
+    - ({"__type_params__"} if sys.version_info < (3, 12) else set())
+)
+
+
+class FunctionValue(Value):
+    """A Python function; `real` is None when the evaluated program made it."""
+
+    __slots__ = (
+        "attributes", "closure", "code", "defaults", "fields", "globals", "kwdefaults", "name", "real", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        code: CodeType,
+        globals: DictValue,
+        *,
+        name: str,
+        defaults: tuple[Any, ...] = (),
+        kwdefaults: dict[str, Any] | None = None,
+        closure: tuple[CellValue, ...] = (),
+        real: FunctionType | None = None,
+        attributes: DictValue | None = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.code = code
+        self.globals = globals
+        self.name = name
+        self.defaults = defaults
+        self.kwdefaults = kwdefaults or {}
+        self.closure = closure
+        self.real = real
+        self.attributes = attributes or DictValue()
+        # `__name__`, `__doc__`... as read or written, and which of them were written.
+        self.fields: dict[str, Value] = {}
+        self.written: set[str] = set()
+
+    def python_type(self) -> type:
+        return FunctionType
+
+    def concrete(self) -> FunctionType:
+        if self.real is None:
+            raise NotConcrete(self)
+        return self.real
+
+    def describe(self) -> str:
+        return f"function {self.code.co_qualname}"
+
+    def annotate(self, tracer: Tracer, pairs: Value) -> None:
+        """Give a new function its annotations: a tuple of names and values in turn."""
+        flat = pairs.values(tracer)  # type: ignore[attr-defined]
+        names = [str(name.concrete()) for name in flat[::2]]
+        self.fields["__annotations__"] = tracer.new_dict(dict(zip(names, flat[1::2], strict=True)))
+        self.written.add("__annotations__")
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.evaluator.calls import call_function
+
+        return call_function(tracer, self, args, kwargs)
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name == "__dict__":
+            return self.attributes
+        if name in self.fields:
+            return self.fields[name]
+        if name in _FIELDS:
+            made = self._real_field(tracer, name) if self.real is not None else self._new_field(tracer, name)
+            self.fields[name] = made
+            return made
+        if name == "__get__":
+            return BuiltinMethod(self, "__get__")
+        found = self.attributes.lookup(tracer, Constant(name))
+        return found if found is not None else super().get_attribute(tracer, name)
+
+    def _real_field(self, tracer: Tracer, name: str) -> Value:
+        if name == "__globals__":
+            return self.globals
+        if name == "__defaults__":
+            return TupleValue(list(self.defaults), real=self.real.__defaults__) if self.defaults else Constant(None)
+        if name == "__kwdefaults__":
+            return tracer.new_dict(self.kwdefaults) if self.kwdefaults else Constant(None)
+        if name == "__closure__":
+            return TupleValue(list(self.closure)) if self.closure else Constant(None)
+        is_own = not is_exempt(self.real.__module__) and name != "__annotations__"
+        source = tracer.attribute_source(self.source, name) if is_own else None
+        return tracer.wrap(getattr(self.real, name), source)
+
+    def _new_field(self, tracer: Tracer, name: str) -> Value:
+        match name:
+            case "__code__":
+                return Constant(self.code)
+            case "__name__":
+                return Constant(self.name)
+            case "__qualname__":
+                return Constant(self.code.co_qualname)
+            case "__module__":
+                return self.globals.lookup(tracer, Constant("__name__")) or Constant(None)
+            case "__doc__":
+                first = self.code.co_consts[0] if self.code.co_consts else None
+                is_lambda = self.code.co_name == "<lambda>"
+                return Constant(first if isinstance(first, str) and not is_lambda else None)
+            case "__annotations__":
+                return tracer.new_dict({})
+            case "__globals__":
+                return self.globals
+            case "__defaults__":
+                return TupleValue(list(self.defaults)) if self.defaults else Constant(None)
+            case "__kwdefaults__":
+                return tracer.new_dict(self.kwdefaults) if self.kwdefaults else Constant(None)
+            case "__closure__":
+                return TupleValue(list(self.closure)) if self.closure else Constant(None)
+            case _:
+                return TupleValue([])
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        if name == "__code__" and self.real is None and self._fits(value):
+            self._replace_code(tracer, value)
+            return
+        if name in _FIELDS or name in ("__dict__", "__class__"):
+            if self.real is not None or name not in _TEXT_FIELDS:
+                raise UnsupportedMutation(f"cannot set {name} of {self.describe()}")
+            self.fields[name] = value
+            self.written.add(name)
+            return
+        self.attributes.set_item(tracer, Constant(name), value)
+
+    def _fits(self, code: Value) -> bool:
+        """Whether the function can have this code: the other things raise, as Python says."""
+        real = code.value if isinstance(code, Constant) else None
+        return isinstance(real, CodeType) and len(real.co_freevars) == len(self.code.co_freevars)
+
+    def _replace_code(self, tracer: Tracer, code: Value) -> None:
+        for name in ("__qualname__", "__doc__"):  # these came from the code that the function was made of
+            self.get_attribute(tracer, name)
+            self.written.add(name)
+        self.code = code.concrete()
+        self.fields["__code__"] = code
+
+    def delete_attribute(self, tracer: Tracer, name: str) -> None:
+        from bytecap.semantics.attributes import no_attribute
+
+        if self.attributes.lookup(tracer, Constant(name)) is None:
+            raise no_attribute(tracer, self, name)
+        self.attributes.delete_item(tracer, Constant(name))
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "__get__":
+            return self if args[0].is_none() else MethodValue(self, args[0])
+        if name == "__call__":
+            return self.call(tracer, args, kwargs)
+        return super().call_method(tracer, name, args, kwargs)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.real is not None:
+            emitter.constant(self.real)
+            return
+        if len(self.closure) != len(self.code.co_freevars):
+            raise CannotRebuild(f"{self.describe()}, which has no cells yet")
+        emitter.constant(self.code)
+        emitter.load(self.globals)
+        emitter.constant(self.name)
+        for default in self.defaults:
+            emitter.load(default)
+        emitter.build_tuple(len(self.defaults))
+        for key, value in self.kwdefaults.items():
+            emitter.constant(key)
+            emitter.load(value)
+        emitter.build_map(len(self.kwdefaults))
+        for cell in self.closure:
+            emitter.load(cell)
+        emitter.build_tuple(len(self.closure))
+        emitter.call_helper("new_function", arguments=6)
+        emitter.keep(self)
+        written = [(name, self.fields[name]) for name in sorted(self.written)]
+        for name, value in [*written, *((str(key.concrete()), value) for key, value in self.attributes.new.values())]:
+            emitter.load(value)
+            emitter.load(self)
+            emitter.store_attribute(name)
+        emitter.load(self)
+
+
+class MethodValue(Value):
+    """A bound method."""
+
+    __slots__ = ("function", "receiver")
+
+    def __init__(self, function: Value, receiver: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+        self.receiver = receiver
+
+    def python_type(self) -> type:
+        return MethodType
+
+    def concrete(self) -> MethodType:
+        return MethodType(self.function.concrete(), self.receiver.concrete())
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(tracer, [self.receiver, *args], kwargs)
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name == "__self__":
+            return self.receiver
+        if name == "__func__":
+            return self.function
+        if name == "__class__":
+            return tracer.wrap(MethodType, None)
+        return self.function.get_attribute(tracer, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load(self.function)
+        emitter.load(self.receiver)
+        emitter.call_helper("new_method", arguments=2)
+
+
+class BuiltinFunction(Value):
+    """A function written in C (or a torch function that is one node of the graph)."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def concrete(self) -> Any:
+        return self.real
+
+    def describe(self) -> str:
+        return f"function {getattr(self.real, '__qualname__', self.real)!s}"
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.evaluator.calls import call_builtin
+
+        return call_builtin(tracer, self.real, args, kwargs)
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.objects.constant_folding import run
+
+        return tracer.wrap(run(tracer, getattr, (self.real, name)), None)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.real)
+
+
+class BuiltinMethod(Value):
+    """A method that the receiver's C type implements, bound to the receiver."""
+
+    __slots__ = ("name", "receiver")
+
+    def __init__(self, receiver: Value, name: str) -> None:
+        super().__init__()
+        self.receiver = receiver
+        self.name = name
+
+    def python_type(self) -> type:
+        return type([].append)
+
+    def concrete(self) -> Any:
+        return getattr(self.receiver.concrete(), self.name)
+
+    def describe(self) -> str:
+        return f"method {self.name!r} of a {self.receiver.describe()}"
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.receiver.call_method(tracer, self.name, args, kwargs)
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name == "__self__":
+            return self.receiver
+        if name in ("__name__", "__qualname__"):
+            return Constant(self.name)
+        return super().get_attribute(tracer, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load(self.receiver)
+        emitter.load_attribute(self.name)
+
+
+class PartialValue(Value):
+    """functools.partial."""
+
+    __slots__ = ("args", "function", "keywords", "real")
+
+    def __init__(
+        self,
+        function: Value,
+        args: list[Value],
+        keywords: dict[str, Value],
+        *,
+        real: Any = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.function = function
+        self.args = args
+        self.keywords = keywords
+        self.real = real
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def concrete(self) -> Any:
+        if self.real is None:
+            raise NotConcrete(self)
+        return self.real
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(tracer, [*self.args, *args], {**self.keywords, **kwargs})
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        match name:
+            case "func":
+                return self.function
+            case "args":
+                return TupleValue(list(self.args))
+            case "keywords":
+                return tracer.new_dict(self.keywords)
+        return super().get_attribute(tracer, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.real is not None:
+            emitter.constant(self.real)
+            return
+        emitter.load(self.function)
+        for arg in self.args:
+            emitter.load(arg)
+        emitter.build_tuple(len(self.args))
+        for key, value in self.keywords.items():
+            emitter.constant(key)
+            emitter.load(value)
+        emitter.build_map(len(self.keywords))
+        emitter.call_helper("new_partial", arguments=3)
+
+
+class SuperValue(Value):
+    """super(cls, receiver)."""
+
+    __slots__ = ("cls", "receiver")
+
+    def __init__(self, cls: type, receiver: Value) -> None:
+        super().__init__()
+        self.cls = cls
+        self.receiver = receiver
+
+    def python_type(self) -> type:
+        return super
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.semantics.attributes import super_attribute
+
+        return super_attribute(tracer, self, name)

@@ -1,0 +1,47 @@
+"""id() of an object, and of the running thread: good for comparing and as a key, unknown as a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bytecap.errors import CannotRebuild, UnsupportedCall
+from bytecap.objects.base import Value
+
+
+class IdentityToken(Value):
+    """The identity of `real`: tokens of one object are equal, and nothing else is known of the number."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any) -> None:
+        super().__init__()
+        self.real = real
+
+    def python_type(self) -> type:
+        return int
+
+    def describe(self) -> str:
+        return "id() of an object"
+
+    def reconstruct(self, emitter: Any) -> None:
+        raise CannotRebuild("the number that id() gives cannot leave captured code")
+
+
+def holds_identity(key: Value) -> bool:
+    """Whether a key is the identity of an object, or a tuple with one."""
+    return any(isinstance(part, IdentityToken) for part in _parts(key))
+
+
+def refuse_among_numbers(key: Value, others: Iterable[Value]) -> None:
+    """For a key that was not found among `others`: a number from elsewhere may be the id."""
+    if holds_identity(key) and any(_is_number(part) for other in others for part in _parts(other)):
+        raise UnsupportedCall("id() of an object, looked up among numbers from elsewhere")
+
+
+def _parts(key: Value) -> list[Value]:
+    return getattr(key, "items", [key]) if key.python_type() is tuple else [key]
+
+
+def _is_number(value: Value) -> bool:
+    return value.python_type() is int and not isinstance(value, IdentityToken)

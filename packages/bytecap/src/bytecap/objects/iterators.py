@@ -1,0 +1,260 @@
+"""Iterators that the evaluator drives: over host generators, and generator frames of the evaluated program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import CannotRebuild
+from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.signals import EXHAUSTED, End, PythonRaise, Yielded
+
+if TYPE_CHECKING:
+    from bytecap.bytecode.decode import Program
+    from bytecap.evaluator.frame import Frame
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+
+_RANGE_ITERATOR = type(iter(range(0)))
+
+
+class HostIterator(IteratorValue):
+    """Any iterator (range, zip, enumerate, map...) as a host iterator over Values."""
+
+    __slots__ = ("cls", "items")
+
+    def __init__(self, items: Iterator[Value], cls: type = _RANGE_ITERATOR) -> None:
+        super().__init__()
+        self.items = items
+        self.cls = cls
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def next(self, tracer: Tracer) -> Any:
+        return next(self.items, EXHAUSTED)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        rest = list(self.items)
+        self.items = iter(rest)
+        for item in rest:
+            emitter.load(item)
+        emitter.build_tuple(len(rest))
+        emitter.call_helper("new_iterator", arguments=1)
+
+
+class GeneratorValue(IteratorValue):
+    """A generator: a frame that stops at each yield. `handled`: exceptions that it is handling while it is stopped."""
+
+    __slots__ = ("finished", "frame", "handled", "running", "started")
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__()
+        self.frame = frame
+        self.started = False
+        self.finished = False
+        self.running = False
+        self.handled: list[Value] = []
+
+    def python_type(self) -> type:
+        return GeneratorType
+
+    def next(self, tracer: Tracer) -> Any:
+        return self.send(tracer, Constant(None))
+
+    def send(self, tracer: Tracer, value: Value) -> Any:
+        """Resume; the yielded Value, or End(return value)."""
+        self._check_idle(tracer)
+        if self.finished:
+            return EXHAUSTED
+        if not self.started and not value.is_none():
+            raise tracer.raises(TypeError, "can't send non-None value to a just-started generator")
+        return self._run(tracer, lambda: self.frame.resume(value, first=not self.started))
+
+    def throw(self, tracer: Tracer, error: PythonRaise) -> Any:
+        """Resume by raising inside; the yielded Value, or End(return value)."""
+        self._check_idle(tracer)
+        if self.finished or not self.started:
+            self.finished = True
+            raise error
+        return self._run(tracer, lambda: self._throw_inside(tracer, error))
+
+    def cleans_up(self) -> bool:
+        """Whether it is stopped where closing it would do anything: in a `with`, a `finally`, a wide `except`."""
+        if self.finished or not self.started:
+            return False
+        program, at = self.frame.program, self.frame.pc - 1
+        while (handler := program.handler_at(at)) is not None:
+            at = _end_of_refusal(program, handler.target)
+            if at < 0:
+                return True
+        return False
+
+    def _check_idle(self, tracer: Tracer) -> None:
+        if self.running:
+            raise tracer.raises(ValueError, "generator already executing")
+
+    def _run(self, tracer: Tracer, resume: Any) -> Any:
+        if not self.started:
+            tracer.generators.append(self)
+        depth = len(tracer.handled)
+        tracer.handled += self.handled
+        self.running = True
+        try:
+            with tracer.entering(self.frame):
+                result = resume()
+        except PythonRaise as error:
+            self.finished = True
+            if issubclass(error.value.python_type(), StopIteration):
+                raise PythonRaise(stop_iteration_error(tracer, error.value)) from None
+            raise
+        finally:
+            self.running = False
+            self.handled = tracer.handled[depth:]
+            del tracer.handled[depth:]
+        self.started = True
+        if isinstance(result, Yielded):
+            return result.value
+        self.finished = True
+        return End(result)
+
+    # -- yield from
+
+    def delegate(self) -> Value | None:
+        """The iterator that a `yield from` is waiting for."""
+        frame = self.frame
+        before = frame.program.instructions[frame.pc - 2] if frame.pc > 1 else None
+        return frame.stack[-1] if before is not None and before.opname == "SEND" else None
+
+    def _throw_inside(self, tracer: Tracer, error: PythonRaise) -> Any:
+        inner = self.delegate()
+        if inner is None:
+            return self.frame.throw(error)
+        try:
+            result = self._throw_into(tracer, inner, error)
+        except PythonRaise as raised:
+            if not issubclass(raised.value.python_type(), StopIteration) or raised.value is error.value:
+                return self.frame.throw(raised)
+            result = End(raised.value.get_attribute(tracer, "value"))
+        if not isinstance(result, End):
+            return Yielded(result)
+        frame = self.frame
+        send = frame.program.instructions[frame.pc - 2]
+        if frame.program.instructions[send.target].opname != "END_SEND":
+            frame.pop()
+        frame.push(result.value or Constant(None))
+        frame.pc = send.target
+        return frame.run()
+
+    def _throw_into(self, tracer: Tracer, inner: Value, error: PythonRaise) -> Any:
+        """Hand an exception on to the iterator of `yield from`."""
+        from bytecap.semantics.operations import has_method
+
+        if issubclass(error.value.python_type(), GeneratorExit):
+            if isinstance(inner, GeneratorValue):
+                inner.close(tracer)
+            elif has_method(inner, "close"):
+                inner.get_attribute(tracer, "close").call(tracer, [], {})
+            raise error
+        if isinstance(inner, GeneratorValue):
+            return inner.throw(tracer, error)
+        if not has_method(inner, "throw"):
+            raise error
+        return inner.get_attribute(tracer, "throw").call(tracer, [error.value], {})
+
+    # -- methods
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.semantics.operations import result_or_stop
+
+        match name:
+            case "send":
+                return result_or_stop(tracer, self.send(tracer, args[0]))
+            case "throw":
+                return result_or_stop(tracer, self.throw(tracer, tracer.as_raise(args)))
+            case "close":
+                return self.close(tracer)
+            case _:
+                return super().call_method(tracer, name, args, kwargs)
+
+    def close(self, tracer: Tracer) -> Value:
+        """generator.close()."""
+        self._check_idle(tracer)
+        if self.started and not self.finished:
+            try:
+                result = self.throw(tracer, tracer.raises(GeneratorExit))
+            except PythonRaise as error:
+                if not issubclass(error.value.python_type(), (GeneratorExit, StopIteration)):
+                    raise
+            else:
+                if not isinstance(result, End):
+                    raise tracer.raises(RuntimeError, "generator ignored GeneratorExit")
+                self.finished = True
+                return result.value or Constant(None) if sys.version_info >= (3, 13) else Constant(None)
+        self.finished = True
+        return Constant(None)
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        match name:
+            case "__name__" | "__qualname__":
+                return self.frame.function.get_attribute(tracer, name)
+            case "gi_running":
+                return Constant(self.running)
+            case "gi_frame" if self.finished:
+                return Constant(None)
+            case "gi_code":
+                return Constant(self.frame.function.code)
+        return super().get_attribute(tracer, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.started or self.finished:
+            raise CannotRebuild("cannot return a suspended generator from replacement bytecode")
+        frame = self.frame
+        code = frame.function.code
+        emitter.load(frame.function)
+        count = code.co_argcount + code.co_kwonlyargcount
+        names = code.co_varnames[: count + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
+        for name in names:
+            emitter.constant(name)
+            emitter.load(frame.load_local(name))
+        emitter.build_map(len(names))
+        emitter.call_helper("new_generator", arguments=2)
+
+
+def stop_iteration_error(tracer: Tracer, stop: Value) -> Value:
+    """What a StopIteration that leaves a generator becomes (PEP 479)."""
+    error = tracer.raises(RuntimeError, "generator raised StopIteration").value
+    error.set_attribute(tracer, "__cause__", stop)
+    error.set_attribute(tracer, "__context__", stop)
+    return error
+
+
+# What raises a GeneratorExit again (the latter, of `yield from` since 3.12, takes StopIteration alone).
+_RAISES_AGAIN = ("RERAISE", "CLEANUP_THROW")
+# What an `except` clause that does not fit executes, and what names and removes its variable.
+_HARMLESS = frozenset(
+    {"PUSH_EXC_INFO", "POP_EXCEPT", "COPY", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF", "LOAD_ATTR",
+     "LOAD_CONST", "BUILD_TUPLE", "CHECK_EXC_MATCH", "STORE_FAST", "DELETE_FAST", "NOP", "CALL_INTRINSIC_1", "CACHE"}
+)  # fmt: skip
+_CATCHES_EXIT = ("GeneratorExit", "BaseException")
+
+
+def _end_of_refusal(program: Program, at: int) -> int:
+    """Where a handler raises a GeneratorExit again without having done anything; -1 if it does something."""
+    while True:
+        instruction = program.instructions[at]
+        if instruction.opname in _RAISES_AGAIN:
+            return at
+        if instruction.opname.startswith("POP_JUMP") and instruction.opname.endswith("IF_FALSE"):
+            if instruction.target <= at:
+                return -1
+            at = instruction.target
+            continue
+        is_wide = instruction.argval in _CATCHES_EXIT and instruction.opname == "LOAD_GLOBAL"
+        if instruction.opname not in _HARMLESS or is_wide:
+            return -1
+        at += 1

@@ -1,0 +1,390 @@
+"""Dicts (also OrderedDict and defaultdict) and their views.
+
+A `DictValue` that stands for an outside dict is read lazily: looking up one literal key guards that key alone;
+iterating, measuring or deleting guards all keys. The same class models attribute dictionaries, module globals and
+nn.Module registries; `item_source` says where the value under a key is read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from bytecap.bytecode.builtin_parts import stored_items
+from bytecap.errors import CannotRebuild
+from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.environment_variables import guard_all, guard_variable, is_environment
+from bytecap.objects.identity import holds_identity, refuse_among_numbers
+from bytecap.objects.sequences import TupleValue
+from bytecap.objects.signals import EXHAUSTED, NotConcrete
+from stagewire.capture import HasAttribute, Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+DICT_TYPES = (dict, OrderedDict, defaultdict)
+ItemSource = Callable[[Any, int], "Source | None"]
+
+
+_NAMED = frozenset({int, float, bool, str, type(None)})
+
+
+def can_name(key: Any) -> bool:
+    """Whether a source can name the item under a key (else it is found by its position)."""
+    return type(key) in _NAMED
+
+
+class DictValue(Value):
+    """A dict: `new` holds (key, value) pairs made or read during capture, by hashable key."""
+
+    __slots__ = (
+        "blind", "cls", "factory", "item_source", "listed", "mutated", "new", "own", "owner", "real", "reordered",
+        "unsettled", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        cls: type = dict,
+        real: dict[Any, Any] | None = None,
+        source: Source | None = None,
+        item_source: ItemSource | None = None,
+        factory: Value | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.real = real
+        self.item_source = item_source
+        self.factory = factory
+        self.new: dict[Hashable, tuple[Value, Value]] = {}
+        self.written: dict[Hashable, bool] = {}
+        # Keys that were stored without a look at what was there.
+        self.blind: set[Hashable] = set()
+        # Stores in an outside dict that nothing looked at, under keys whose value nothing fixes.
+        self.unsettled: list[tuple[Constant, Value]] = []
+        self.listed = real is None
+        self.mutated = False
+        # An outside dict in which a key left its place (deleted and stored again, moved to an end).
+        self.reordered = False
+        self.owner: Value | None = None
+        # Attributes that the code gave to an OrderedDict of its own.
+        self.own: dict[str, Value] = {}
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def concrete(self) -> Any:
+        if self.real is not None:
+            if self.mutated:
+                raise NotConcrete(self)
+            return self.real
+        if self.own:
+            raise NotConcrete(self)
+        pairs = {key.concrete(): value.concrete() for key, value in self.new.values()}
+        return self.cls(None, pairs) if self.cls is defaultdict else self.cls(pairs)
+
+    # -- reading
+
+    def lookup(self, tracer: Tracer, key: Value) -> Value | None:
+        """The value under `key`, or None; guards the presence of the key."""
+        self._settle(tracer)
+        code = tracer.hash_key(key)
+        if code not in self.new and holds_identity(key):
+            refuse_among_numbers(key, [other for other, _ in self.pairs(tracer)])
+        if code in self.new:
+            return self.new[code][1]
+        if self.listed or self.real is None or code in self.written:
+            return None
+        try:
+            real_key = key.concrete()
+        except NotConcrete:
+            # A new object: equal, if at all, by its own `__eq__`.
+            self.list_keys(tracer)
+            return self.new[code][1] if code in self.new else None
+        if is_environment(self.real):
+            guard_variable(tracer, real_key)
+        if self.source is not None and not can_name(real_key):
+            return self._lookup_by_position(tracer, code)
+        if not dict.__contains__(self.real, real_key):
+            tracer.guard_key(self, real_key, present=False)
+            return None
+        return self._read(tracer, real_key, dict.__getitem__(self.real, real_key), None)
+
+    def _lookup_by_position(self, tracer: Tracer, code: Hashable) -> Value | None:
+        """The value under a key that no source can name: all keys are guarded, so that its place is known."""
+        assert self.real is not None
+        tracer.guard_keys(self)
+        for index, (real_key, real) in enumerate(stored_items(self.real)):
+            if tracer.hash_key(tracer.wrap(real_key, None)) == code:
+                return self._read(tracer, real_key, real, index)
+        return None
+
+    def _read(self, tracer: Tracer, real_key: Any, real: Any, index: int | None) -> Value:
+        key = tracer.wrap(real_key, None)
+        source = self.item_source(real_key, index) if self.item_source else None
+        value = tracer.wrap(real, source)
+        self.new[tracer.hash_key(key)] = (key, value)
+        return value
+
+    def list_keys(self, tracer: Tracer) -> None:
+        """Make `new` complete and in the dict's order; guards the keys of an outside dict."""
+        self._settle(tracer)
+        if self.listed:
+            return
+        assert self.real is not None
+        if is_environment(self.real):
+            guard_all(tracer)
+        tracer.guard_keys(self)
+        added, self.new = self.new, {}
+        for index, (real_key, real) in enumerate(stored_items(self.real)):
+            code = tracer.hash_key(tracer.wrap(real_key, None))
+            if code in added:
+                self.new[code] = (tracer.wrap(real_key, None), added.pop(code)[1])
+            elif code not in self.written:
+                self._read(tracer, real_key, real, index)
+        self.new.update(added)
+        self.listed = True
+
+    def pairs(self, tracer: Tracer) -> list[tuple[Value, Value]]:
+        """All items in order."""
+        self.list_keys(tracer)
+        return list(self.new.values())
+
+    def length(self, tracer: Tracer) -> int:
+        self._settle(tracer)
+        if not self.listed and not self.written and self.real is not None:
+            tracer.guard_length(self)
+            return dict.__len__(self.real)
+        self.list_keys(tracer)
+        return len(self.new)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return self.length(tracer) > 0
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        return self.lookup(tracer, item) is not None
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name == "default_factory" and self.cls is defaultdict:
+            return self.factory or Constant(None)
+        if name in self.own:
+            return self.own[name]
+        if isinstance(self.real, OrderedDict) and not hasattr(OrderedDict, name):
+            if name in vars(self.real):
+                return tracer.wrap(vars(self.real)[name], tracer.attribute_source(self.source, name))
+            if self.source is not None:
+                tracer.guards.add(HasAttribute(self.source, name, False, tracer.line()))
+        return super().get_attribute(tracer, name)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        if self.cls is not OrderedDict or self.real is not None or hasattr(OrderedDict, name):
+            super().set_attribute(tracer, name, value)
+        self.own[name] = value
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        found = self.lookup(tracer, key)
+        return self.missing(tracer, key) if found is None else found
+
+    def missing(self, tracer: Tracer, key: Value) -> Value:
+        """What `__missing__` of the builtin class does."""
+        if self.factory is not None:
+            made = self.factory.call(tracer, [], {})
+            self.set_item(tracer, key, made)
+            return made
+        raise tracer.raises(KeyError, key)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return DictIterator(tracer, self, "keys")
+
+    # -- writing
+
+    def mutate(self, tracer: Tracer) -> None:
+        """Call before every change."""
+        if self.real is not None and not self.mutated:
+            self.mutated = True
+            tracer.effects.append(self)
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        is_untouched = self.real is not None and self.owner is None and not (self.listed or self.new or self.written)
+        if is_untouched and isinstance(key, Constant) and key.is_open:
+            self.mutate(tracer)
+            self.unsettled.append((key, value))
+            return
+        self._settle(tracer)
+        code = tracer.hash_key(key)
+        if self._is_unseen(code) and isinstance(key, Constant):
+            self.blind.add(code)
+        else:
+            self.lookup(tracer, key)
+        self.mutate(tracer)
+        old = self.new.get(code)
+        if self.real is not None and old is None and code in self.written:
+            self.list_keys(tracer)  # before it is there again, at the end
+            self.reordered = True
+        self.new[code] = (old[0] if old else key, value)
+        if self.real is not None:
+            self.written[code] = True
+
+    def _settle(self, tracer: Tracer) -> None:
+        """Fix the keys that were left open: what is in the dict matters now."""
+        stores, self.unsettled = self.unsettled, []
+        for key, value in stores:
+            self.set_item(tracer, Constant(key.value), value)
+
+    def _is_unseen(self, code: Hashable) -> bool:
+        """Whether it is an outside dict that was not asked for this key."""
+        return self.real is not None and not self.listed and code not in self.new and code not in self.written
+
+    def delete_item(self, tracer: Tracer, key: Value) -> None:
+        if self.lookup(tracer, key) is None:
+            raise tracer.raises(KeyError, key)
+        self.mutate(tracer)
+        code = tracer.hash_key(key)
+        if code in self.blind:
+            self.blind.discard(code)
+            tracer.guard_key(self, key.concrete(), present=dict.__contains__(self.real, key.concrete()))
+        del self.new[code]
+        if self.real is not None:
+            self.written[code] = True
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.semantics.methods import call_table_method
+
+        return call_table_method(tracer, self, name, args, kwargs)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.owner is not None:
+            emitter.load(self.owner)
+            emitter.load_attribute("__dict__")
+            return
+        pairs = self.pairs(emitter.tracer)
+        for key, value in pairs:
+            emitter.load(key)
+            emitter.load(value)
+        emitter.build_map(len(pairs))
+        if self.cls is defaultdict:
+            emitter.load(self.factory) if self.factory is not None else emitter.constant(None)
+            emitter.call_helper("new_defaultdict", arguments=2)
+        elif self.cls is not dict:
+            emitter.call_helper("new_dict", self.cls, arguments=1)
+        if self.own:
+            emitter.keep(self)
+            for name, value in self.own.items():
+                emitter.load(value)
+                emitter.load(self)
+                emitter.store_attribute(name)
+            emitter.load(self)
+
+
+class DictIterator(IteratorValue):
+    """iter() or reversed() of keys, values or items; a size change during iteration raises, as in CPython."""
+
+    __slots__ = ("backwards", "dictionary", "index", "order", "what")
+
+    def __init__(self, tracer: Tracer, dictionary: DictValue, what: str, backwards: bool = False) -> None:
+        super().__init__()
+        self.dictionary = dictionary
+        self.what = what
+        self.backwards = backwards
+        self.index = 0
+        dictionary.list_keys(tracer)
+        self.order = list(dictionary.new)
+        if backwards:
+            self.order.reverse()
+
+    def python_type(self) -> type:
+        view = getattr(self.dictionary.cls(), self.what)()
+        return type(reversed(view) if self.backwards else iter(view))
+
+    def next(self, tracer: Tracer) -> Any:
+        if self.index < 0:
+            return EXHAUSTED
+        if len(self.dictionary.new) != len(self.order):
+            self.index = -1
+            what = "OrderedDict" if self.dictionary.cls is OrderedDict else "dictionary"
+            complaint = f"{what} {'mutated' if what[0] == 'O' else 'changed size'} during iteration"
+            raise tracer.raises(RuntimeError, complaint)
+        if self.index >= len(self.order):
+            self.index = -1
+            return EXHAUSTED
+        code = self.order[self.index]
+        if code not in self.dictionary.new:
+            raise tracer.raises(RuntimeError, "dictionary keys changed during iteration")
+        key, value = self.dictionary.new[code]
+        self.index += 1
+        match self.what:
+            case "keys":
+                return key
+            case "values":
+                return value
+            case _:
+                return TupleValue([key, value])
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.index < 0:
+            emitter.load(TupleValue([]))
+            emitter.call_function(iter, arguments=1)
+            return
+        if self.dictionary.mutated:
+            raise CannotRebuild("an iterator over an outside dict that the code changes")
+        keys = list(self.dictionary.new)
+        if (keys[::-1] if self.backwards else keys) != self.order:
+            raise CannotRebuild("an iterator over a dict whose keys have changed")
+        emitter.load(DictView(self.dictionary, self.what))
+        emitter.call_function(reversed if self.backwards else iter, arguments=1)
+        emitter.call_helper("advance", self.index, arguments=1)
+
+
+class DictView(Value):
+    """d.keys(), d.values(), d.items(): live views."""
+
+    __slots__ = ("dictionary", "what")
+
+    def __init__(self, dictionary: DictValue, what: str) -> None:
+        super().__init__()
+        self.dictionary = dictionary
+        self.what = what
+
+    def python_type(self) -> type:
+        return type(getattr({}, self.what)())
+
+    def concrete(self) -> Any:
+        return getattr(self.dictionary.concrete(), self.what)()
+
+    def length(self, tracer: Tracer) -> int:
+        return self.dictionary.length(tracer)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return self.dictionary.truth(tracer)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return DictIterator(tracer, self.dictionary, self.what)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        if self.what == "keys":
+            return self.dictionary.contains(tracer, item)
+        if self.what == "items":
+            return self._contains_pair(tracer, item)
+        return super().contains(tracer, item)
+
+    def _contains_pair(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.semantics.operations import equal
+
+        if not isinstance(item, TupleValue) or len(item.items) != 2:
+            return False
+        key, value = item.values(tracer)
+        found = self.dictionary.lookup(tracer, key)
+        return found is not None and equal(tracer, found, value)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.semantics.methods import call_table_method
+
+        return call_table_method(tracer, self, name, args, kwargs)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load(self.dictionary)
+        emitter.load_attribute(self.what)
+        emitter.call_top()

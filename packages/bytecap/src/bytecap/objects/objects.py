@@ -1,0 +1,210 @@
+"""Instances of Python classes: attributes in a `DictValue`, and the container they may extend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import CannotRebuild
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.mappings import DictValue
+from bytecap.objects.signals import NotConcrete
+from stagewire.capture import Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.objects.writes import SlotWrites
+    from bytecap.replacement.emit import Emitter
+
+
+class ObjectValue(Value):
+    """An instance of `cls`; `base` models the builtin container it extends (list, dict, tuple, set, str, int).
+
+    `slots` holds values of `__slots__` members; for a new object, both dictionaries start empty.
+    """
+
+    __slots__ = ("attributes", "base", "cls", "real", "slot_writes", "slots")
+
+    def __init__(
+        self,
+        cls: type,
+        *,
+        attributes: DictValue | None = None,
+        base: Value | None = None,
+        real: Any = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.attributes = attributes or DictValue()
+        self.attributes.owner = self
+        self.base = base
+        self.real = real
+        self.slots: dict[str, Value | None] = {}
+        self.slot_writes: SlotWrites | None = None
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def concrete(self) -> Any:
+        is_changed = self.attributes.mutated or self.slot_writes is not None or getattr(self.base, "mutated", False)
+        if self.real is None or is_changed:
+            raise NotConcrete(self)
+        return self.real
+
+    def _special(self, tracer: Tracer, name: str) -> Value | None:
+        from bytecap.semantics.attributes import special_method
+
+        return special_method(tracer, self, name)
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.semantics.attributes import instance_get_attribute
+
+        return instance_get_attribute(tracer, self, name)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        from bytecap.semantics.attributes import instance_set_attribute
+
+        instance_set_attribute(tracer, self, name, value)
+
+    def delete_attribute(self, tracer: Tracer, name: str) -> None:
+        from bytecap.semantics.attributes import instance_delete_attribute
+
+        instance_delete_attribute(tracer, self, name)
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        method = self._special(tracer, "__call__")
+        if method is None:
+            return super().call(tracer, args, kwargs)
+        return method.call(tracer, args, kwargs)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.semantics.methods import call_object_method
+
+        return call_object_method(tracer, self, name, args, kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        method = self._special(tracer, "__getitem__")
+        if method is not None:
+            return method.call(tracer, [key], {})
+        base = self._container(tracer, "is not subscriptable")
+        return self.get_base_item(tracer, base, key)
+
+    def get_base_item(self, tracer: Tracer, base: Value, key: Value) -> Value:
+        """The item of the builtin base; a dict asks the class's `__missing__`."""
+        missing = self._special(tracer, "__missing__") if isinstance(base, DictValue) else None
+        if missing is None:
+            return base.get_item(tracer, key)
+        found = base.lookup(tracer, key)
+        return missing.call(tracer, [key], {}) if found is None else found
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        method = self._special(tracer, "__setitem__")
+        if method is not None:
+            method.call(tracer, [key, value], {})
+            return
+        self._container(tracer, "does not support item assignment").set_item(tracer, key, value)
+
+    def delete_item(self, tracer: Tracer, key: Value) -> None:
+        method = self._special(tracer, "__delitem__")
+        if method is not None:
+            method.call(tracer, [key], {})
+            return
+        self._container(tracer, "does not support item deletion").delete_item(tracer, key)
+
+    def length(self, tracer: Tracer) -> int:
+        method = self._special(tracer, "__len__")
+        if method is not None:
+            return _length(tracer, method.call(tracer, [], {}))
+        return self._container(tracer, "has no len()").length(tracer)
+
+    def truth(self, tracer: Tracer) -> bool:
+        from bytecap.semantics.operations import truth
+
+        method = self._special(tracer, "__bool__")
+        if method is not None:
+            made = method.call(tracer, [], {})
+            if not issubclass(made.python_type(), bool):
+                kind = made.python_type().__name__
+                raise tracer.raises(TypeError, f"__bool__ should return bool, returned {kind}")
+            return truth(tracer, made)
+        if self._special(tracer, "__len__") is not None:
+            return self.length(tracer) > 0
+        return True if self.base is None else self.base.truth(tracer)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.objects.protocols import ItemIterator, ObjectIterator
+        from bytecap.semantics.operations import has_method
+
+        method = self._special(tracer, "__iter__")
+        if method is not None:
+            found = method.call(tracer, [], {})
+            if not has_method(found, "__next__"):
+                kind = found.python_type().__name__
+                raise tracer.raises(TypeError, f"iter() returned non-iterator of type '{kind}'")
+            return ObjectIterator(found) if isinstance(found, ObjectValue) else found
+        if self.base is not None:
+            return self.base.iterate(tracer)
+        if self._special(tracer, "__getitem__") is not None:
+            return ItemIterator(self)
+        raise tracer.raises(TypeError, f"'{self.cls.__name__}' object is not iterable")
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.semantics.operations import truth
+
+        method = self._special(tracer, "__contains__")
+        if method is not None:
+            return truth(tracer, method.call(tracer, [item], {}))
+        if self.base is not None and self._special(tracer, "__iter__") is None:
+            return self.base.contains(tracer, item)
+        return super().contains(tracer, item)
+
+    def plain_setattr(self, tracer: Tracer, owner: Any, name: str, item: Value) -> bool:
+        """Whether a known `__setattr__` of class `owner` was performed without evaluating it."""
+        return False
+
+    def _container(self, tracer: Tracer, complaint: str) -> Value:
+        if self.base is None:
+            raise tracer.raises(TypeError, f"'{self.cls.__name__}' object {complaint}")
+        return self.base
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.real is not None:
+            emitter.constant(self.real)
+            return
+        self._allocate(emitter)
+        emitter.keep(self)
+        for name, value in self.slots.items():
+            if value is not None:
+                self._store(emitter, name, value)
+        for key, value in self.attributes.pairs(emitter.tracer):
+            self._store(emitter, str(key.concrete()), value)
+        emitter.load(self)
+
+    def _allocate(self, emitter: Emitter) -> None:
+        if issubclass(self.cls, property):
+            raise CannotRebuild(f"a new {self.cls.__qualname__}")
+        if self.base is None:
+            emitter.call_helper("new_object", self.cls)
+        elif isinstance(self.base, Constant) or isinstance(self.base.python_type(), type):
+            emitter.load(self.base)
+            emitter.call_helper("new_container", self.cls, arguments=1)
+        else:
+            raise CannotRebuild(f"cannot build a new {self.cls.__qualname__}")
+
+    def _store(self, emitter: Emitter, name: str, value: Value) -> None:
+        emitter.load(self)
+        emitter.constant(name)
+        emitter.load(value)
+        emitter.call_helper("set_attribute", arguments=3)
+        emitter.pop()
+
+
+def _length(tracer: Tracer, made: Value) -> int:
+    """What `__len__` gave, checked as len() checks it."""
+    from bytecap.semantics.operations import as_int
+
+    size = as_int(tracer, made)
+    if size < 0:
+        raise tracer.raises(ValueError, "__len__() should return >= 0")
+    return size

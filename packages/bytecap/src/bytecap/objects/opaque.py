@@ -1,0 +1,248 @@
+"""Real objects of C types that the evaluator only passes along: locks, generators, patterns."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import inspect
+import operator
+import re
+import types
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import CannotCapture, ChangingNumber, DisabledCall, UnsupportedCall, UnsupportedValue
+from bytecap.hook import Dispatcher
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.semantics.attributes import static_lookup
+from stagewire.capture import Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+# (type, method names or None for all): methods whose result is fixed for the life of a capture.
+_PURE_METHODS: tuple[tuple[type, frozenset[str] | None], ...] = (
+    (re.Pattern, None),
+    (re.Match, None),
+    (types.MappingProxyType, None),
+    (inspect.Signature, None),
+    (inspect.Parameter, None),
+    (datetime.date, None),
+    (datetime.timedelta, None),
+)
+
+
+def is_pure_method(real: Any, name: str) -> bool:
+    """Whether calling `name` on this object at capture time is sound."""
+    return any(isinstance(real, cls) and (names is None or name in names) for cls, names in _PURE_METHODS)
+
+
+def _call_itemgetter(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from bytecap.objects.sequences import TupleValue
+
+    keys = real.__reduce__()[1]
+    found = [args[0].get_item(tracer, tracer.fresh(key)) for key in keys]
+    return found[0] if len(keys) == 1 else TupleValue(found)
+
+
+def _call_attrgetter(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from bytecap.objects.sequences import TupleValue
+
+    found = []
+    for path in real.__reduce__()[1]:
+        value = args[0]
+        for name in path.split("."):
+            value = value.get_attribute(tracer, name)
+        found.append(value)
+    return found[0] if len(found) == 1 else TupleValue(found)
+
+
+def _call_methodcaller(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    made, arguments = real.__reduce__()[:2]
+    named = getattr(made, "keywords", {})
+    name, *rest = (*getattr(made, "args", ()), *arguments)
+    method = args[0].get_attribute(tracer, name)
+    return method.call(
+        tracer, [tracer.fresh(value) for value in rest], {key: tracer.fresh(value) for key, value in named.items()}
+    )
+
+
+def _call_scripted(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """TorchScript computes what the Python function computes that it was made of."""
+    return tracer.wrap(real._torchdynamo_inline, None).call(tracer, args, kwargs)
+
+
+def _call_disabled(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise DisabledCall(f"{getattr(real, '__qualname__', 'a callable')} runs plain")
+
+
+_CALLS: tuple[tuple[type, Callable[..., Value]], ...] = (
+    (Dispatcher, _call_disabled),
+    (torch.jit.ScriptFunction, _call_scripted),
+    (operator.itemgetter, _call_itemgetter),
+    (operator.attrgetter, _call_attrgetter),
+    (operator.methodcaller, _call_methodcaller),
+)
+
+
+_MISSING: Any = object()
+# Constants that are one object wherever they come from.
+SINGLE = (type(None), bool, type(Ellipsis), type(NotImplemented), enum.Enum, torch.dtype, torch.layout)
+
+
+class OpaqueValue(Value):
+    """An object without a model; it has identity, and real attributes of its type.
+
+    pin: guards the identity of an outside object, called as soon as the object itself is looked at. One that is only
+    passed along may be another one of its class in the next call.
+    """
+
+    __slots__ = ("_pin", "_real")
+
+    def __init__(self, real: Any, source: Source | None = None, pin: Callable[[], None] | None = None) -> None:
+        super().__init__(source)
+        self._real = real
+        self._pin = pin
+
+    @property
+    def real(self) -> Any:
+        """The object."""
+        if self._pin is not None:
+            self._pin()
+            self._pin = None
+        return self._real
+
+    def shows_changes(self) -> bool:
+        """Whether it is a view of a dict from outside, which may change behind it."""
+        return isinstance(self._real, types.MappingProxyType) and self.source is not None
+
+    def python_type(self) -> type:
+        return type(self._real)
+
+    def concrete(self) -> Any:
+        return self.real
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        names = getattr(self.real, "__dict__", None)
+        found = names.get(name, _MISSING) if isinstance(names, (dict, types.MappingProxyType)) else _MISSING
+        if found is not _MISSING:
+            return tracer.wrap(found, tracer.attribute_source(self.source, name))
+        is_known = static_lookup(type(self.real).__mro__, name)[1] is not None
+        if not is_known and hasattr(self.real, name):
+            raise UnsupportedCall(f"attribute {name!r} of a {self.describe()}, which its class computes")
+        return super().get_attribute(tracer, name)
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if type(self.real) is weakref.ref:
+            return tracer.wrap(self.real(), tracer.reading(weakref.ref.__call__, self.source))
+        for cls, meaning in _CALLS:
+            if isinstance(self.real, cls):
+                return meaning(tracer, self.real, args, kwargs)
+        return super().call(tracer, args, kwargs)
+
+    def length(self, tracer: Tracer) -> int:
+        from bytecap.objects.constant_folding import run
+
+        self._need_fixed()
+        return run(tracer, len, (self.real,))
+
+    def truth(self, tracer: Tracer) -> bool:
+        from bytecap.objects.constant_folding import run
+
+        if any(static_lookup(type(self.real).__mro__, name)[1] for name in ("__bool__", "__len__")):
+            self._need_fixed()
+        return run(tracer, bool, (self.real,))
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.objects.constant_folding import run
+        from bytecap.objects.iterators import HostIterator
+
+        self._need_fixed()
+        members = run(tracer, list, (self.real,))
+        return HostIterator(tracer.wrap(member, None) for member in members)
+
+    def _need_fixed(self) -> None:
+        """The content of any other object may change, and no guard would see it."""
+        is_known = any(isinstance(self.real, cls) for cls, _ in _PURE_METHODS)
+        if not is_known or self.shows_changes():
+            raise UnsupportedCall(f"the content of a {self.describe()}")
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.real)
+
+
+class UnknownValue(Value):
+    """An outside object of a kind without a model: it can be passed along, and its class is known; other uses raise.
+
+    why: the sentence of the refusal. kind: its class.
+    """
+
+    __slots__ = ("kind", "real", "why")
+
+    def __init__(self, real: Any, source: Source, why: str, kind: type[CannotCapture] = UnsupportedValue) -> None:
+        super().__init__(source)
+        self.real = real
+        self.why = why
+        self.kind = kind
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise self.kind(self.why)
+
+    concrete = _refuse
+    get_attribute = set_attribute = delete_attribute = _refuse
+    call = call_method = _refuse
+    get_item = set_item = delete_item = _refuse
+    length = truth = iterate = contains = _refuse
+
+
+class UnguardedValue(Value):
+    """An outside object that may be any other one in the next call: it can only be passed along.
+
+    Every question about it ends the graph, `python_type()` and `real` too, so that nothing is answered from the object
+    of this call by oversight. The one that is answered, under a guard, is whether it is a certain constant.
+    """
+
+    __slots__ = ("_object", "why")
+
+    def __init__(self, real: Any, source: Source, why: str) -> None:
+        super().__init__(source)
+        self._object = real
+        self.why = why
+
+    def refuse(self, *args: Any, **kwargs: Any) -> Any:
+        """End the graph: the answer would hold for this call alone."""
+        raise ChangingNumber(self.why)
+
+    def describe(self) -> str:
+        return "object of a class that differs from call to call"
+
+    def is_constant(self, tracer: Tracer, other: Value) -> bool:
+        """Whether it is the constant `other` (None, True, a dtype: of such there is one object), guarded."""
+        if not isinstance(other, Constant) or not issubclass(other.python_type(), SINGLE):
+            self.refuse()
+        same = self._object is other.concrete()
+        place = tracer.places.guarded(other.concrete())
+        tracer.guards.same(self.source, place, same, tracer.line())  # type: ignore[arg-type]
+        return same
+
+    real = property(refuse)
+    python_type = concrete = stand_in = is_none = refuse
+    get_attribute = set_attribute = delete_attribute = refuse
+    call = call_method = refuse
+    get_item = set_item = delete_item = refuse
+    length = truth = iterate = contains = refuse
+
+
+def refuse_unguarded(*values: Value) -> None:
+    """End the graph where one of these operands may be anything in the next call."""
+    for value in values:
+        if isinstance(value, UnguardedValue):
+            value.refuse()

@@ -1,0 +1,170 @@
+"""Numbers and texts from outside whose value nothing has asked for yet.
+
+    open ::= a place outside | function of open and known constants
+
+While it stays open, no guard fixes it: `self.count += 1`, or a message with a number in it, is done again by the
+replacement code. The first use of the value itself (a comparison, a tensor operation, a key) fixes the places that it
+comes from, and from then on it is like any other constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from absint.symbolic import hint_of
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.size_floats import SymbolicFloat
+from bytecap.objects.sizes import SymbolicInt, is_size
+from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Source
+from stagewire.capture import DictValue as ValueAt
+
+if TYPE_CHECKING:
+    from bytecap.replacement.emit import Emitter
+
+OPEN_KINDS = (int, float, str)
+_NUMBERS = frozenset({int, float})
+# Operators that raise nothing on numbers, and those that raise for a second operand of zero alone.
+_TOTAL = frozenset({"+", "-", "*"})
+_DIVISIONS = frozenset({"/", "//", "%"})
+# How many operations may be left to the replacement code; a longer chain fixes what it comes from.
+_DEPTH = 40
+
+
+class OpenConstant(Constant):
+    """A constant that is fixed by `pin` when its value is asked for; `parts` are what `function` makes it from.
+
+    leaves: the constants with a place of their own that it is made from in the end.
+    """
+
+    __slots__ = ("_pin", "_real", "depth", "function", "leaves", "parts")
+
+    def __init__(
+        self,
+        real: Any,
+        source: Source | None = None,
+        *,
+        pin: Callable[[], None] | None = None,
+        function: Callable[..., Any] | None = None,
+        parts: tuple[Constant, ...] = (),
+    ) -> None:
+        super(Constant, self).__init__(source)
+        self._real = real
+        self._pin = pin
+        self.function = function
+        self.parts = parts
+        inner = [part for part in parts if isinstance(part, OpenConstant)]
+        self.depth = 1 + max((part.depth for part in inner), default=0)
+        leaves = {id(leaf): leaf for part in inner for leaf in part.leaves}
+        self.leaves: tuple[OpenConstant, ...] = tuple(leaves.values()) if parts else (self,)
+
+    @property
+    def value(self) -> Any:  # type: ignore[override]
+        """The value; what it comes from is fixed."""
+        for leaf in self.leaves:
+            if leaf._pin is not None:
+                leaf._pin()
+                leaf._pin = None
+        return self._real
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing fixes the value yet."""
+        return any(leaf._pin is not None for leaf in self.leaves)
+
+    def python_type(self) -> type:
+        return type(self._real)
+
+    def describe(self) -> str:
+        return f"{type(self._real).__name__} {self._real!r}"
+
+    def places(self) -> Iterator[Source]:
+        """Where the numbers and texts are that it is made from."""
+        for leaf in self.leaves:
+            if leaf.source is not None:
+                yield leaf.source
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        assert self.function is not None
+        for part in self.parts:
+            emitter.load(part)
+        emitter.call_function(self.function, arguments=len(self.parts))
+
+    def __repr__(self) -> str:
+        return f"<OpenConstant {self._real!r}>"
+
+
+class OpenSize(OpenConstant):
+    """A size among the parts of an open constant: asking for the value fixes the size."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: SymbolicInt) -> None:
+        super().__init__(hint_of(size.size), pin=lambda: int(size.size))
+        self.size = size
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load(self.size)
+
+
+def is_readable(source: Source) -> bool:
+    """Whether replacement code can read what is at `source`."""
+    match source:
+        case Local() | Global() | HandleSource():
+            return True
+        case Cell(_, inner):
+            return inner is None or is_readable(inner)
+        case Attribute(inner, _) | Item(inner, _) | ValueAt(inner, _):
+            return is_readable(inner)
+    return False
+
+
+def derive(function: Callable[..., Any], *parts: Constant) -> Constant | None:
+    """`function(*parts)`, which raises for no values of these kinds; None where nothing is open, or too much."""
+    if not any(part.is_open for part in parts):
+        return None
+    parts = tuple([OpenSize(part) if isinstance(part, SymbolicInt) else part for part in parts])
+    made = OpenConstant(function(*map(_peek, parts)), function=function, parts=parts)
+    return made if made.depth <= _DEPTH else None
+
+
+def open_binary(function: Callable[[Any, Any], Any], symbol: str, left: Constant, right: Constant) -> Constant | None:
+    """`left symbol right` of plain numbers, and sums of texts; None: it takes the values."""
+    kinds = {left.python_type(), right.python_type()}
+    if kinds <= _NUMBERS:
+        is_known = not right.is_open and not is_size(right)
+        divides = symbol in _DIVISIONS and is_known and right.value != 0
+        return derive(function, left, right) if divides or symbol in _TOTAL else None
+    return derive(function, left, right) if kinds == {str} and symbol == "+" else None
+
+
+def open_format(value: Value, spec: str) -> Constant | None:
+    """`format(value, spec)`; None: it takes the value. ("c" refuses some numbers.)"""
+    if isinstance(value, SymbolicInt) and not value.size.node.is_unknown:
+        value = OpenSize(value)
+    if not isinstance(value, Constant) or not value.is_open or spec.endswith("c"):
+        return None
+    try:
+        format(_peek(value), spec)
+    except ValueError:
+        return None
+    return derive(format, value, Constant(spec)) if spec else derive(str, value)
+
+
+def open_join(parts: list[Value]) -> Constant | None:
+    """The texts `parts` one behind the other; None: they take the values."""
+    return derive(_joined, *parts) if all(isinstance(part, Constant) for part in parts) else None  # type: ignore[arg-type]
+
+
+def _joined(*texts: str) -> str:
+    return "".join(texts)
+
+
+def _peek(value: Constant) -> Any:
+    """The number or text of this call, which fixes nothing."""
+    if isinstance(value, SymbolicInt):
+        return hint_of(value.size)
+    if isinstance(value, SymbolicFloat):
+        return value.number.node.hint
+    return value._real if isinstance(value, OpenConstant) else value.value

@@ -1,0 +1,350 @@
+"""Lists, tuples (also namedtuples, torch.Size, torch.return_types) and slices."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.bytecode.builtin_parts import rebuild_tuple
+from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.signals import EXHAUSTED, NotConcrete
+from stagewire.capture import Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+
+# Py_TPFLAGS_HEAPTYPE: C calls other classes by their name with its module.
+_HEAP_TYPE = 1 << 9
+
+
+class Lazy:
+    """An item that has not been looked at: no guard exists for it yet."""
+
+    __slots__ = ("real", "source")
+
+    def __init__(self, real: Any, source: Source | None) -> None:
+        self.real = real
+        self.source = source
+
+
+class Sequence(Value):
+    """What lists and tuples share; `items` may hold `Lazy` entries."""
+
+    __slots__ = ("cls", "items", "real")
+    builtin: type = list
+
+    def __init__(
+        self,
+        items: list[Any],
+        *,
+        cls: type | None = None,
+        real: Any = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.items = items
+        self.cls = cls or self.builtin
+        self.real = real
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def item(self, tracer: Tracer, index: int) -> Value:
+        """The item at a valid index."""
+        found = self.items[index]
+        if isinstance(found, Lazy):
+            found = tracer.wrap(found.real, found.source)
+            self.items[index] = found
+        return found
+
+    def values(self, tracer: Tracer) -> list[Value]:
+        """All items."""
+        return [self.item(tracer, index) for index in range(len(self.items))]
+
+    def stand_in(self) -> Any:
+        return rebuild_tuple(self.cls, [None] * len(self.items)) if hasattr(self.cls, "_make") else self.builtin()
+
+    def concrete_items(self) -> list[Any]:
+        return [item.real if isinstance(item, Lazy) and item.source is None else _concrete(item) for item in self.items]
+
+    def length(self, tracer: Tracer) -> int:
+        return len(self.items)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return bool(self.items)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return SequenceIterator(self)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        from bytecap.objects.constant_folding import run
+        from bytecap.semantics.operations import as_index
+
+        if not isinstance(key, SliceValue) and not has_index(key):
+            run(tracer, self.builtin((0,)).__getitem__, (_stranger(key),))
+        index = as_index(tracer, key)
+        if isinstance(index, slice):
+            positions = run(tracer, range(len(self.items)).__getitem__, (index,))
+            if self.cls is tuple and len(positions) == len(self.items) and positions.step == 1:
+                return self
+            return self.slice_type()([self.items[i] for i in positions])
+        size = len(self.items)
+        if not -size <= index < size:
+            raise tracer.raises(IndexError, f"{self.builtin.__name__} index out of range")
+        return self.item(tracer, index % size)
+
+    def slice_type(self) -> Any:
+        return type(self)
+
+    def like(self, items: list[Any], cls: type | None = None) -> Sequence:
+        """A new sequence of this kind; a named tuple becomes a plain one."""
+        return type(self)(items, cls=cls)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.semantics.methods import call_table_method
+
+        return call_table_method(tracer, self, name, args, kwargs)
+
+
+def has_index(key: Value) -> bool:
+    """Whether a subscript is an integer, or tells which one it means."""
+    return hasattr(key.python_type(), "__index__")
+
+
+def _stranger(key: Value) -> Any:
+    """An object of a class of the same name, for CPython's complaint about a subscript."""
+    cls = key.python_type()
+    is_static = not cls.__flags__ & _HEAP_TYPE and cls.__module__ != "builtins"
+    return type(f"{cls.__module__}.{cls.__name__}" if is_static else cls.__name__, (), {})()
+
+
+def _concrete(item: Any) -> Any:
+    if isinstance(item, Lazy):
+        raise NotConcrete(item)
+    return item.concrete()
+
+
+class TupleValue(Sequence):
+    """A tuple; `cls` may be a namedtuple class, torch.Size or a struct sequence."""
+
+    __slots__ = ()
+    builtin = tuple
+
+    def concrete(self) -> Any:
+        if self.real is not None and self.source is None:
+            return self.real
+        return rebuild_tuple(self.cls, self.concrete_items())
+
+    def describe(self) -> str:
+        return f"{self.cls.__name__} of {len(self.items)} items"
+
+    def slice_type(self) -> Any:
+        if self.cls is torch.Size:
+            return lambda items: TupleValue(items, cls=torch.Size)
+        return TupleValue
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        names = field_names(self.cls)
+        if name in names:
+            return self.item(tracer, names.index(name))
+        return super().get_attribute(tracer, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for item in self.values(emitter.tracer):
+            emitter.load(item)
+        emitter.build_tuple(len(self.items))
+        if self.cls is not tuple:
+            emitter.call_helper("new_tuple", self.cls, arguments=1)
+
+
+class ListValue(Sequence):
+    """A list (or deque).
+
+    pin: guards the length of an outside list, called as soon as its items are looked at. While it was not called, the
+    list is unseen: what is appended waits in `added`.
+    """
+
+    __slots__ = ("_items", "_pin", "added", "mutated")
+
+    def __init__(self, items: list[Any], *, pin: Callable[[], None] | None = None, **options: Any) -> None:
+        self._pin: Callable[[], None] | None = None
+        super().__init__(items, **options)
+        self._pin = pin
+        self.added: list[Value] = []
+        self.mutated = False
+
+    @property
+    def items(self) -> list[Any]:  # type: ignore[override]
+        """The items; the length of an outside list is guarded."""
+        if self._pin is not None:
+            self._pin()
+            self._pin = None
+            self.add(self.added)
+        return self._items
+
+    @items.setter
+    def items(self, items: list[Any]) -> None:
+        self._items = items
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether it is an outside list of any length, at whose end items were put at most."""
+        return self._pin is not None
+
+    def add(self, items: list[Value]) -> None:
+        """Put items at the end; call `mutate` before."""
+        if self._pin is not None:
+            self.added.extend(items)
+        else:
+            self.items.extend(items)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        if self.is_unseen and self.added and isinstance(key, Constant) and key.python_type() is int:
+            index = key.value
+            if -len(self.added) <= index < 0:
+                return self.added[index]
+        return super().get_item(tracer, key)
+
+    def concrete(self) -> Any:
+        if self.real is not None and self.mutated:
+            raise NotConcrete(self)
+        if self.real is not None and self.source is None:
+            return self.real
+        return self.cls(self.concrete_items())
+
+    def slice_type(self) -> Any:
+        return ListValue
+
+    def replace(self, items: list[Any]) -> None:
+        """Put these items in the place of all; call `mutate` before."""
+        self.items[:] = items
+
+    def mutate(self, tracer: Tracer) -> None:
+        """Call before every change."""
+        if self.real is not None and not self.mutated:
+            self.mutated = True
+            tracer.effects.append(self)
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        from bytecap.objects.constant_folding import run
+        from bytecap.semantics.operations import as_index, collect, is_iterable
+
+        if not isinstance(key, SliceValue) and not has_index(key):
+            run(tracer, [0].__setitem__, (_stranger(key), 0))
+        index = as_index(tracer, key)
+        items: Any = value
+        if not isinstance(index, int):
+            if not is_iterable(value):
+                raise tracer.raises(TypeError, "can only assign an iterable")
+            items = collect(tracer, value)
+        self.mutate(tracer)
+        run(tracer, self.items.__setitem__, (index, items))
+
+    def delete_item(self, tracer: Tracer, key: Value) -> None:
+        from bytecap.objects.constant_folding import run
+        from bytecap.semantics.operations import as_index
+
+        if not isinstance(key, SliceValue) and not has_index(key):
+            run(tracer, [0].__delitem__, (_stranger(key),))
+        self.mutate(tracer)
+        run(tracer, self.items.__delitem__, (as_index(tracer, key),))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for item in self.values(emitter.tracer):
+            emitter.load(item)
+        emitter.build_list(len(self.items))
+        if self.cls is deque:
+            emitter.call_helper("new_deque", arguments=1)
+
+
+class SequenceIterator(IteratorValue):
+    """iter() of a list or tuple; sees changes of a list while it runs, as CPython's does. Once ended it stays so."""
+
+    __slots__ = ("index", "sequence")
+
+    def __init__(self, sequence: Sequence, index: int = 0) -> None:
+        super().__init__()
+        self.sequence = sequence
+        self.index = index
+
+    def python_type(self) -> type:
+        return type(iter(self.sequence.builtin()))
+
+    def next(self, tracer: Tracer) -> Any:
+        if self.index >= len(self.sequence.items):
+            self.sequence = type(self.sequence)([])
+            return EXHAUSTED
+        self.index += 1
+        return self.sequence.item(tracer, self.index - 1)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load(self.sequence)
+        emitter.constant(self.index)
+        emitter.call_helper("resume_sequence", arguments=2)
+        resume_in_changed(emitter, self, self.sequence, self.index)
+
+
+def resume_in_changed(emitter: Emitter, iterator: IteratorValue, sequence: Sequence, index: int) -> None:
+    """An iterator over an outside list finds its place when the list has become what the program makes of it."""
+    if not isinstance(sequence, ListValue) or sequence.real is None or not sequence.mutated:
+        return
+
+    def move(emitter: Emitter) -> None:
+        emitter.load(iterator)
+        emitter.load(sequence)
+        emitter.constant(index)
+        emitter.call_helper("placed", arguments=3)
+        emitter.pop()
+
+    emitter.when_settled(move)
+
+
+class SliceValue(Value):
+    """A slice whose bounds may be any values."""
+
+    __slots__ = ("start", "step", "stop")
+
+    def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.start, self.stop, self.step = start, stop, step
+
+    def python_type(self) -> type:
+        return slice
+
+    def concrete(self) -> slice:
+        return slice(self.start.concrete(), self.stop.concrete(), self.step.concrete())
+
+    def as_tuple(self) -> TupleValue:
+        """(start, stop, step)."""
+        return TupleValue([self.start, self.stop, self.step])
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name in ("start", "stop", "step"):
+            return getattr(self, name)
+        return super().get_attribute(tracer, name)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.objects.constant_folding import fold_call
+
+        return fold_call(tracer, getattr(self.concrete(), name), args, kwargs)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for bound in (self.start, self.stop, self.step):
+            emitter.load(bound)
+        emitter.build_slice()
+
+
+def field_names(cls: type) -> tuple[str, ...]:
+    """Attribute names of a namedtuple or struct sequence, in order."""
+    if cls is tuple or cls is torch.Size:
+        return ()
+    names = getattr(cls, "_fields", None)
+    if names is None:
+        names = getattr(cls, "__match_args__", ())
+    return tuple(names)

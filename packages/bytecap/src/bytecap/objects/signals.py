@@ -1,0 +1,72 @@
+"""Control flow of the evaluator itself: simulated Python exceptions and values without a real object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bytecap.objects.base import Value
+    from bytecap.objects.cells import CellValue
+
+
+class NotConcrete(Exception):
+    """The abstract value stands for no single Python object that exists now (it holds tensors, or is new)."""
+
+
+class PythonRaise(Exception):
+    """The evaluated program raises `value` (an `ExceptionValue`)."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__(repr(value))
+        self.value = value
+
+
+class Yielded:
+    """A generator frame stopped at `yield value`."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class End:
+    """The answer of `next_value` on an exhausted iterator; `value` is the generator's return value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value | None = None) -> None:
+        self.value = value
+
+
+class Null:
+    """The NULL that CPython pushes beside callables."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+
+class Handled:
+    """What PUSH_EXC_INFO saves: `outer` was being handled (None: nothing) when the handler of `raised` began."""
+
+    __slots__ = ("outer", "raised")
+
+    def __init__(self, outer: Value | None, raised: Value) -> None:
+        self.outer = outer
+        self.raised = raised
+
+
+class Saved:
+    """What LOAD_FAST_AND_CLEAR puts aside: the content of a variable and its cell, None where there was none."""
+
+    __slots__ = ("cell", "content")
+
+    def __init__(self, content: Value | None, cell: CellValue | None) -> None:
+        self.content = content
+        self.cell = cell
+
+
+NULL = Null()
+EXHAUSTED = End()

@@ -1,0 +1,189 @@
+"""Hooks that captured code puts on tensors.
+
+handle ::= tensor.register_hook(function) | tensor.register_post_accumulate_grad_hook(function)
+
+On a tensor from outside: registered when the graph has run, before its backward can. On one that the graph makes: the
+tensor is, from there on, the result of a custom function that copies it, and whose backward is the hook. (A view would
+not take writes.)
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from bytecap.errors import UnsupportedCall
+from bytecap.objects.base import Value
+from bytecap.objects.cells import CellValue
+from bytecap.objects.constant import Constant
+from bytecap.objects.sequences import TupleValue
+from bytecap.objects.tensors import TensorValue
+from stagewire.graph import node_references
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+
+class HookHandle(Value):
+    """The handle of a hook; also the side effect of registering it."""
+
+    __slots__ = ("function", "is_removed", "register", "tensor")
+
+    def __init__(self, register: Callable[..., Any], tensor: TensorValue, function: Value) -> None:
+        super().__init__()
+        self.register = register
+        self.tensor = tensor
+        self.function = function
+        self.is_removed = False
+
+    def python_type(self) -> type:
+        return RemovableHandle
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.objects.functions import BuiltinMethod
+
+        if name != "remove":
+            raise UnsupportedCall(f"attribute {name!r} of the handle of a hook")
+        return BuiltinMethod(self, name)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        self.is_removed = True
+        if self in tracer.effects:
+            tracer.effects.remove(self)
+        return Constant(None)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load(self.tensor)
+        emitter.load(self.function)
+        emitter.call_function(self.register, arguments=2)
+        if self.is_removed:
+            emitter.copy()
+            emitter.call_function(RemovableHandle.remove, arguments=1)
+            emitter.pop()
+
+
+class _Hooked(torch.autograd.Function):
+    """The tensor again; its gradient is what the hook makes of it."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, hook: Any) -> Any:
+        ctx.hook = hook
+        return tensor.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        changed = ctx.hook(gradient)
+        return gradient if changed is None else changed, None
+
+
+class GraphHook(Value):
+    """The handle of a hook that is part of the graph."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        return RemovableHandle
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        raise UnsupportedCall(f"attribute {name!r} of the handle of a hook on a tensor that the captured code makes")
+
+
+def _hook_in_graph(tracer: Tracer, self: TensorValue, hook: Value) -> Value:
+    """Put the hook behind the node that makes the tensor, which nothing has used so far."""
+    from bytecap.nodes.autograd_functions import apply_function
+
+    graph = tracer.graph
+    is_used = any(self.name in node_references(node) for node in graph.nodes)
+    mine = self.abstract.storage_record
+    others = [other for other in tracer.tensors.values() if other is not self]
+    is_used = is_used or any(other.abstract.storage_record is mine for other in others)
+    is_used = is_used or mine in tracer.hooked  # hooks run in their order
+    if is_used or graph.is_body or not torch.is_grad_enabled() or self.abstract.is_leaf or self.attributes:
+        raise UnsupportedCall("Tensor.register_hook() of a tensor that the captured code has used before")
+    if not _reads_only(tracer, hook):
+        raise UnsupportedCall("a hook that may change what the captured code makes, before the gradient is there")
+    made = apply_function(tracer, tracer.wrap(_Hooked, None), self, hook)
+    assert isinstance(made, TensorValue)
+    if made.abstract.meta != self.abstract.meta:
+        raise UnsupportedCall("Tensor.register_hook() of a tensor whose copy has another layout")
+    del tracer.tensors[id(self.abstract)]
+    self.abstract, self.name = made.abstract, made.name
+    tracer.tensors[id(self.abstract)] = self
+    tracer.hooked.append(self.abstract.storage_record)
+    return GraphHook()
+
+
+def _reads_only(tracer: Tracer, hook: Value) -> bool:
+    """Whether a hook can change nothing that the code made (changes of other things are seen when it is evaluated)."""
+    from bytecap.objects.functions import BuiltinMethod, FunctionValue, MethodValue, PartialValue
+
+    match hook:
+        case FunctionValue():
+            return not _writes_cells(hook.code) and all(_cell_is_still(tracer, cell) for cell in hook.closure)
+        case PartialValue():
+            parts = (hook.function, *hook.args, *hook.keywords.values())
+            return all(_reads_only(tracer, part) for part in parts)
+        case MethodValue():
+            return _reads_only(tracer, hook.function) and _reads_only(tracer, hook.receiver)
+        case TupleValue():
+            return all(_reads_only(tracer, item) for item in hook.values(tracer))
+        case BuiltinMethod():
+            return False
+    return isinstance(hook, (Constant, TensorValue)) or hook.source is not None or _is_known(hook)
+
+
+def _is_known(value: Value) -> bool:
+    """A class, a module or a function that the code did not make."""
+    return callable(getattr(value, "real", None))
+
+
+def _cell_is_still(tracer: Tracer, cell: CellValue) -> bool:
+    if cell.content is None or not _reads_only(tracer, cell.content):
+        return cell.content is None and cell.real is not None
+    tracer.hook_cells.append((cell, cell.content))
+    return True
+
+
+def _writes_cells(code: CodeType) -> bool:
+    names = code.co_freevars
+    return any(
+        step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in names for step in dis.get_instructions(code)
+    )
+
+
+def refuse_rebound(tracer: Tracer) -> None:
+    """The variables that hooks in the graph read are what they were when the hooks were evaluated."""
+    for cell, content in tracer.hook_cells:
+        if cell.content is not content:
+            raise UnsupportedCall("a hook in the graph, one of whose variables is assigned again")
+
+
+def register_hook(register: Callable[..., Any]) -> Callable[..., Value]:
+    """The handler of a method of tensors that registers a hook."""
+
+    def handle(tracer: Tracer, self: TensorValue, hook: Value) -> Value:
+        if not self.abstract.requires_grad:
+            raise tracer.raises(RuntimeError, "cannot register a hook on a tensor that doesn't require gradient")
+        if register is torch.Tensor.register_post_accumulate_grad_hook and not self.abstract.is_leaf:
+            complaint = "post accumulate grad hooks cannot be registered on non-leaf tensors"
+            raise tracer.raises(RuntimeError, complaint)
+        is_outside = self.role in ("tensor", "parameter", "buffer") or self.place is not None
+        if not is_outside or (not self.abstract.is_leaf and self.abstract.storage_record.version):
+            return _hook_in_graph(tracer, self, hook)
+        made = HookHandle(register, self, hook)
+        tracer.effects.append(made)
+        return made
+
+    return handle
+
+
+TENSOR_HOOKS: dict[Any, Callable[..., Value]] = {
+    method: register_hook(method)
+    for method in (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)
+}

@@ -1,0 +1,283 @@
+"""Tensors: a type (absint's abstract tensor), a name in the graph, and perhaps a place in the frame."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import CannotRebuild, DataDependent, UnsupportedMutation, UnsupportedValue
+from bytecap.guards.guard_set import is_exempt
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.tensor_classes import OWN_CLASSES
+from bytecap.objects.writes import TensorWrites
+from bytecap.semantics.attributes import bind, no_attribute, static_lookup
+from stagewire.capture import Attribute, Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+# Attributes that follow from the tensor's type: read from the abstract tensor, no node.
+TYPE_ATTRIBUTES = frozenset(
+    name
+    for name in (
+        "shape", "dtype", "device", "ndim", "requires_grad", "layout", "is_cuda", "is_cpu", "is_meta", "is_mps",
+        "is_xpu", "is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_mkldnn", "is_leaf", "is_vulkan",
+        "itemsize", "nbytes", "names", "is_ipu", "is_hpu", "is_xla", "is_maia", "is_mtia", "retains_grad",
+    )
+    if hasattr(torch.Tensor, name)
+)  # fmt: skip
+# Attributes that are tensors computed from it: one node each.
+VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+
+
+class GradFunction(Value):
+    """The `grad_fn` of a tensor of the graph: there is one, and nothing else is known of it."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        raise DataDependent("the class of grad_fn of a tensor in the captured graph")
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        raise DataDependent(f"grad_fn.{name} of a tensor in the captured graph")
+
+    def truth(self, tracer: Tracer) -> bool:
+        return True
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        raise CannotRebuild("grad_fn of a tensor in the captured graph")
+
+
+class TensorValue(Value):
+    """One tensor object; `name` is its value in the graph, None until it is an input or a result.
+
+    place: the local of the replacement that holds it, if it is made in front of the graph.
+    """
+
+    __slots__ = ("abstract", "attributes", "cls", "name", "place", "real", "role")
+
+    def __init__(
+        self,
+        abstract: Any,
+        name: str,
+        *,
+        cls: type = torch.Tensor,
+        real: torch.Tensor | None = None,
+        role: str = "result",
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.abstract = abstract
+        self.name = name
+        self.cls = cls
+        self.real = real
+        self.role = role
+        self.place: str | None = None
+        self.attributes: dict[str, Value] = {}
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return f"tensor {list(self.abstract.shape)}"
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.nodes.torch_calls import call_torch
+        from bytecap.objects.functions import BuiltinMethod
+
+        if name in self.attributes:
+            return self.attributes[name]
+        if name in TYPE_ATTRIBUTES:
+            if name == "retains_grad" and self.real is not None and self.source is not None:
+                return tracer.wrap(self.real.retains_grad, tracer.attribute_source(self.source, name))
+            return tracer.fresh(getattr(self.abstract, name))
+        if name in VIEW_ATTRIBUTES:
+            getter = getattr(torch.Tensor, name).__get__
+            return call_torch(tracer, getter, [self], {}, target=f"torch.Tensor.{name}.__get__")
+        if name == "__class__":
+            return tracer.wrap(self.cls, None)
+        if name == "grad":
+            return self._grad(tracer)
+        if name == "grad_fn":
+            return self._grad_fn()
+        raw, owner = static_lookup(self.cls.__mro__, name)
+        if owner is not None and owner not in OWN_CLASSES:
+            return self._of_subclass(tracer, name, raw, owner)
+        found = getattr(self.cls, name, None)
+        if callable(found):
+            return patched_method(tracer, self, name) or BuiltinMethod(self, name)
+        if self.real is not None and name in getattr(self.real, "__dict__", {}):
+            return tracer.wrap(getattr(self.real, name), tracer.attribute_source(self.source, name))
+        tracer.guard_tensor_lacks(self.source, name)
+        raise no_attribute(tracer, self, name)
+
+    def _of_subclass(self, tracer: Tracer, name: str, raw: Any, owner: type) -> Value:
+        """What a subclass of a user adds."""
+        if self.real is not None and name in vars(self.real) and not hasattr(type(raw), "__set__"):
+            return tracer.wrap(vars(self.real)[name], tracer.attribute_source(self.source, name))
+        return bind(tracer, raw, owner, self, self.cls, name)
+
+    def _grad(self, tracer: Tracer) -> Value:
+        if self.real is None:
+            return Constant(None)
+        if self.role == "constant" and self.real.requires_grad:
+            raise UnsupportedValue("the gradient of a tensor that is read without a guard")
+        return tracer.wrap(self.real.grad, tracer.attribute_source(self.source, "grad"))
+
+    def _grad_fn(self) -> Value:
+        if self.abstract.requires_grad and not self.abstract.is_leaf:
+            return GradFunction()
+        return Constant(None)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        from bytecap.nodes.torch_calls import call_torch
+
+        if name == "requires_grad":
+            call_torch(tracer, torch.Tensor.requires_grad_, [self, value], {})
+            return
+        if name == "data" and isinstance(value, TensorValue):
+            self._set_data(tracer, value)
+            return
+        found = getattr(self.cls, name, None)
+        if name == "grad":
+            self._check_grad(value)
+        elif hasattr(type(found), "__set__") or name in VIEW_ATTRIBUTES:
+            raise UnsupportedMutation(f"cannot assign tensor.{name} in captured code")
+        if self.role == "constant":
+            raise UnsupportedMutation(f"cannot set attribute {name!r} of a tensor that is read without a guard")
+        self.attributes[name] = value
+        if self.role != "result":
+            self._note_write(tracer, name)
+
+    def _check_grad(self, value: Value) -> None:
+        """The gradient that is assigned is none, or fits."""
+        fits = value.is_none()
+        if isinstance(value, TensorValue):
+            mine, given = self.abstract.meta, value.abstract.meta
+            fits = (mine.shape, mine.dtype, mine.device) == (given.shape, given.dtype, given.device)
+        if not fits or (self.role == "result" and self.place is None):
+            raise UnsupportedMutation(f"cannot assign a {value.describe()} to tensor.grad of a {self.describe()}")
+
+    def _note_write(self, tracer: Tracer, name: str) -> None:
+        writes = tracer.tensor_writes.get(id(self))
+        if writes is None:
+            writes = tracer.tensor_writes[id(self)] = TensorWrites(self)
+            tracer.effects.append(writes)
+        writes.names[name] = None
+
+    def _set_data(self, tracer: Tracer, value: TensorValue) -> None:
+        """`self.data = value`: the same tensor object, on the memory of another of its type."""
+        from bytecap.nodes.torch_calls import record
+
+        mine, given = self.abstract, value.abstract
+        if mine.meta != given.meta:
+            raise UnsupportedMutation(f"tensor.data of {self.describe()} is assigned a tensor of another type")
+        if mine.storage_record is given.storage_record:
+            return
+        record(tracer, "torch.Tensor.data.__set__", (mine, given), {}, None)
+        # Both count as written: what stands on the one memory stands on the other from now on.
+        for memory in (mine.storage_record, given.storage_record):
+            tracer.mode.written.append(memory)
+            memory.write()
+        mine._storage = given.storage_record
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.lookasides import handler_of
+        from bytecap.nodes.torch_calls import call_torch
+
+        method = getattr(torch.Tensor, name)
+        handler = handler_of(method)
+        if handler is not None:
+            return handler(tracer, self, *args, **kwargs)
+        return call_torch(tracer, method, [self, *args], kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        from bytecap.lookasides.index_mode import index_by_tensors
+
+        patched = patched_method(tracer, self, "__getitem__")
+        if patched is not None:
+            return patched.call(tracer, [key], {})
+        by_tensors = index_by_tensors(tracer, self, key)
+        if by_tensors is not None:
+            return by_tensors
+        return self.call_method(tracer, "__getitem__", [as_index(tracer, key)], {})
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        patched = patched_method(tracer, self, "__setitem__")
+        if patched is not None:
+            patched.call(tracer, [key, value], {})
+            return
+        self.call_method(tracer, "__setitem__", [as_index(tracer, key), value], {})
+
+    def length(self, tracer: Tracer) -> int:
+        if self.abstract.dim() == 0:
+            raise tracer.raises(TypeError, "len() of a 0-d tensor")
+        return int(self.abstract.shape[0])
+
+    def truth(self, tracer: Tracer) -> bool:
+        from bytecap.nodes.torch_calls import data_dependent_scalar
+
+        return bool(data_dependent_scalar(tracer, self, "a branch on a tensor"))
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.nodes.torch_calls import call_torch
+
+        if self.abstract.dim() == 0:
+            raise tracer.raises(TypeError, "iteration over a 0-d tensor")
+        rows = call_torch(tracer, torch.Tensor.unbind, [self, Constant(0)], {})
+        return rows.iterate(tracer)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.nodes.torch_calls import call_torch
+
+        found = call_torch(tracer, torch.Tensor.__contains__, [self, item], {})
+        return bool(found.concrete())
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.place is None:
+            emitter.graph_output(self)
+        else:
+            emitter.load_local(self.place)
+        if self.attributes:
+            emitter.keep(self)
+            for name, value in self.attributes.items():
+                emitter.load(value)
+                emitter.load(self)
+                emitter.store_attribute(name)
+            emitter.load(self)
+
+    def __repr__(self) -> str:
+        return f"<Tensor %{self.name} {list(self.abstract.shape)}>"
+
+
+def patched_method(tracer: Tracer, value: Value, name: str) -> Value | None:
+    """What the program has put in the place of a method of torch.Tensor, bound; None where it is torch's own.
+
+    Which of both it is, is guarded.
+    """
+    from bytecap.objects.functions import MethodValue
+
+    if not isinstance(value, TensorValue):
+        return None
+    tracer.guard_lookup(torch.Tensor, name)
+    found = getattr(value.cls, name, None)
+    if not isinstance(found, FunctionType) or is_exempt(found.__module__):
+        return None
+    return MethodValue(tracer.wrap(found, Attribute(tracer.places.of(torch.Tensor), name)), value)
+
+
+def as_index(tracer: Tracer, key: Value) -> Value:
+    """The index of a tensor with tensors for NumPy's arrays, as torch takes them."""
+    from bytecap.lookasides.numpy_calls import NUMPY_CALLS
+    from bytecap.objects.arrays import ArrayValue, OutsideArray
+    from bytecap.objects.sequences import TupleValue
+
+    if isinstance(key, (ArrayValue, OutsideArray)):
+        return NUMPY_CALLS[torch.as_tensor](tracer, key)
+    if isinstance(key, TupleValue) and any(isinstance(item, (ArrayValue, OutsideArray)) for item in key.values(tracer)):
+        return TupleValue([as_index(tracer, item) for item in key.values(tracer)])
+    return key

@@ -1,0 +1,299 @@
+"""Values back to bytecode: read inputs from their sources, rebuild outputs, replay side effects."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.breaks.flow import argument_count
+from bytecap.bytecode.assembler import Assembler
+from bytecap.errors import CannotRebuild
+from bytecap.guards.literals import to_python
+from bytecap.guards.process_state import set_torch_modes, torch_modes
+from bytecap.lookasides.index_mode import leave_entered
+from bytecap.lookasides.kernel_choices import leave_settings
+from bytecap.objects.arrays import ArrayValue
+from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.cells import CellValue
+from bytecap.objects.constant import Constant
+from bytecap.objects.context_variables import ContextToken
+from bytecap.objects.data_conditions import DataCondition
+from bytecap.objects.data_numbers import DataFloat
+from bytecap.objects.functions import FunctionValue, PartialValue
+from bytecap.objects.identity import IdentityToken
+from bytecap.objects.inference import refuse_open_inference
+from bytecap.objects.mappings import DictValue
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.open_constants import OpenConstant
+from bytecap.objects.sequences import ListValue, TupleValue
+from bytecap.objects.sets import SetValue
+from bytecap.objects.size_floats import SymbolicFloat
+from bytecap.objects.sizes import SymbolicInt
+from bytecap.objects.tensor_hooks import HookHandle
+from bytecap.objects.tensors import TensorValue
+from bytecap.semantics.effects import emit_effects
+from stagewire.capture import (
+    Attribute,
+    Builtin,
+    Cell,
+    DictKey,
+    Global,
+    HandleSource,
+    Item,
+    Local,
+    Reading,
+    Source,
+)
+from stagewire.capture import DictValue as ValueAt
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+# Values with identity: built once, then loaded from a local.
+_SHARED = (
+    ArrayValue,
+    ContextToken,
+    HookHandle,
+    TupleValue,
+    ListValue,
+    DictValue,
+    SetValue,
+    ObjectValue,
+    FunctionValue,
+    CellValue,
+    IteratorValue,
+    PartialValue,
+    OpenConstant,
+)
+# Values whose `real` is not the object itself.
+_REBUILT = (ArrayValue, CellValue, TensorValue, IdentityToken)
+_LIMIT = 150
+
+
+class Emitter(Assembler):
+    """Emits the part of the replacement code that follows the graph call.
+
+    names: the frame's globals. is_seen: whether an object that was made, a traceback, holds the frame.
+    """
+
+    def __init__(self, tracer: Tracer, code: CodeType, names: dict[str, Any]) -> None:
+        super().__init__(code.co_firstlineno)
+        self.tracer = tracer
+        self.code = code
+        self.names = names
+        self.outputs: dict[str, None] = {}
+        self.symbols: dict[str, Source] = {}
+        self.is_seen = False
+        self._locals: dict[int, str] = {}
+        self._open: set[int] = set()
+        self._alive: list[Value] = []
+        self._depth = 0
+        self._later: list[Callable[[Emitter], None]] = []
+        self._settled: list[Callable[[Emitter], None]] = []
+
+    # -- values
+
+    def load(self, value: Value) -> None:
+        """Push the object that `value` stands for."""
+        known = self._locals.get(id(value))
+        if known is not None:
+            self.load_local(known)
+            return
+        if isinstance(value, (SymbolicInt, SymbolicFloat, DataFloat, DataCondition)):
+            value.reconstruct(self)
+        elif isinstance(value, Constant) and not value.is_open:
+            self.constant(value.value)
+        elif value.source is not None:
+            emit_source(self, value.source, self.tracer.names.objects)
+            if isinstance(value.source, Reading):
+                # Each reading makes another object.
+                self.keep(value)
+                self.load(value)
+        elif getattr(value, "real", None) is not None and not isinstance(value, _REBUILT):
+            self.constant(value.real)  # type: ignore[attr-defined]
+        else:
+            self._build(value)
+            while self._later and self._depth == 0:
+                self._later.pop()(self)
+
+    def later(self, finish: Callable[[Emitter], None]) -> None:
+        """Have `finish` emit what can only be done when all that is being built is there."""
+        self._later.append(finish)
+
+    def when_settled(self, finish: Callable[[Emitter], None]) -> None:
+        """Have `finish` emit what can only be done when the side effects are."""
+        self._settled.append(finish)
+
+    def settle(self) -> None:
+        """The side effects are done."""
+        while self._settled:
+            self._settled.pop()(self)
+
+    def _build(self, value: Value) -> None:
+        if id(value) in self._open or self._depth > _LIMIT:
+            raise CannotRebuild(f"a {value.describe()} that contains itself")
+        self._open.add(id(value))
+        self._depth += 1
+        value.reconstruct(self)
+        self._depth -= 1
+        self._open.discard(id(value))
+        if isinstance(value, _SHARED) and id(value) not in self._locals:
+            self.keep(value)
+            self.load(value)
+
+    def keep(self, value: Value) -> None:
+        """Pop the object of `value` into a local, from which later loads take it."""
+        name = f".kept{len(self._locals)}"
+        self._locals[id(value)] = name
+        self._alive.append(value)
+        self._open.discard(id(value))
+        self.store_local(name)
+
+    def prepare(self, value: Value) -> None:
+        """Have the object of `value` ready in a local before side effects start."""
+        is_computed = isinstance(value, (SymbolicInt, SymbolicFloat, DataFloat, DataCondition))
+        is_fixed = isinstance(value, Constant) and not value.is_open and not is_computed
+        if not is_fixed and id(value) not in self._locals:
+            self.load(value)
+            if id(value) in self._locals:
+                self.pop()
+            else:
+                self.keep(value)
+
+    def load_outside_cell(self, cell: CellValue) -> None:
+        """Push a cell that was there before."""
+        if cell.place is None:
+            self.constant(cell.real)
+        else:
+            emit_source(self, cell.place, self.tracer.names.objects)
+
+    def graph_output(self, value: TensorValue) -> None:
+        """Push a result of the graph."""
+        self.graph_number(value.name)
+
+    def graph_number(self, name: str) -> None:
+        """Push a result of the graph by its name."""
+        self.outputs[name] = None
+        self.load_local(f".out_{name}")
+
+    def size_symbol(self, name: str) -> None:
+        """Push the value of a size symbol in the running call."""
+        if name in self.tracer.graph.numbers:
+            self.graph_number(name)
+            return
+        self.symbols[name] = self.tracer.sizes.sources[name]
+        self.load_local(symbol_local(name))
+
+    def given_float(self, name: str) -> None:
+        """Push a float that the frame was given."""
+        self.symbols[name] = self.tracer.floats.sources[name]
+        self.load_local(symbol_local(name))
+
+    def raised_at(self, line: int) -> None:
+        """Pop an exception: it was raised at this line of the frame."""
+        self.call_helper("raised_in_caller", line, arguments=1)
+        self.pop()
+        self.is_seen = True
+
+    def let_go(self) -> None:
+        """Forget all variables of the frame: what is needed of them is on the stack."""
+        arguments = self.code.co_varnames[: argument_count(self.code)]
+        for name in (*arguments, *self._locals.values(), *(f".out_{name}" for name in self.outputs)):
+            self.constant(None)
+            self.store_local(name)
+
+    def build_tuple(self, count: int) -> None:
+        """Pop `count` items, push a tuple."""
+        self.build("TUPLE", count)
+
+    def build_list(self, count: int) -> None:
+        """Pop `count` items, push a list."""
+        self.build("LIST", count)
+
+    def build_map(self, count: int) -> None:
+        """Pop `count` pairs, push a dict."""
+        self.build("MAP", count)
+
+    def build_slice(self) -> None:
+        """Pop start, stop, step, push a slice."""
+        self.build("SLICE", 3)
+
+
+def symbol_local(name: str) -> str:
+    """The local of replacement code that holds a size symbol."""
+    return f".size_{name}"
+
+
+# -- sources
+
+
+def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) -> None:
+    """Push the object at `source`."""
+
+    def inner(prefix: Source) -> None:
+        emit_source(emitter, prefix, objects)
+
+    match source:
+        case Local(name):
+            emitter.load_local(name)
+        case Global(name, None):
+            emitter.load_global(name)
+        case Global(name, module):
+            emitter.constant(sys.modules[str(module)].__dict__)
+            emitter.constant(name)
+            emitter.subscript()
+        case Builtin(name):
+            emitter.load_global(name)
+        case Cell(name, None):
+            emitter.load_free(name)
+        case Cell(name, function):
+            inner(function)
+            emitter.call_helper("free_variable", name, arguments=1)
+        case Attribute(prefix, name):
+            inner(prefix)
+            emitter.load_attribute(name)
+        case Item(prefix, key):
+            inner(prefix)
+            emitter.call_helper("stored_item", key, arguments=1)
+        case DictKey(prefix, index):
+            inner(prefix)
+            emitter.call_helper("dict_key", index, arguments=1)
+        case ValueAt(prefix, index):
+            inner(prefix)
+            emitter.call_helper("dict_value", index, arguments=1)
+        case HandleSource(name):
+            emitter.constant(objects[name])
+        case Reading("torch.Tensor.size" | "torch.Tensor.stride" as method, prefix, (dim,)) if prefix is not None:
+            inner(prefix)
+            emitter.call_function(getattr(torch.Tensor, method.rpartition(".")[2]), dim, arguments=1)
+        case Reading(function, base, arguments) if base is not None:
+            inner(base)
+            emitter.call_function(objects[function], *map(to_python, arguments), arguments=1)
+        case _:
+            raise CannotRebuild(f"an object at {source}")
+
+
+def emit_epilogue(emitter: Emitter, result: Value) -> None:
+    """Rebuild the result, replay side effects, return."""
+    leave_settings(emitter.tracer)
+    leave_entered(emitter.tracer)
+    refuse_open_inference(emitter.tracer)
+    emit_effects(emitter, [result])
+    emit_modes(emitter)
+    emitter.load(result)
+    if emitter.is_seen:
+        # Else the traceback's exception would be held by the frame that the traceback holds.
+        emitter.let_go()
+    emitter.return_top()
+
+
+def emit_modes(emitter: Emitter) -> None:
+    """Leave the modes of torch as the captured code leaves them."""
+    modes = torch_modes()
+    if modes != emitter.tracer.modes:
+        emitter.call_function(set_torch_modes, modes)
+        emitter.pop()

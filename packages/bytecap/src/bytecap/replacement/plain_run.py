@@ -1,0 +1,109 @@
+"""The function itself, run plain in the place of a graph call that raised or whose checks failed.
+
+    frame ::= try: outputs = graph(inputs)
+              except Exception: the function itself, with the frame's arguments
+              if outputs is None: the function itself                           a check failed (`bytecap.driver.undo`)
+              what follows the graph
+
+Nothing of the frame has happened when its graph is called, and a graph that raises has changed nothing: so the
+function can start again, and does with its own effects and handlers what it does in eager. An exception is its own,
+from its own line. A segment behind a graph break is a function that starts there: it runs plain from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from bytecode import BinaryOp, Label
+
+from bytecap.breaks.flow import argument_count
+from bytecap.bytecode.assembler import Assembler
+from bytecap.events import CaptureWarning
+from bytecap.hook import plain
+from stagewire.errors import PartlyDone, StageError
+
+_log = logging.getLogger("bytecap")
+_OUTPUTS = ".outputs"
+_OF_DATA = (ArithmeticError, LookupError, RuntimeError, ValueError)
+
+
+def emit_guarded_call(out: Assembler, code: CodeType, emit_call: Callable[[], None], *, checked: bool) -> None:
+    """Push what the call of a graph gives; the stack is empty before. Where it raises, or gives None if it is
+    `checked`, return what the function itself gives."""
+
+    def handle() -> None:  # the error is on the stack
+        _emit_plain_run(out, code)
+
+    with out.catching(handle):  # which returns: what the call gives stays on the stack
+        emit_call()
+    if not checked:
+        return
+    holds = Label()
+    out.store_local(_OUTPUTS)
+    out.load_local(_OUTPUTS)
+    out.constant(None)
+    out.is_same()
+    out.jump_forward_if(False, holds)
+    out.constant(None)
+    _emit_plain_run(out, code)
+    out.mark(holds)
+    out.load_local(_OUTPUTS)
+    out.constant(None)
+    out.store_local(_OUTPUTS)
+
+
+def _emit_plain_run(out: Assembler, code: CodeType) -> None:
+    """Pop an error or None, and return what the function itself gives; the frame lets go of its arguments."""
+    out.constant(code)
+    out.load_closure(code.co_freevars)
+    out.call_function(plain_function, arguments=3)
+    out.top_as_callable()
+    with out.unseen():
+        _load_arguments(out, code)
+        out.emit("CALL_FUNCTION_EX", 1)
+        out.return_top()
+
+
+def plain_function(error: BaseException | None, code: CodeType, closure: tuple[CellType, ...]) -> Callable[..., Any]:
+    """The function of the frame that calls this, all of whose arguments are given; nobody captures while it runs.
+
+    error: what the graph raised. Raises what no plain run may follow: an interrupt, and the error of a graph that has
+    changed its inputs. Of a stage's error that is no error of Python's, which no data causes, the user is told.
+    """
+    if isinstance(error, PartlyDone):
+        raise error.error
+    if error is not None and not isinstance(error, Exception):
+        raise error
+    if error is not None:
+        text = f"the graph of {code.co_qualname} raised, the function runs plain: {type(error).__name__}: {error}"
+        _log.info("%s", text)
+        if isinstance(error, StageError) and not isinstance(error, _OF_DATA):
+            warnings.warn(text, CaptureWarning, stacklevel=2)
+    return plain(FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, closure or None))
+
+
+def _load_arguments(out: Assembler, code: CodeType) -> None:
+    """Push the positional arguments and those by name; the frame lets go of them."""
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    more = list(code.co_varnames[code.co_argcount + code.co_kwonlyargcount : argument_count(code)])
+    for name in code.co_varnames[: code.co_argcount]:
+        out.load_local(name)
+    out.build("TUPLE", code.co_argcount)
+    if code.co_flags & 4:
+        out.load_local(more.pop(0))
+        out.emit("BINARY_OP", BinaryOp.ADD)
+    for name in named:
+        out.constant(name)
+        out.load_local(name)
+    out.build("MAP", len(named))
+    if code.co_flags & 8:
+        out.load_local(more.pop())
+        out.emit("DICT_UPDATE", 1)
+    for name in code.co_varnames[: argument_count(code)]:
+        out.constant(None)
+        out.store_local(name)

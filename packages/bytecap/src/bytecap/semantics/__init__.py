@@ -1,0 +1,1 @@
+"""What Python's syntax means on values: attribute lookup, operators, methods, side effects."""

@@ -1,0 +1,488 @@
+"""Attribute lookup as CPython does it: data descriptors, the instance, other class attributes, `__getattr__`."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedCall, UnsupportedMutation
+from bytecap.guards.guard_set import is_exempt, is_watched
+from bytecap.hook import Dispatcher
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.mappings import DictValue
+from bytecap.objects.signals import PythonRaise
+from bytecap.objects.writes import ClassWrites, SlotWrites, written_attribute
+from stagewire.capture import Attribute, HasAttribute, Source
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.objects.classes import ClassValue
+    from bytecap.objects.functions import SuperValue
+    from bytecap.objects.objects import ObjectValue
+
+MISSING: Any = object()
+
+# What methods of classes made by pybind11 are.
+_OBJECT = ctypes.py_object
+_INSTANCE_METHOD: Any = type(ctypes.PYFUNCTYPE(_OBJECT, _OBJECT)(("PyInstanceMethod_New", ctypes.pythonapi))(len))
+# Descriptors written in C that make a method of the receiver's own (C) type.
+_C_METHODS = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.BuiltinFunctionType,
+    types.ClassMethodDescriptorType,
+    _INSTANCE_METHOD,
+)
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
+_C_MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+def static_lookup(classes: tuple[type, ...], name: str) -> tuple[Any, type | None]:
+    """(raw attribute, class that holds it) along a method resolution order, without running descriptors."""
+    for cls in classes:
+        found = cls.__dict__.get(name, MISSING)
+        if found is not MISSING:
+            return found, cls
+    return MISSING, None
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether instances are modelled attribute by attribute: classes made by a class statement, SimpleNamespace."""
+    if issubclass(cls, types.SimpleNamespace):
+        return True
+    for base in cls.__mro__:
+        if base.__flags__ & _HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0):
+            return not is_made_in_c(base)
+    return False
+
+
+def is_made_in_c(cls: type) -> bool:
+    """Whether a class is one of C's: a static type, or a heap type whose `__new__` is its own and written in C."""
+    if not cls.__flags__ & _HEAP_TYPE:
+        return True
+    new = cls.__dict__.get("__new__")
+    return isinstance(new, types.BuiltinFunctionType) and new.__self__ is cls
+
+
+# Py_TPFLAGS_HEAPTYPE
+_HEAP_TYPE = 1 << 9
+
+
+def no_attribute(tracer: Tracer, value: Value, name: str) -> Exception:
+    """The AttributeError of the evaluated program."""
+    return missing_name(tracer, f"'{value.python_type().__name__}' object has no attribute '{name}'", value, name)
+
+
+def missing_name(tracer: Tracer, message: str, value: Value, name: str) -> Exception:
+    """AttributeError with its `obj` and `name`."""
+    error = tracer.raises(AttributeError, message)
+    error.value.given[1].update(name=Constant(name), obj=value)  # type: ignore[attr-defined]
+    return error
+
+
+def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: type, name: str) -> Value:
+    """What a class attribute becomes when read through `receiver` (None: through the class itself)."""
+    from bytecap.objects.classes import ClassValue
+    from bytecap.objects.functions import BuiltinMethod, MethodValue
+
+    # Where the lookup starts, so that a class in between which gets the name is seen; not for super().
+    is_first = static_lookup(cls.__mro__, name)[1] is owner
+    source = tracer.class_source(cls if is_first else owner, name)
+    match raw:
+        case types.FunctionType() | Dispatcher():
+            function = tracer.wrap(raw, source)
+            return function if receiver is None else MethodValue(function, receiver)
+        case staticmethod():
+            return tracer.wrap(raw.__func__, source if isinstance(raw.__func__, types.FunctionType) else None)
+        case classmethod():
+            function = tracer.wrap(raw.__func__, tracer.attribute_source(source, "__func__"))
+            return MethodValue(function, ClassValue(cls))
+        case types.ClassMethodDescriptorType():
+            return BuiltinMethod(ClassValue(cls), name)
+        case property() if receiver is not None:
+            if raw.fget is None:
+                raise no_attribute(tracer, receiver, name)
+            return tracer.wrap(raw.fget, tracer.attribute_source(source, "fget")).call(tracer, [receiver], {})
+        case functools.cached_property() if receiver is not None:
+            return _cached_property(tracer, raw, receiver, tracer.attribute_source(source, "func"))
+    if isinstance(raw, _LRU_CACHE):
+        function = tracer.wrap(raw, source)
+        return function if receiver is None else MethodValue(function, receiver)
+    if isinstance(raw, types.BuiltinFunctionType) and cls is not super:  # (which looks attributes up elsewhere)
+        # No descriptor: `__new__` of a C type, a class attribute torch.sin.
+        return tracer.wrap(raw, None if name == "__new__" else source)
+    if isinstance(raw, _C_METHODS):
+        plain = raw.__func__ if isinstance(raw, _INSTANCE_METHOD) else raw
+        return tracer.wrap(plain, None) if receiver is None else BuiltinMethod(receiver, plain.__name__)
+    if isinstance(raw, _C_MEMBERS) and receiver is not None:
+        return _c_member(tracer, raw, receiver, name)
+    get = static_lookup(type(raw).__mro__, "__get__")[0]
+    if isinstance(get, types.FunctionType):
+        descriptor = _descriptor(tracer, raw, source)
+        instance = Constant(None) if receiver is None else receiver
+        getter = tracer.wrap(get, tracer.class_source(type(raw), "__get__"))
+        return MethodValue(getter, descriptor).call(tracer, [instance, ClassValue(cls)], {})
+    return tracer.wrap(raw, source)
+
+
+def _descriptor(tracer: Tracer, raw: Any, source: Source | None) -> Value:
+    """A descriptor written in Python. Its place cannot be read in replacement code without calling its `__get__`."""
+    if source is None:
+        return tracer.wrap(raw, None)
+    tracer.guards.identity(source, raw, tracer.line())
+    return tracer.wrap(raw, tracer.places.handle(raw))
+
+
+def _cached_property(tracer: Tracer, raw: Any, receiver: Value, source: Source | None) -> Value:
+    made = tracer.wrap(raw.func, source).call(tracer, [receiver], {})
+    attributes = getattr(receiver, "attributes", None)
+    if attributes is not None:
+        attributes.set_item(tracer, Constant(raw.attrname), made)
+    return made
+
+
+def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
+    from bytecap.objects.constant_folding import run
+    from bytecap.objects.exceptions import ExceptionValue
+    from bytecap.objects.objects import ObjectValue
+
+    if isinstance(receiver, ExceptionValue):
+        return receiver.c_member(tracer, name)
+    if isinstance(receiver, ObjectValue):
+        if name in receiver.slots:
+            found = receiver.slots[name]
+            if found is None:
+                raise no_attribute(tracer, receiver, name)
+            return found
+        if receiver.real is None:
+            if receiver.base is None:
+                raise no_attribute(tracer, receiver, name)
+            return receiver.base.get_attribute(tracer, name)  # (default_factory)
+        if receiver.source is not None and not hasattr(receiver.real, name):
+            tracer.guards.add(HasAttribute(receiver.source, name, False, tracer.line()))
+        value = tracer.wrap(run(tracer, getattr, (receiver.real, name)), tracer.attribute_source(receiver.source, name))
+        receiver.slots[name] = value
+        return value
+    return tracer.fresh(run(tracer, getattr, (receiver.concrete(), name)))
+
+
+def generic_get_attribute(tracer: Tracer, value: Value, name: str) -> Value:
+    """`value.name` for values without instance attributes."""
+    cls = value.python_type()
+    if name == "__class__":
+        return tracer.wrap(cls, None)
+    raw, owner = static_lookup(cls.__mro__, name)
+    if owner is None:
+        raise no_attribute(tracer, value, name)
+    return bind(tracer, raw, owner, value, cls, name)
+
+
+def _is_data_descriptor(raw: Any) -> bool:
+    kind = type(raw)
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def instance_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value:
+    """`value.name` by the full protocol."""
+    tracer.guard_lookup(value.cls, "__getattribute__")
+    custom, owner = static_lookup(value.cls.__mro__, "__getattribute__")
+    try:
+        if isinstance(custom, types.FunctionType):
+            method = bind(tracer, custom, owner or object, value, value.cls, "__getattribute__")
+            return method.call(tracer, [Constant(name)], {})
+        found = find_attribute(tracer, value, name)
+    except PythonRaise as error:
+        fallback, owner = static_lookup(value.cls.__mro__, "__getattr__")
+        if owner is None or not issubclass(error.value.python_type(), AttributeError):
+            raise
+        return value_fallback(tracer, value, fallback, owner, name)
+    if found is not None:
+        return found
+    tracer.guard_class_lacks(value.cls, name)
+    tracer.guard_lookup(value.cls, "__getattr__")
+    fallback, owner = static_lookup(value.cls.__mro__, "__getattr__")
+    if owner is None:
+        raise no_attribute(tracer, value, name)
+    return value_fallback(tracer, value, fallback, owner, name)
+
+
+def value_fallback(tracer: Tracer, value: ObjectValue, fallback: Any, owner: type, name: str) -> Value:
+    """Call the class's `__getattr__`; nn.Module's own is looked up in its three registries directly."""
+    from bytecap.objects.nn_modules import NNModuleValue, registry_attribute
+
+    if isinstance(value, NNModuleValue) and owner.__module__ == "torch.nn.modules.module":
+        return registry_attribute(tracer, value, name)
+    method = bind(tracer, fallback, owner, value, value.cls, "__getattr__")
+    return method.call(tracer, [Constant(name)], {})
+
+
+def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | None:
+    """object.__getattribute__ without its AttributeError."""
+    if name == "__dict__":
+        return value.attributes if value.cls.__dictoffset__ else None
+    if name == "__class__":
+        return tracer.wrap(value.cls, None)
+    written = written_attribute(tracer.class_writes, value.cls.__mro__, name)
+    if written is not None:
+        return _find_written(tracer, value, name, written[1])
+    raw, owner = static_lookup(value.cls.__mro__, name)
+    if owner is not None and _is_data_descriptor(raw):
+        return bind(tracer, raw, owner, value, value.cls, name)
+    found = value.attributes.lookup(tracer, Constant(name))
+    if found is not None:
+        return found
+    if owner is None:
+        return None
+    return bind(tracer, raw, owner, value, value.cls, name)
+
+
+def _find_written(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> Value | None:
+    """An attribute whose name the code stored in the class, or deleted from it."""
+    from bytecap.objects.functions import FunctionValue, MethodValue
+
+    found = value.attributes.lookup(tracer, Constant(name))
+    if found is not None or item is None:
+        return found
+    return MethodValue(item, value) if isinstance(item, FunctionValue) else item
+
+
+def class_set_attribute(tracer: Tracer, value: ClassValue, name: str, item: Value | None) -> None:
+    """`cls.name = item`, or `del cls.name` (item None): replayed after the graph."""
+    cls = value.real
+    tracer.guard_lookup(type(cls), "__setattr__" if item is not None else "__delattr__")
+    custom = static_lookup(type(cls).__mro__, "__setattr__" if item is not None else "__delattr__")[0]
+    is_special = name.startswith("__") and name.endswith("__")
+    kind = None if item is None else item.python_type()
+    is_descriptor = kind not in (None, types.FunctionType) and hasattr(kind, "__get__")
+    if isinstance(custom, types.FunctionType) or is_special or is_descriptor or is_exempt(cls.__module__):
+        raise UnsupportedMutation(f"cannot set attribute {name!r} of {value.describe()}")
+    if item is None:
+        _check_class_has(tracer, value, name)
+    if cls not in tracer.class_writes:
+        tracer.class_writes[cls] = ClassWrites(cls)
+        tracer.effects.append(tracer.class_writes[cls])
+    tracer.class_writes[cls].names[name] = item
+
+
+def _check_class_has(tracer: Tracer, value: ClassValue, name: str) -> None:
+    """For `del cls.name`: the class itself has it, and no base does (which would show through)."""
+    cls = value.real
+    written = written_attribute(tracer.class_writes, (cls,), name)
+    has_it = name in cls.__dict__ if written is None else written[1] is not None
+    if not has_it:
+        raise missing_name(tracer, f"type object '{cls.__name__}' has no attribute '{name}'", value, name)
+    if any(name in base.__dict__ for base in cls.__mro__[1:]):
+        raise UnsupportedMutation(f"deleting attribute {name!r} of {value.describe()}, which a base class has too")
+    value.get_attribute(tracer, name)
+
+
+def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
+    """`value.name = item` by the full protocol."""
+    tracer.guard_lookup(value.cls, "__setattr__")
+    custom, owner = static_lookup(value.cls.__mro__, "__setattr__")
+    if isinstance(custom, types.FunctionType) and value.plain_setattr(tracer, owner, name, item):
+        return
+    if isinstance(custom, types.FunctionType) or _is_other_method(custom, "__setattr__"):
+        method = bind(tracer, custom, owner or object, value, value.cls, "__setattr__")
+        method.call(tracer, [Constant(name), item], {})
+        return
+    default_set_attribute(tracer, value, name, item)
+
+
+def _is_other_method(raw: Any, name: str) -> bool:
+    """Whether a class has a C method of another name as its `name` (`__setattr__ = dict.__setitem__`)."""
+    return isinstance(raw, _C_METHODS) and raw.__name__ != name
+
+
+def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
+    """object.__setattr__."""
+    from bytecap.objects.functions import MethodValue
+
+    raw, owner = static_lookup(value.cls.__mro__, name)
+    tracer.guard_lookup(value.cls, name)
+    if isinstance(raw, property):
+        if raw.fset is None:
+            raise tracer.raises(AttributeError, _property_complaint(raw, value, "setter"))
+        home = tracer.class_source(value.cls, name)
+        tracer.wrap(raw.fset, tracer.attribute_source(home, "fset")).call(tracer, [value, item], {})
+        return
+    if isinstance(raw, types.MemberDescriptorType):
+        _set_slot(tracer, value, name, item)
+        return
+    if name == "__class__" or isinstance(raw, types.GetSetDescriptorType):
+        raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
+    if owner is not None and _is_data_descriptor(raw):
+        setter = static_lookup(type(raw).__mro__, "__set__")[0]
+        if not isinstance(setter, types.FunctionType):
+            raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
+        descriptor = _descriptor(tracer, raw, tracer.class_source(value.cls, name))
+        set_item = tracer.wrap(setter, tracer.class_source(type(raw), "__set__"))
+        MethodValue(set_item, descriptor).call(tracer, [value, item], {})
+        return
+    if value.cls.__dictoffset__ == 0:
+        if owner is not None:
+            raise tracer.raises(AttributeError, f"'{value.cls.__name__}' object attribute '{name}' is read-only")
+        raise missing_name(tracer, _no_dict_complaint(value.cls, name), value, name)
+    value.attributes.set_item(tracer, Constant(name), item)
+
+
+def _no_dict_complaint(cls: type, name: str) -> str:
+    """What CPython says where an instance without a `__dict__` is given an attribute."""
+    custom = static_lookup(cls.__mro__, "__setattr__")[0]
+    stand_in = type(cls.__name__, (), {"__slots__": (), "__setattr__": custom})()
+    try:
+        object.__setattr__(stand_in, name, None)
+    except AttributeError as error:
+        return str(error)
+    return f"'{cls.__name__}' object has no attribute '{name}'"
+
+
+def _property_complaint(raw: property, value: Value, what: str) -> str:
+    """What CPython says of a property that has no setter or deleter."""
+    stand_in = type(value.python_type().__name__, (), {raw.fget.__name__ if raw.fget else "?": property(raw.fget)})()
+    name = next(iter(vars(type(stand_in))))
+    try:
+        setattr(stand_in, name, None) if what == "setter" else delattr(stand_in, name)
+    except AttributeError as error:
+        return str(error).replace(type(stand_in).__qualname__, value.python_type().__qualname__)
+    return f"property has no {what}"
+
+
+def _set_slot(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> None:
+    """Store in a slot, or delete it (item None)."""
+    if value.real is not None:
+        if value.slot_writes is None:
+            value.slot_writes = SlotWrites(value)
+            tracer.effects.append(value.slot_writes)
+        value.slot_writes.names[name] = None
+    value.slots[name] = item
+
+
+def instance_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> None:
+    """`del value.name`."""
+    tracer.guard_lookup(value.cls, "__delattr__")
+    custom, owner = static_lookup(value.cls.__mro__, "__delattr__")
+    if isinstance(custom, types.FunctionType) or _is_other_method(custom, "__delattr__"):
+        method = bind(tracer, custom, owner or object, value, value.cls, "__delattr__")
+        method.call(tracer, [Constant(name)], {})
+        return
+    default_delete_attribute(tracer, value, name)
+
+
+def default_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> None:
+    """object.__delattr__."""
+    from bytecap.objects.functions import MethodValue
+
+    raw, owner = static_lookup(value.cls.__mro__, name)
+    if owner is not None and _is_data_descriptor(raw):
+        tracer.guard_lookup(value.cls, name)
+        if isinstance(raw, types.MemberDescriptorType):
+            _c_member(tracer, raw, value, name)
+            _set_slot(tracer, value, name, None)
+            return
+        if isinstance(raw, property):
+            if raw.fdel is None:
+                raise tracer.raises(AttributeError, _property_complaint(raw, value, "deleter"))
+            home = tracer.class_source(value.cls, name)
+            tracer.wrap(raw.fdel, tracer.attribute_source(home, "fdel")).call(tracer, [value], {})
+            return
+        deleter = static_lookup(type(raw).__mro__, "__delete__")[0]
+        if not isinstance(deleter, types.FunctionType):
+            raise UnsupportedMutation(f"cannot delete {name!r} of a {value.describe()}")
+        descriptor = _descriptor(tracer, raw, tracer.class_source(value.cls, name))
+        function = tracer.wrap(deleter, tracer.class_source(type(raw), "__delete__"))
+        MethodValue(function, descriptor).call(tracer, [value], {})
+        return
+    if value.attributes.lookup(tracer, Constant(name)) is None:
+        raise no_attribute(tracer, value, name)
+    value.attributes.delete_item(tracer, Constant(name))
+
+
+def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
+    """`cls.name`: metaclass data descriptors, the class's own, then the metaclass's."""
+    from bytecap.objects.constant_folding import run
+
+    real = value.real
+    if name == "__class__":
+        return tracer.wrap(type(real), None)
+    if name == "__mro__" or name == "__bases__":
+        return tracer.fresh(getattr(real, name))
+    if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        found = run(tracer, getattr, (real, name))
+        if is_watched(real.__module__) and isinstance(found, str) and not hasattr(type(real), "__getattr__"):
+            tracer.guard_literal(Attribute(tracer.places.of(real), name), found)
+        return Constant(found)
+    if name == "__dict__":
+        return DictValue(real=dict(real.__dict__), item_source=lambda key, index: _in_class(tracer, real, key))
+    written = written_attribute(tracer.class_writes, real.__mro__, name)
+    if written is not None:
+        if written[1] is None:
+            raise missing_name(tracer, f"type object '{real.__name__}' has no attribute '{name}'", value, name)
+        return written[1]
+    meta_raw, meta_owner = static_lookup(type(real).__mro__, name)
+    if isinstance(meta_raw, property) and meta_owner is not None:
+        return bind(tracer, meta_raw, meta_owner, value, type(real), name)
+    raw, owner = static_lookup(real.__mro__, name)
+    if owner is not None:
+        return bind(tracer, raw, owner, None, real, name)
+    if meta_owner is not None:
+        return bind(tracer, meta_raw, meta_owner, value, type(real), name)
+    tracer.guard_lookup(type(real), "__getattr__")
+    # Enum members and the like: the metaclass's __getattr__ is pure.
+    return tracer.wrap(run(tracer, getattr, (real, name)), None)
+
+
+def _in_class(tracer: Tracer, real: type, name: str) -> Source | None:
+    """Where a name in a class's own dictionary is read; staticmethods and classmethods cannot be read unbound."""
+    is_hidden = name in ("__dict__", "__weakref__") or isinstance(real.__dict__[name], (staticmethod, classmethod))
+    return None if is_hidden else tracer.class_source(real, name)
+
+
+def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
+    """`super(cls, receiver).name`."""
+    from bytecap.objects.classes import ClassValue
+
+    receiver = value.receiver
+    is_class = isinstance(receiver, ClassValue)
+    mro = receiver.real.__mro__ if is_class else receiver.python_type().__mro__  # type: ignore[attr-defined]
+    if is_class and value.cls not in mro and value.cls in type(receiver.real).__mro__:  # type: ignore[attr-defined]
+        # In a method of a metaclass the class is the instance.
+        is_class, mro = False, type(receiver.real).__mro__  # type: ignore[attr-defined]
+    if value.cls not in mro:
+        raise tracer.raises(TypeError, "super(type, obj): obj must be an instance or subtype of type")
+    raw, owner = static_lookup(mro[mro.index(value.cls) + 1 :], name)
+    if owner is None:
+        raise tracer.raises(AttributeError, f"'super' object has no attribute '{name}'")
+    _guard_super(tracer, mro[mro.index(value.cls) + 1], raw, name)
+    if is_class:
+        if name == "__new__":
+            return tracer.wrap(raw.__func__ if isinstance(raw, staticmethod) else raw, None)
+        tracer.guard_lookup(mro[mro.index(value.cls) + 1], name)
+        return bind(tracer, raw, owner, None, receiver.real, name)  # type: ignore[attr-defined]
+    if isinstance(raw, _C_METHODS):
+        from bytecap.objects.functions import BuiltinFunction, MethodValue
+
+        return MethodValue(BuiltinFunction(raw), receiver)
+    return bind(tracer, raw, owner, receiver, receiver.python_type(), name)
+
+
+def _guard_super(tracer: Tracer, first: type, raw: Any, name: str) -> None:
+    """A class between `first` and the one that has the method may get the name."""
+    source = tracer.class_source(first, name)
+    if source is not None and isinstance(raw, types.FunctionType) and static_lookup(first.__mro__, name)[0] is raw:
+        tracer.guards.identity(source, raw, tracer.line())
+
+
+def special_method(tracer: Tracer, value: Value, name: str) -> Value | None:
+    """A dunder method written in Python (or C's by another name), bound; None when the class has none."""
+    cls = value.python_type()
+    raw, owner = static_lookup(cls.__mro__, name)
+    if owner is None or raw is None or (isinstance(raw, _C_METHODS) and not _is_other_method(raw, name)):
+        tracer.guard_lookup(cls, name)
+        return None
+    if name == "__hash__" and raw is None:
+        raise UnsupportedCall(f"unhashable {value.describe()}")
+    return bind(tracer, raw, owner, value, cls, name)

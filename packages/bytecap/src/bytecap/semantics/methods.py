@@ -1,0 +1,440 @@
+"""Methods of lists, tuples, dicts, dict views and sets, as tables from name to meaning."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from types import FunctionType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedCall
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.constant_folding import fold
+from bytecap.objects.deques import DequeValue
+from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.mappings import DictIterator, DictValue, DictView
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.sequences import ListValue, Sequence, TupleValue
+from bytecap.objects.sets import SetValue
+from bytecap.semantics.deque_methods import DEQUE_METHODS
+from bytecap.semantics.operations import (
+    as_int,
+    binary,
+    collect,
+    compare,
+    equal,
+    has_method,
+    is_iterable,
+    is_none,
+    iterate_host,
+    one_by_one,
+    truth,
+)
+from bytecap.semantics.set_methods import SET_METHODS, VIEW_METHODS
+from bytecap.semantics.string_conversion import repr_of
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+Method = Callable[..., Value]
+NONE = Constant(None)
+
+# -- lists and tuples
+
+
+def _append(tracer: Tracer, self: ListValue, item: Value) -> Value:
+    self.mutate(tracer)
+    self.add([item])
+    return NONE
+
+
+def _extend(tracer: Tracer, self: ListValue, items: Value) -> Value:
+    for item in one_by_one(tracer, items):
+        _append(tracer, self, item)
+    return NONE
+
+
+def _insert(tracer: Tracer, self: ListValue, index: Value, item: Value) -> Value:
+    self.mutate(tracer)
+    self.items.insert(as_int(tracer, index), item)
+    return NONE
+
+
+def _pop(tracer: Tracer, self: ListValue, index: Value | None = None) -> Value:
+    if not self.items:
+        raise tracer.raises(IndexError, "pop from empty list")
+    position = -1 if index is None else as_int(tracer, index)
+    if not -len(self.items) <= position < len(self.items):
+        raise tracer.raises(IndexError, "pop index out of range")
+    found = self.item(tracer, position)
+    self.mutate(tracer)
+    del self.items[position]
+    return found
+
+
+def _list_index(tracer: Tracer, self: Sequence, item: Value, *bounds: Value) -> Value:
+    positions = range(len(self.items))[slice(*[as_int(tracer, bound) for bound in bounds] or [0], *_no_stop(bounds))]
+    for position in positions:
+        if equal(tracer, self.item(tracer, position), item):
+            return Constant(position)
+    if self.builtin is tuple:
+        raise tracer.raises(ValueError, "tuple.index(x): x not in tuple")
+    raise tracer.raises(ValueError, f"{repr_of(tracer, item)} is not in {self.builtin.__name__}")
+
+
+def _no_stop(bounds: tuple[Value, ...]) -> list[None]:
+    return [] if len(bounds) == 2 else [None]
+
+
+def _remove(tracer: Tracer, self: ListValue, item: Value) -> Value:
+    position = next((at for at, other in enumerate(self.values(tracer)) if equal(tracer, other, item)), None)
+    if position is None:
+        return fold(tracer, [].remove, (None,))
+    self.mutate(tracer)
+    del self.items[position]
+    return NONE
+
+
+def _reverse(tracer: Tracer, self: ListValue) -> Value:
+    self.mutate(tracer)
+    self.items.reverse()
+    return NONE
+
+
+def _list_clear(tracer: Tracer, self: ListValue) -> Value:
+    self.mutate(tracer)
+    self.items.clear()
+    return NONE
+
+
+def _sort(tracer: Tracer, self: ListValue, *, key: Value | None = None, reverse: Value | None = None) -> Value:
+    ordered = sort_values(tracer, self.values(tracer), key, reverse)
+    self.mutate(tracer)
+    self.replace(ordered)
+    return NONE
+
+
+def sort_values(tracer: Tracer, items: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
+    """sorted(items, key=key, reverse=reverse), stable."""
+    import functools
+
+    no_key = key is None or key.is_none()
+    keys = items if no_key else [key.call(tracer, [item], {}) for item in items]  # type: ignore[union-attr]
+
+    def order(a: int, b: int) -> int:
+        if truth(tracer, compare(tracer, "<", keys[a], keys[b])):
+            return -1
+        return 1 if truth(tracer, compare(tracer, "<", keys[b], keys[a])) else 0
+
+    backwards = reverse is not None and truth(tracer, reverse)
+    indices = sorted(range(len(items)), key=functools.cmp_to_key(order), reverse=backwards)
+    return [items[index] for index in indices]
+
+
+def _count(tracer: Tracer, self: Sequence, item: Value) -> Value:
+    return Constant(sum(equal(tracer, other, item) for other in self.values(tracer)))
+
+
+def _list_copy(tracer: Tracer, self: ListValue) -> Value:
+    return ListValue(self.values(tracer), cls=self.cls)
+
+
+def _numel(tracer: Tracer, self: TupleValue) -> Value:
+    import math
+
+    return Constant(math.prod(self.concrete()))
+
+
+def _asdict(tracer: Tracer, self: TupleValue) -> Value:
+    names = self.cls._fields  # type: ignore[attr-defined]
+    return tracer.new_dict(dict(zip(names, self.values(tracer), strict=True)))
+
+
+def _replace(tracer: Tracer, self: TupleValue, **changes: Value) -> Value:
+    names = self.cls._fields  # type: ignore[attr-defined]
+    unknown = [name for name in changes if name not in names]
+    if unknown:
+        raise tracer.raises(ValueError, f"Got unexpected field names: {unknown!r}")
+    items = [changes.get(n, v) for n, v in zip(names, self.values(tracer), strict=True)]
+    return TupleValue(items, cls=self.cls)
+
+
+_SEQUENCE: dict[str, Method] = {"index": _list_index, "count": _count}
+_LIST: dict[str, Method] = _SEQUENCE | {
+    "append": _append, "extend": _extend, "insert": _insert, "pop": _pop, "remove": _remove,
+    "reverse": _reverse, "clear": _list_clear, "sort": _sort, "copy": _list_copy,
+}  # fmt: skip
+_TUPLE: dict[str, Method] = _SEQUENCE | {"numel": _numel, "_asdict": _asdict, "_replace": _replace}
+
+# -- dicts
+
+
+def _get(tracer: Tracer, self: DictValue, key: Value, default: Value = NONE) -> Value:
+    found = self.lookup(tracer, key)
+    return default if found is None else found
+
+
+def _dict_pop(tracer: Tracer, self: DictValue, key: Value, default: Value | None = None) -> Value:
+    found = self.lookup(tracer, key)
+    if found is None:
+        if default is None:
+            raise tracer.raises(KeyError, key)
+        return default
+    self.delete_item(tracer, key)
+    return found
+
+
+def _popitem(tracer: Tracer, self: DictValue, last: Value | None = None) -> Value:
+    pairs = self.pairs(tracer)
+    if not pairs:
+        raise tracer.raises(KeyError, "popitem(): dictionary is empty")
+    key, value = pairs[-1 if last is None or truth(tracer, last) else 0]
+    self.delete_item(tracer, key)
+    return TupleValue([key, value])
+
+
+def _setdefault(tracer: Tracer, self: DictValue, key: Value, default: Value = NONE) -> Value:
+    found = self.lookup(tracer, key)
+    if found is not None:
+        return found
+    self.set_item(tracer, key, default)
+    return default
+
+
+def _update(tracer: Tracer, self: DictValue, other: Value | None = None, /, **more: Value) -> Value:
+    for key, value in [] if other is None else pairs_of(tracer, other):
+        self.set_item(tracer, key, value)
+    for name, value in more.items():
+        self.set_item(tracer, Constant(name), value)
+    return NONE
+
+
+def pairs_of(tracer: Tracer, other: Value) -> Iterable[tuple[Value, Value]]:
+    """(key, value) pairs of a mapping or an iterable of pairs, which are read one by one."""
+    if isinstance(other, DictValue):
+        return other.pairs(tracer)
+    if isinstance(other, ObjectValue):
+        has_user_keys = other._special(tracer, "keys") is not None
+        if isinstance(other.base, DictValue) and not has_user_keys:
+            return other.base.pairs(tracer)
+    if has_method(other, "keys"):
+        keys = collect(tracer, other.get_attribute(tracer, "keys").call(tracer, [], {}))
+        return ((key, other.get_item(tracer, key)) for key in keys)
+    return (_pair(tracer, position, pair) for position, pair in enumerate(iterate_host(tracer, other)))
+
+
+def _pair(tracer: Tracer, position: int, pair: Value) -> tuple[Value, Value]:
+    if not is_iterable(pair):
+        complaint = f"cannot convert dictionary update sequence element #{position} to a sequence"
+        raise tracer.raises(TypeError, complaint)
+    items = collect(tracer, pair)
+    if len(items) != 2:
+        complaint = f"dictionary update sequence element #{position} has length {len(items)}; 2 is required"
+        raise tracer.raises(ValueError, complaint)
+    return items[0], items[1]
+
+
+def _dict_clear(tracer: Tracer, self: DictValue) -> Value:
+    for key, _ in self.pairs(tracer):
+        self.delete_item(tracer, key)
+    return NONE
+
+
+def _dict_copy(tracer: Tracer, self: DictValue) -> Value:
+    made = DictValue(cls=self.cls, factory=self.factory)
+    _update(tracer, made, self)
+    return made
+
+
+def _move_to_end(tracer: Tracer, self: DictValue, key: Value, last: Value | None = None) -> Value:
+    code = tracer.hash_key(key)
+    self.list_keys(tracer)
+    if code not in self.new:
+        raise tracer.raises(KeyError, key)
+    self.mutate(tracer)
+    self.reordered = True
+    pair = self.new.pop(code)
+    rest = dict(self.new)
+    self.new = {**rest, code: pair} if last is None or truth(tracer, last) else {code: pair, **rest}
+    return NONE
+
+
+def _fromkeys(tracer: Tracer, self: DictValue, keys: Value, value: Value = NONE) -> Value:
+    made = DictValue(cls=self.cls)
+    for key in iterate_host(tracer, keys):
+        made.set_item(tracer, key, value)
+    return made
+
+
+def _view(what: str) -> Method:
+    return lambda tracer, self: DictView(self, what)
+
+
+_DICT: dict[str, Method] = {
+    "get": _get, "pop": _dict_pop, "popitem": _popitem, "setdefault": _setdefault, "update": _update,
+    "clear": _dict_clear, "copy": _dict_copy, "move_to_end": _move_to_end, "fromkeys": _fromkeys,
+    "keys": _view("keys"), "values": _view("values"), "items": _view("items"),
+}  # fmt: skip
+
+
+def _reversed_dict(tracer: Tracer, self: Any) -> Value:
+    if isinstance(self, DictView):
+        return DictIterator(tracer, self.dictionary, self.what, backwards=True)
+    return DictIterator(tracer, self, "keys", backwards=True)
+
+
+_TABLES: dict[type, dict[str, Method]] = {
+    DequeValue: _LIST | DEQUE_METHODS,
+    ListValue: _LIST,
+    TupleValue: _TUPLE,
+    DictValue: _DICT,
+    SetValue: SET_METHODS,
+    DictView: VIEW_METHODS,
+}
+
+# -- dunder methods that every value answers by its protocol
+
+
+def _init_container(tracer: Tracer, self: Value, *args: Value, **kwargs: Value) -> Value:
+    if isinstance(self, DictValue):
+        if self.cls is defaultdict and args:
+            factory, *args = args  # type: ignore[assignment]
+            self.factory = None if is_none(factory) else factory
+        return _update(tracer, self, *args, **kwargs)
+    if isinstance(self, ListValue):
+        _list_clear(tracer, self)
+        return _TABLES[type(self)]["extend"](tracer, self, *args[:1]) if args else NONE
+    if isinstance(self, SetValue) and self.cls is set:
+        SET_METHODS["clear"](tracer, self)
+        return SET_METHODS["update"](tracer, self, *args)
+    return NONE
+
+
+def _contains(tracer: Tracer, self: Value, item: Value) -> Value:
+    return Constant(self.contains(tracer, item))
+
+
+def _set_item(tracer: Tracer, self: Value, key: Value, value: Value) -> Value:
+    self.set_item(tracer, key, value)
+    return NONE
+
+
+def _delete_item(tracer: Tracer, self: Value, key: Value) -> Value:
+    self.delete_item(tracer, key)
+    return NONE
+
+
+PROTOCOL: dict[str, Method] = {
+    "__getitem__": lambda tracer, self, key: self.get_item(tracer, key),
+    "__setitem__": _set_item,
+    "__delitem__": _delete_item,
+    "__contains__": _contains,
+    "__len__": lambda tracer, self: Constant(self.length(tracer)),
+    "__iter__": lambda tracer, self: self.iterate(tracer),
+    "__bool__": lambda tracer, self: Constant(self.truth(tracer)),
+    "__reversed__": _reversed_dict,
+    "__init__": _init_container,
+    "__add__": lambda tracer, self, other: binary(tracer, "+", self, other),
+    "__mul__": lambda tracer, self, other: binary(tracer, "*", self, other),
+    "__or__": lambda tracer, self, other: binary(tracer, "|", self, other),
+    "__eq__": lambda tracer, self, other: compare(tracer, "==", self, other),
+    "__ne__": lambda tracer, self, other: compare(tracer, "!=", self, other),
+}
+
+
+def call_table_method(tracer: Tracer, self: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a method of a builtin container."""
+    method = _TABLES[type(self)].get(name) or PROTOCOL.get(name)
+    if method is None:
+        raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
+    return method(tracer, self, *args, **kwargs)
+
+
+# -- instances of Python classes: what `object` and builtin bases implement in C
+
+
+def _object_setattr(tracer: Tracer, self: ObjectValue, name: Value, item: Value) -> Value:
+    from bytecap.semantics.attributes import default_set_attribute
+
+    default_set_attribute(tracer, self, name.concrete(), item)
+    return NONE
+
+
+def _object_getattribute(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
+    from bytecap.semantics.attributes import find_attribute, no_attribute
+
+    found = find_attribute(tracer, self, name.concrete())
+    if found is None:
+        raise no_attribute(tracer, self, name.concrete())
+    return found
+
+
+def _object_delattr(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
+    from bytecap.semantics.attributes import default_delete_attribute
+
+    default_delete_attribute(tracer, self, name.concrete())
+    return NONE
+
+
+def _leaves_init_to_object(cls: type) -> bool:
+    """Whether its own `__init__` is written in Python, and the only one in C is object's."""
+    found = [base.__dict__["__init__"] for base in cls.__mro__[:-1] if "__init__" in base.__dict__]
+    return bool(found) and all(isinstance(init, FunctionType) for init in found)
+
+
+def _object_init(tracer: Tracer, self: ObjectValue, *args: Value, **kwargs: Value) -> Value:
+    if isinstance(self, ExceptionValue):
+        self.initialise(tracer, list(args), kwargs)
+    elif issubclass(self.cls, SimpleNamespace):
+        self.attributes.call_method(tracer, "update", list(args), kwargs)
+    elif self.base is not None and not isinstance(self.base, (Constant, TupleValue)):
+        _init_container(tracer, self.base, *args, **kwargs)
+    elif self.base is None and (args or kwargs) and _leaves_init_to_object(self.cls):
+        raise tracer.raises(TypeError, "object.__init__() takes exactly one argument (the instance to initialize)")
+    return NONE
+
+
+_OBJECT: dict[str, Method] = {
+    "__setattr__": _object_setattr,
+    "__getattribute__": _object_getattribute,
+    "__delattr__": _object_delattr,
+    "__init__": _object_init,
+    "__init_subclass__": lambda tracer, self: NONE,
+    "__eq__": lambda tracer, self, other: Constant(self is other),
+    "__ne__": lambda tracer, self, other: Constant(self is not other),
+    "with_traceback": lambda tracer, self, traceback: self,
+    "add_note": lambda tracer, self, note: self.add_note(tracer, note),
+}
+
+
+def copies_as_itself(value: Value) -> bool:
+    """Whether copy() and operators make another instance of the subclass: those of OrderedDict and defaultdict do."""
+    return isinstance(value, ObjectValue) and isinstance(value.base, DictValue) and value.base.cls is not dict
+
+
+def _has_own(base: Value, name: str) -> bool:
+    """Whether the builtin base implements a method of its own, past `object`."""
+    return getattr(base.python_type(), name, None) is not getattr(object, name, None)
+
+
+def call_object_method(
+    tracer: Tracer, self: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a method that a Python object inherits from a C type."""
+    if name in ("__setattr__", "__getattribute__", "__delattr__", "__init__"):
+        return _OBJECT[name](tracer, self, *args, **kwargs)
+    if name == "__getitem__" and self.base is not None:
+        return self.get_base_item(tracer, self.base, *args)
+    if name == "copy" and copies_as_itself(self):
+        raise UnsupportedCall(f"a copy of a {self.describe()}")
+    if self.base is not None and _has_own(self.base, name):
+        return self.base.call_method(tracer, name, args, kwargs)
+    method = _OBJECT.get(name)
+    if method is not None:
+        return method(tracer, self, *args, **kwargs)
+    if name in ("__repr__", "__str__", "__format__", "__hash__", "__sizeof__", "__reduce_ex__", "__dir__"):
+        from bytecap.objects.constant_folding import fold_call, run
+
+        return fold_call(tracer, run(tracer, getattr, (self.concrete(), name)), args, kwargs)
+    raise UnsupportedCall(f"method {name!r} of a {self.describe()}")

@@ -1,0 +1,606 @@
+"""The operators of Python on values: arithmetic, comparison, truth, iteration."""
+
+from __future__ import annotations
+
+import operator
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from bytecap.bytecode.builtin_parts import EMPTY_CELL
+from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.objects.arrays import ArrayValue, OutsideArray
+from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.cells import CellValue
+from bytecap.objects.constant import Constant
+from bytecap.objects.constant_folding import fold, run
+from bytecap.objects.data_conditions import condition_of_data
+from bytecap.objects.data_numbers import apply, compute
+from bytecap.objects.functions import BuiltinMethod, MethodValue
+from bytecap.objects.identity import IdentityToken, refuse_among_numbers
+from bytecap.objects.mappings import DictValue, DictView
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
+from bytecap.objects.open_constants import derive, open_binary
+from bytecap.objects.sequences import ListValue, Sequence, SliceValue, TupleValue
+from bytecap.objects.sets import SetValue
+from bytecap.objects.signals import End, NotConcrete
+from bytecap.objects.sizes import is_size
+from bytecap.objects.tensors import TensorValue, patched_method
+from bytecap.semantics.attributes import MISSING
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+
+class BinaryOperator(NamedTuple):
+    """A binary operator: the host function, its in-place form, and the method names it looks up."""
+
+    function: Callable[[Any, Any], Any]
+    inplace: Callable[[Any, Any], Any]
+    method: str
+    reflected: str
+    inplace_method: str
+
+
+def _row(name: str, inplace: str, stem: str) -> BinaryOperator:
+    return BinaryOperator(
+        getattr(operator, name), getattr(operator, inplace), f"__{stem}__", f"__r{stem}__", f"__i{stem}__"
+    )
+
+
+BINARY: dict[str, BinaryOperator] = {
+    "+": _row("add", "iadd", "add"),
+    "-": _row("sub", "isub", "sub"),
+    "*": _row("mul", "imul", "mul"),
+    "/": _row("truediv", "itruediv", "truediv"),
+    "//": _row("floordiv", "ifloordiv", "floordiv"),
+    "%": _row("mod", "imod", "mod"),
+    "**": _row("pow", "ipow", "pow"),
+    "@": _row("matmul", "imatmul", "matmul"),
+    "&": _row("and_", "iand", "and"),
+    "|": _row("or_", "ior", "or"),
+    "^": _row("xor", "ixor", "xor"),
+    "<<": _row("lshift", "ilshift", "lshift"),
+    ">>": _row("rshift", "irshift", "rshift"),
+}
+COMPARE: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
+    "<": (operator.lt, "__lt__", "__gt__"),
+    "<=": (operator.le, "__le__", "__ge__"),
+    "==": (operator.eq, "__eq__", "__eq__"),
+    "!=": (operator.ne, "__ne__", "__ne__"),
+    ">": (operator.gt, "__gt__", "__lt__"),
+    ">=": (operator.ge, "__ge__", "__le__"),
+}
+UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "-": (operator.neg, "__neg__"),
+    "+": (operator.pos, "__pos__"),
+    "~": (operator.invert, "__invert__"),
+}
+
+
+def _user_method(tracer: Tracer, value: Value, name: str) -> Value | None:
+    from bytecap.semantics.attributes import special_method
+
+    return special_method(tracer, value, name) if isinstance(value, ObjectValue) else None
+
+
+def _is_not_implemented(value: Value) -> bool:
+    return value.python_type() is type(NotImplemented)
+
+
+def _user_binary(
+    tracer: Tracer, left: Value, right: Value, method: str, reflected: str, *, ordering: bool = False
+) -> Value | None:
+    """The user's methods in CPython's order; arithmetic of one class never tries the reflected method."""
+    if not isinstance(left, ObjectValue) and not isinstance(right, ObjectValue):
+        return None
+    left_class, right_class = left.python_type(), right.python_type()
+    attempts = [(left, method, right), (right, reflected, left)]
+    if left_class is right_class:
+        attempts = attempts if ordering else attempts[:1]
+    elif issubclass(right_class, left_class) and (ordering or _overrides(left_class, right_class, reflected)):
+        attempts.reverse()
+    for receiver, name, other in attempts:
+        bound = _user_method(tracer, receiver, name)
+        if bound is not None:
+            result = bound.call(tracer, [other], {})
+            if not _is_not_implemented(result):
+                return result
+    return None
+
+
+def _overrides(base: type, derived: type, name: str) -> bool:
+    return getattr(base, name, None) is not getattr(derived, name, None)
+
+
+def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: bool = False) -> Value:
+    """`left symbol right`, or `left symbol= right`."""
+    from bytecap.nodes.torch_calls import call_torch
+
+    refuse_unguarded(left, right)
+    row = BINARY[symbol]
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        by_sizes = (is_size(left) or is_size(right)) and {left.python_type(), right.python_type()} <= {int, float}
+        of_data = compute(tracer, row.function, (left, right))
+        if of_data is not None:
+            return of_data
+        left_open = None if by_sizes else open_binary(row.function, symbol, left, right)
+        if left_open is not None:
+            return left_open
+        return fold(tracer, row.inplace if inplace else row.function, _numbers(left, right))
+    kinds = {type(left), type(right)}
+    if TensorValue in kinds and not (_is_own_kind(tracer, left, row) or _is_own_kind(tracer, right, row)):
+        names = (row.inplace_method, row.method) if inplace else (row.method,)
+        patched = _patched(tracer, [*((left, name, [right]) for name in names), (right, row.reflected, [left])])
+        if patched is not None:
+            return patched
+        function = row.inplace if inplace and isinstance(left, TensorValue) else row.function
+        return call_torch(tracer, function, [left, right], {})
+    if inplace:
+        bound = _user_method(tracer, left, row.inplace_method)
+        if bound is not None:
+            result = bound.call(tracer, [right], {})
+            if not _is_not_implemented(result):
+                return result
+        if _inplace_container(tracer, symbol, plain(left), right):
+            return left
+        if not isinstance(left, Constant) and has_method(left, row.inplace_method):
+            raise UnsupportedCall(f"operator {row.inplace.__name__} on a {left.describe()}")
+    done = _user_binary(tracer, left, right, row.method, row.reflected)
+    if done is None:
+        _refuse_subclasses(symbol, left, right)
+        done = _container_binary(tracer, symbol, plain(left), plain(right))
+    if done is None:
+        done = _concrete_binary(tracer, symbol, row.inplace if inplace else row.function, left, right)
+    return done
+
+
+def _patched(tracer: Tracer, attempts: list[tuple[Value, str, list[Value]]]) -> Value | None:
+    """The result of the first of these methods that the program put into torch.Tensor; None if torch's comes first."""
+    for receiver, name, args in attempts:
+        method = patched_method(tracer, receiver, name)
+        if method is None and isinstance(receiver, TensorValue) and has_method(receiver, name):
+            return None
+        result = None if method is None else method.call(tracer, args, {})
+        if result is not None and not _is_not_implemented(result):
+            return result
+    return None
+
+
+def _refuse_subclasses(symbol: str, left: Value, right: Value) -> None:
+    from bytecap.semantics.methods import copies_as_itself
+
+    if symbol == "|" and (copies_as_itself(left) or copies_as_itself(right)):
+        raise UnsupportedCall(f"operator or_ on {left.describe()} and {right.describe()}")
+
+
+_NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
+
+
+def _numbers(left: Constant, right: Constant) -> tuple[Any, Any]:
+    """What an operator computes with: sizes stay symbolic where both sides are numbers."""
+    if is_size(left) or is_size(right):
+        sides = left.host(), right.host()
+        if all(isinstance(side, _NUMBERS) for side in sides):
+            return sides
+    return left.value, right.value
+
+
+def _compared(left: Constant, right: Constant) -> tuple[Any, Any]:
+    """What a comparison looks at: beside what is no number, any int says what a size says."""
+    sides = tuple(side.host() for side in (left, right))
+    if all(isinstance(side, _NUMBERS) for side in sides):
+        return sides  # type: ignore[return-value]
+    return tuple(value.stand_in() if is_size(value) else side for value, side in zip((left, right), sides, strict=True))  # type: ignore[return-value]
+
+
+def _is_own_kind(tracer: Tracer, value: Value, row: BinaryOperator) -> bool:
+    """Whether the class of an object says what the operator does (a subclass of a number need not)."""
+    if not isinstance(value, ObjectValue):
+        return False
+    names = (row.method, row.reflected, row.inplace_method, "__torch_function__")
+    return not isinstance(value.base, Constant) or any(_user_method(tracer, value, name) for name in names)
+
+
+def plain(value: Value) -> Value:
+    """The builtin part of an instance of a subclass of a builtin class; else the value."""
+    return value.base if isinstance(value, ObjectValue) and value.base is not None else value
+
+
+def _concrete_binary(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> Value:
+    try:
+        real_left, real_right = plain(left).concrete(), plain(right).concrete()
+    except NotConcrete:
+        _refuse_operands(tracer, symbol, function, left, right)
+    return fold(tracer, function, (real_left, real_right))
+
+
+def _refuse_operands(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> None:
+    """Both kinds of operands are known, and neither knows the operator: CPython's TypeError."""
+    if isinstance(left, OpaqueValue) or isinstance(right, OpaqueValue) or TensorValue in (type(left), type(right)):
+        raise UnsupportedCall(f"operator {function.__name__} on {left.describe()} and {right.describe()}")
+    stands = [_stand_in(value) for value in (left, right)]
+    if None not in stands:
+        run(tracer, function, tuple(stands))
+    sign = symbol + "=" if function.__name__.startswith("i") and symbol not in COMPARE else symbol
+    kinds = f"'{left.python_type().__name__}' and '{right.python_type().__name__}'"
+    raise tracer.raises(TypeError, f"unsupported operand type(s) for {sign}: {kinds}")
+
+
+def _stand_in(value: Value) -> Any:
+    """A small real object of the value's builtin class, which operators refuse as they would refuse the value."""
+    if isinstance(value, Constant):
+        return value.value
+    cls = value.python_type()
+    return cls() if cls in (list, tuple, dict, set, frozenset, deque) else None
+
+
+def _inplace_container(tracer: Tracer, symbol: str, left: Value, right: Value) -> bool:
+    """Whether `left` is a container that takes `left symbol= right`, done then."""
+    if isinstance(left, ListValue) and symbol == "+":
+        left.call_method(tracer, "extend", [right], {})
+        return True
+    if isinstance(left, ListValue) and symbol == "*" and _is_count(right):
+        left.mutate(tracer)
+        left.replace(left.items * as_int(tracer, right))
+        return True
+    if isinstance(left, DictValue) and symbol == "|":
+        left.call_method(tracer, "update", [right], {})
+        return True
+    is_set = isinstance(left, SetValue) and left.cls is set and isinstance(plain(right), (SetValue, DictView))
+    if is_set and symbol in _SET_METHODS:
+        left.call_method(tracer, _SET_METHODS[symbol] + "_update", [plain(right)], {})
+        return True
+    return False
+
+
+_SET_METHODS = {"|": "union", "&": "intersection", "-": "difference", "^": "symmetric_difference"}
+
+
+def _is_count(value: Value) -> bool:
+    return hasattr(value.python_type(), "__index__") and not isinstance(value, TensorValue)
+
+
+def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+    both_sequences = isinstance(left, Sequence) and isinstance(right, Sequence)
+    if symbol == "+" and both_sequences and left.builtin is right.builtin:  # type: ignore[attr-defined]
+        return left.like([*left.values(tracer), *right.values(tracer)], _sum_class(left.cls, right.cls))
+    if symbol == "*":
+        for sequence, count in ((left, right), (right, left)):
+            if isinstance(sequence, Sequence) and _is_count(count):
+                return sequence.like(sequence.values(tracer) * as_int(tracer, count))
+    if symbol == "|" and isinstance(left, DictValue) and isinstance(right, DictValue):
+        merged = left.call_method(tracer, "copy", [], {})
+        merged.call_method(tracer, "update", [right], {})
+        return merged
+    if symbol in _SET_METHODS:
+        return _set_binary(tracer, _SET_METHODS[symbol], left, right)
+    if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, (str, bytes)):
+        from bytecap.semantics.string_conversion import printable
+
+        return Constant(run(tracer, operator.mod, (left.value, printable(tracer, right))))
+    return None
+
+
+def _set_binary(tracer: Tracer, method: str, left: Value, right: Value) -> Value | None:
+    """Sets with sets; views of keys or items with anything that can be iterated."""
+    has_view = any(isinstance(side, DictView) and side.what != "values" for side in (left, right))
+    both_sets = isinstance(left, SetValue) and isinstance(right, SetValue)
+    if not has_view and not both_sets:
+        return None
+    if has_view and method == "intersection":
+        from bytecap.semantics.set_methods import view_intersection
+
+        return view_intersection(tracer, left, right)
+    as_set = left if isinstance(left, SetValue) else tracer.new_set(collect(tracer, left))
+    return as_set.call_method(tracer, method, [right], {})
+
+
+def _sum_class(left: type, right: type) -> type:
+    """The class of `left() + right()`: torch.Size and deque keep theirs, named tuples do not."""
+    plain = [next(base for base in (torch.Size, deque, tuple, list) if issubclass(cls, base)) for cls in (left, right)]
+    return type(plain[0]() + plain[1]())
+
+
+def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
+    """`symbol value`."""
+    from bytecap.nodes.torch_calls import call_torch
+
+    refuse_unguarded(value)
+    function, method = UNARY[symbol]
+    if isinstance(value, TensorValue):
+        return _patched(tracer, [(value, method, [])]) or call_torch(tracer, function, [value], {})
+    bound = _user_method(tracer, value, method)
+    if bound is not None:
+        return bound.call(tracer, [], {})
+    value = plain(value)
+    of_data = apply(tracer, function, [value])
+    if of_data is not None:
+        return of_data
+    if isinstance(value, Constant) and value.python_type() in (int, float) and symbol != "~":
+        left_open = derive(function, value)
+        if left_open is not None:
+            return left_open
+    if not isinstance(value, (Constant, OpaqueValue)):
+        kind = value.python_type().__name__
+        raise tracer.raises(TypeError, f"bad operand type for unary {symbol}: '{kind}'")
+    return fold(tracer, function, (value.host() if isinstance(value, Constant) else value.concrete(),))
+
+
+def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
+    """`left symbol right` for the six orderings."""
+    from bytecap.nodes.torch_calls import call_torch
+
+    refuse_unguarded(left, right)
+    function, method, reflected = COMPARE[symbol]
+    for side, other in ((left, right), (right, left)):
+        if isinstance(side, IdentityToken):
+            refuse_among_numbers(side, (other,))
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        of_data = condition_of_data(symbol, left, right)
+        return fold(tracer, function, _compared(left, right)) if of_data is None else of_data
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        other = right if isinstance(left, TensorValue) else left
+        patched = _patched(tracer, [(left, method, [right]), (right, reflected, [left])])
+        if patched is not None:
+            return patched
+        if isinstance(other, (TensorValue, Constant)) and not _never_tensor(other):
+            return call_torch(tracer, function, [left, right], {})
+        return Constant(symbol == "!=") if symbol in ("==", "!=") else _type_error(tracer, symbol, left, right)
+    if isinstance(left, CellValue) and isinstance(right, CellValue) and left.real is EMPTY_CELL and symbol == "==":
+        return Constant(right.is_empty(tracer))
+    done = _user_binary(tracer, left, right, method, reflected, ordering=True)
+    if done is None and symbol == "!=":
+        done = _user_binary(tracer, left, right, "__eq__", "__eq__", ordering=True)
+        if done is not None:
+            return Constant(not truth(tracer, done))
+    if done is not None:
+        return done
+    return _compare_plain(tracer, symbol, function, plain(left), plain(right))
+
+
+def _never_tensor(value: Value) -> bool:
+    return isinstance(value, Constant) and issubclass(value.python_type(), (str, bytes, type(None)))
+
+
+def _type_error(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
+    raise tracer.raises(
+        TypeError,
+        f"'{symbol}' not supported between instances of '{left.python_type().__name__}' "
+        f"and '{right.python_type().__name__}'",
+    )
+
+
+def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> Value:
+    scalars = (Constant, OpaqueValue)
+    if isinstance(left, scalars) and isinstance(right, scalars):
+        # NumPy's numbers answer with a truth value of their own.
+        tracer.guard_distinct(left, right, tracer.line())
+        return fold(tracer, function, (left.concrete(), right.concrete()))
+    if isinstance(left, _ARRAYS) or isinstance(right, _ARRAYS):
+        return _concrete_binary(tracer, symbol, function, left, right)
+    if symbol in ("==", "!="):
+        return Constant(plain_equal(tracer, left, right) == (symbol == "=="))
+    if isinstance(left, Sequence) and isinstance(right, Sequence) and left.builtin is right.builtin:
+        for a, b in zip(left.values(tracer), right.values(tracer), strict=False):
+            if not truth(tracer, compare(tracer, "==", a, b)):
+                return compare(tracer, symbol, a, b)
+        return Constant(function(len(left.items), len(right.items)))
+    if _is_set_like(left) and _is_set_like(right):
+        keys = [{tracer.hash_key(item) for item in collect(tracer, side)} for side in (left, right)]
+        return Constant(function(*keys))
+    try:
+        real_left, real_right = left.concrete(), right.concrete()
+    except NotConcrete:
+        return _type_error(tracer, symbol, left, right)
+    return fold(tracer, function, (real_left, real_right))
+
+
+_ARRAYS = (ArrayValue, OutsideArray)
+
+
+def _is_set_like(value: Value) -> bool:
+    return isinstance(value, SetValue) or (isinstance(value, DictView) and value.what != "values")
+
+
+def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
+    """`==` of objects whose classes do not define it in Python."""
+    is_unknown = isinstance(left, UnknownValue) and left.python_type().__eq__ is not object.__eq__
+    if same_object(left, right) and not is_unknown:
+        return not (isinstance(left, Constant) and left.value != left.value)
+    for side in (left, right):
+        if isinstance(side, UnknownValue) or (isinstance(side, OpaqueValue) and side.shows_changes()):
+            raise UnsupportedValue(f"== of a {side.python_type().__name__} from outside the frame")
+    if isinstance(left, Sequence) and isinstance(right, Sequence):
+        return (
+            left.builtin is right.builtin
+            and len(left.items) == len(right.items)
+            and all(equal(tracer, a, b) for a, b in zip(left.values(tracer), right.values(tracer), strict=True))
+        )
+    if isinstance(left, DictValue) and isinstance(right, DictValue):
+        return _dicts_equal(tracer, left, right)
+    if _is_namespace(left) and _is_namespace(right):
+        return _dicts_equal(tracer, left.attributes, right.attributes)  # type: ignore[attr-defined]
+    if isinstance(left, BuiltinMethod) and isinstance(right, BuiltinMethod):
+        return left.name == right.name and same_object(left.receiver, right.receiver)
+    if isinstance(left, MethodValue) and isinstance(right, MethodValue):
+        return same_object(left.receiver, right.receiver) and equal(tracer, left.function, right.function)
+    if isinstance(left, SliceValue) and isinstance(right, SliceValue):
+        return equal(tracer, left.as_tuple(), right.as_tuple())
+    if _is_set_like(left) and _is_set_like(right):
+        sets = [{tracer.hash_key(v) for v in collect(tracer, side)} for side in (left, right)]
+        return sets[0] == sets[1]
+    if isinstance(left, (Sequence, DictValue, SetValue)) or isinstance(right, (Sequence, DictValue, SetValue)):
+        return False
+    tracer.guard_distinct(left, right, tracer.line())
+    try:
+        return bool(run(tracer, operator.eq, (left.concrete(), right.concrete())))
+    except NotConcrete:
+        return False
+
+
+def _is_namespace(value: Value) -> bool:
+    return issubclass(value.python_type(), SimpleNamespace)
+
+
+def _dicts_equal(tracer: Tracer, left: DictValue, right: DictValue) -> bool:
+    if left.length(tracer) != right.length(tracer):
+        return False
+    if left.cls is OrderedDict and right.cls is OrderedDict:
+        keys = [[tracer.hash_key(key) for key, _ in side.pairs(tracer)] for side in (left, right)]
+        if keys[0] != keys[1]:
+            return False
+    for key, value in left.pairs(tracer):
+        other = right.lookup(tracer, key)
+        if other is None or not equal(tracer, value, other):
+            return False
+    return True
+
+
+def equal(tracer: Tracer, left: Value, right: Value) -> bool:
+    """`left is right or left == right`, as containers compare items."""
+    return same_object(left, right) or truth(tracer, compare(tracer, "==", left, right))
+
+
+def same_object(left: Value, right: Value) -> bool:
+    """`left is right`."""
+    if left is right:
+        return True
+    refuse_unguarded(left, right)
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        return False
+    if isinstance(left, IdentityToken) and isinstance(right, IdentityToken):
+        return left.real is right.real
+    if is_size(left) or is_size(right):
+        return left.python_type() is right.python_type() and bool(left.host() == right.host())  # type: ignore[arg-type]
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        if left.python_type() is not right.python_type():
+            return False
+        if left.value is right.value or (left.source is not None and right.source is not None):
+            return left.value is right.value
+        return (
+            type(left.value) is type(right.value) and isinstance(left.value, (int, str)) and left.value == right.value
+        )
+    if all(isinstance(side, TupleValue) and side.cls is tuple and not side.items for side in (left, right)):
+        return True  # CPython has one empty tuple
+    if type(left) is not type(right) or getattr(left, "real", None) is None:
+        return False
+    return left.real is right.real  # type: ignore[attr-defined]
+
+
+def is_same(tracer: Tracer, left: Value, right: Value) -> bool:
+    """`left is right`, guarded."""
+    for side, other in ((left, right), (right, left)):
+        if isinstance(side, UnguardedValue) and side is not other:
+            return side.is_constant(tracer, other)
+    same = same_object(left, right)
+    tracer.guard_identity(left, right, same, tracer.line())
+    return same
+
+
+def truth(tracer: Tracer, value: Value) -> bool:
+    """bool(value)."""
+    return value.truth(tracer)
+
+
+def contains_by_iteration(tracer: Tracer, container: Value, item: Value) -> bool:
+    """`item in container` by comparing each item."""
+    return any(equal(tracer, member, item) for member in iterate_host(tracer, container))
+
+
+def next_value(tracer: Tracer, iterator: Value) -> Any:
+    """The next Value, or an `End`."""
+    from bytecap.objects.protocols import ObjectIterator
+
+    if isinstance(iterator, IteratorValue):
+        return iterator.next(tracer)
+    if not has_method(iterator, "__next__"):
+        raise tracer.raises(TypeError, f"'{iterator.python_type().__name__}' object is not an iterator")
+    return ObjectIterator(iterator).next(tracer)
+
+
+def is_iterable(value: Value) -> bool:
+    """Whether iter(value) is tried at all: the class has `__iter__` or `__getitem__`."""
+    return has_method(value, "__iter__") or (isinstance(value, ObjectValue) and has_method(value, "__getitem__"))
+
+
+def has_method(value: Value, name: str) -> bool:
+    """Whether the value's class has a (not None) attribute of this name."""
+    from bytecap.semantics.attributes import static_lookup
+
+    return static_lookup(value.python_type().__mro__, name)[0] not in (MISSING, None)
+
+
+def next_or_raise(tracer: Tracer, iterator: Value) -> Value:
+    """next(iterator)."""
+    return result_or_stop(tracer, next_value(tracer, iterator))
+
+
+def result_or_stop(tracer: Tracer, result: Any) -> Value:
+    """The value, or StopIteration raised in the evaluated program."""
+    if isinstance(result, End):
+        raise tracer.raises(StopIteration, *([] if result.value is None else [result.value]))
+    return result
+
+
+def iterate_host(tracer: Tracer, value: Value) -> Any:
+    """A host generator over the items of any iterable value."""
+    if isinstance(value, Sequence):
+        index = 0
+        while index < len(value.items):
+            yield value.item(tracer, index)
+            index += 1
+        return
+    iterator = value.iterate(tracer)
+    while not isinstance(item := next_value(tracer, iterator), End):
+        tracer.count_iteration()
+        yield item
+
+
+def collect(tracer: Tracer, value: Value) -> list[Value]:
+    """list(value)."""
+    return list(iterate_host(tracer, value))
+
+
+def one_by_one(tracer: Tracer, value: Value) -> Any:
+    """The items as `extend` and `update` take them: a sequence's at once; other iterators see what they have filled."""
+    return collect(tracer, value) if isinstance(value, Sequence) else iterate_host(tracer, value)
+
+
+def as_index(tracer: Tracer, key: Value) -> Any:
+    """An int or slice of ints for a sequence subscript."""
+    from bytecap.nodes.torch_calls import data_dependent_scalar
+    from bytecap.objects.sequences import SliceValue
+
+    if isinstance(key, SliceValue):
+        bounds = [None if is_none(bound) else as_int(tracer, bound) for bound in (key.start, key.stop, key.step)]
+        return slice(*bounds)
+    if isinstance(key, TensorValue):
+        return int(data_dependent_scalar(tracer, key, "a tensor used as an index"))
+    return as_int(tracer, key)
+
+
+def is_none(value: Value) -> bool:
+    """Whether the value is None."""
+    return value.is_none()
+
+
+def as_int(tracer: Tracer, value: Value) -> int:
+    """operator.index(value)."""
+    from bytecap.nodes.torch_calls import data_dependent_scalar
+
+    if isinstance(value, TensorValue):
+        return int(data_dependent_scalar(tracer, value, "a tensor used as an integer"))
+    bound = _user_method(tracer, value, "__index__")
+    if bound is not None:
+        return as_int(tracer, bound.call(tracer, [], {}))
+    try:
+        return run(tracer, operator.index, (value.concrete(),))
+    except NotConcrete:
+        raise tracer.raises(
+            TypeError, f"'{value.python_type().__name__}' object cannot be interpreted as an integer"
+        ) from None

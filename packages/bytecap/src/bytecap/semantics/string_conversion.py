@@ -1,0 +1,211 @@
+"""str(), repr(), format() and f-strings of values: host objects that print as the values do."""
+
+from __future__ import annotations
+
+import enum
+import reprlib
+from collections import deque
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedCall
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.constant_folding import run
+from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.functions import MethodValue
+from bytecap.objects.mappings import DictValue, DictView
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.sequences import ListValue, TupleValue
+from bytecap.objects.sets import SetValue
+from bytecap.objects.signals import NotConcrete
+from bytecap.objects.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+
+class Shown:
+    """A host object that prints as an evaluated object does, by evaluating its methods."""
+
+    def __init__(self, tracer: Tracer, value: Value) -> None:
+        self._tracer = tracer
+        self._value = value
+
+    def __repr__(self) -> str:
+        return repr_of(self._tracer, self._value)
+
+    def __str__(self) -> str:
+        return str_of(self._tracer, self._value)
+
+    def __format__(self, spec: str) -> str:
+        return format_of(self._tracer, self._value, spec)
+
+    def __getattr__(self, name: str) -> Any:
+        return printable(self._tracer, self._value.get_attribute(self._tracer, name))
+
+    def __getitem__(self, key: Any) -> Any:
+        return printable(self._tracer, self._value.get_item(self._tracer, Constant(key)))
+
+
+class _Text:
+    """A host object with a fixed repr()."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def printable(tracer: Tracer, value: Value) -> Any:
+    """A host object that formats as the value does."""
+    match value:
+        case Constant():
+            if issubclass(value.python_type(), enum.Enum):
+                _pin_member(tracer, value)
+            return value.value
+        case TensorValue():
+            raise UnsupportedCall("formatting a tensor needs its content")
+        case ObjectValue():
+            return Shown(tracer, value)
+        case TupleValue() if value.cls is tuple:
+            return tuple(printable(tracer, item) for item in value.values(tracer))
+        case TupleValue() if hasattr(value.cls, "_make"):
+            return value.cls._make(printable(tracer, item) for item in value.values(tracer))
+        case ListValue() if value.cls in (list, deque):
+            return _printable_list(tracer, value)
+        case DictValue():
+            return _printable_dict(tracer, value)
+        case DictView():
+            return getattr(_printable_dict(tracer, value.dictionary), value.what)()
+        case SetValue():
+            return _Text(_set_text(tracer, value))
+        case MethodValue():
+            raise UnsupportedCall("formatting a bound method")
+    try:
+        return value.concrete()
+    except NotConcrete:
+        raise UnsupportedCall(f"formatting a {value.describe()}") from None
+
+
+def _pin_member(tracer: Tracer, member: Constant) -> None:
+    """An enum member's text is made of these."""
+    for part in ("_name_", "_value_"):
+        if part in vars(member.value):
+            member.get_attribute(tracer, part).concrete()
+
+
+def _printable_list(tracer: Tracer, value: ListValue) -> Any:
+    if any(item is value for item in value.items):
+        raise UnsupportedCall("formatting a list that contains itself")
+    items = [printable(tracer, item) for item in value.values(tracer)]
+    return deque(items, getattr(value, "maxlen", None)) if value.cls is deque else items
+
+
+class _Key:
+    """A key of a host dict that is equal to no other and prints as a value does."""
+
+    def __init__(self, shown: Any) -> None:
+        self.shown = shown
+
+    @reprlib.recursive_repr()
+    def __repr__(self) -> str:
+        return repr(self.shown)
+
+
+def _printable_dict(tracer: Tracer, value: DictValue) -> Any:
+    pairs = [(_host_key(tracer, key), printable(tracer, item)) for key, item in value.pairs(tracer)]
+    if value.factory is not None:
+        return value.cls(value.factory.concrete(), pairs)
+    return value.cls(None, pairs) if value.cls.__name__ == "defaultdict" else value.cls(pairs)
+
+
+def _host_key(tracer: Tracer, key: Value) -> Any:
+    return key.value if isinstance(key, Constant) else _Key(printable(tracer, key))
+
+
+def _set_text(tracer: Tracer, value: SetValue) -> str:
+    inner = ", ".join(repr(printable(tracer, member)) for member in value.in_order())
+    if value.cls is set:
+        return f"{{{inner}}}" if inner else "set()"
+    return f"{value.cls.__name__}({{{inner}}})" if inner else f"{value.cls.__name__}()"
+
+
+def _method(tracer: Tracer, value: Value, name: str) -> Value | None:
+    return value._special(tracer, name) if isinstance(value, ObjectValue) else None
+
+
+def _text(tracer: Tracer, made: Value, name: str) -> str:
+    if not isinstance(made, Constant) or not isinstance(made.value, str):
+        kind = made.python_type().__name__
+        raise tracer.raises(TypeError, f"{name} returned non-string (type {kind})")
+    return made.value
+
+
+def str_of(tracer: Tracer, value: Value) -> str:
+    """str(value)."""
+    method = _method(tracer, value, "__str__")
+    if method is not None:
+        return _text(tracer, method.call(tracer, [], {}), "__str__")
+    if isinstance(value, ExceptionValue):
+        return str(_twin(tracer, value))
+    if isinstance(value, ObjectValue):
+        is_text = isinstance(value.base, Constant) and isinstance(value.base.value, str)
+        return value.base.value if is_text else repr_of(tracer, value)  # type: ignore[union-attr]
+    return run(tracer, str, (printable(tracer, value),))
+
+
+def repr_of(tracer: Tracer, value: Value) -> str:
+    """repr(value)."""
+    method = _method(tracer, value, "__repr__")
+    if method is not None:
+        return _text(tracer, method.call(tracer, [], {}), "__repr__")
+    if isinstance(value, ExceptionValue):
+        return repr(_twin(tracer, value))
+    if not isinstance(value, ObjectValue):
+        return run(tracer, repr, (printable(tracer, value),))
+    if value.base is not None:
+        return _subclass_repr(tracer, value)
+    if isinstance(value.cls, type) and issubclass(value.cls, SimpleNamespace):
+        pairs = [f"{key.concrete()}={repr_of(tracer, item)}" for key, item in value.attributes.pairs(tracer)]
+        name = "namespace" if value.cls is SimpleNamespace else value.cls.__name__
+        return f"{name}({', '.join(pairs)})"
+    if value.real is None or value.source is None:
+        raise UnsupportedCall(f"repr() of a {value.describe()}, which has its address in it")
+    # The text has the address of the object in it.
+    tracer.guards.identity(value.source, value.real, tracer.line())
+    return run(tracer, object.__repr__, (value.real,))
+
+
+def _subclass_repr(tracer: Tracer, value: ObjectValue) -> str:
+    text = repr_of(tracer, value.base)  # type: ignore[arg-type]
+    if isinstance(value.base, SetValue):
+        name = value.base.cls.__name__
+        inner = text.removeprefix(f"{name}(").removesuffix(")")
+        return f"{value.cls.__name__}({'' if inner.startswith('set()') or not inner else inner})"
+    if isinstance(value.base, DictValue) and value.base.cls is not dict:
+        return value.cls.__name__ + text.removeprefix(value.base.cls.__name__)
+    return text
+
+
+def _twin(tracer: Tracer, value: ExceptionValue) -> BaseException:
+    made = value.twin(tracer)
+    if made is None:
+        raise UnsupportedCall(f"the text of a {value.describe()}")
+    return made
+
+
+def format_of(tracer: Tracer, value: Value, spec: str) -> str:
+    """format(value, spec)."""
+    method = _method(tracer, value, "__format__")
+    if method is not None:
+        return _text(tracer, method.call(tracer, [Constant(spec)], {}), "__format__")
+    if isinstance(value, ObjectValue):
+        if isinstance(value.base, Constant):
+            return format_of(tracer, value.base, spec) if spec else str_of(tracer, value)
+        if spec:
+            complaint = f"unsupported format string passed to {value.cls.__name__}.__format__"
+            raise tracer.raises(TypeError, complaint)
+        return str_of(tracer, value)
+    return run(tracer, format, (printable(tracer, value), spec))
