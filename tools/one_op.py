@@ -53,7 +53,8 @@ is one node under its Python name; its type is absint's rule for it.
 {capture}
 ```
 
-Code: `packages/bytecap/src/bytecap/nodes/torch_calls.py` (the call), `packages/absint/src/absint/rules/reduce.py` (the type),
+Code: `packages/bytecap/src/bytecap/nodes/torch_calls.py` (the call),
+`packages/absint/src/absint/rules/reduce.py` (the type),
 `packages/bytecap/src/bytecap/guards/compile.py` (the guards, as a program for the evaluator in C).
 
 ## 2. Grad: functional ATen, forward and backward in one graph
