@@ -242,14 +242,16 @@ class Builder:
         value = self.operand(x, dtype, shape)
         return value if type(value) is Value else self.full(shape, value, dtype)
 
-    def pointwise(self, compute: Callable[..., Value], *operands: Any) -> Value:
-        """`compute(p, *operands)` in the result's dtype (float32 for halves), operands converted and broadcast."""
+    def pointwise(self, compute: Callable[..., Value] | str, *operands: Any) -> Value:
+        """`compute(p, *operands)`, or a prim of them, in the result's dtype (float32 for halves), operands converted
+        and broadcast."""
         out = self.out
         inner = opmath(out.dtype)
         ready = [self.operand(x, out.dtype, out.shape, inner) for x in operands]
         if not any(type(x) is Value for x in ready):
             ready[0] = self.full(out.shape, ready[0], inner)
-        return self.convert(compute(self, *ready), out.dtype)
+        made = getattr(self, compute)(*ready) if isinstance(compute, str) else compute(self, *ready)
+        return self.convert(made, out.dtype)
 
 
 def _prim_method(op: Op) -> Callable[..., Any]:

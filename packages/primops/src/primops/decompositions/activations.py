@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from primops.builder import Builder, Value
-from primops.decompositions.operands import Table, is_float
+from primops.builder import Builder, Value, opmath
+from primops.decompositions.operands import Table, elementwise, is_float
 from primops.errors import Decline
 
 SQRT_HALF = math.sqrt(0.5)
@@ -15,24 +14,8 @@ SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 GELU_CUBIC = 0.044715
 
 
-def _of(compute: Callable[..., Value]) -> Callable[..., Value]:
-    """A decomposition that is `compute` on tensors and literal parameters."""
-
-    def decomposition(p: Builder, *arguments: Any, **keywords: Any) -> Value:
-        tensors = [a for a in arguments if type(a) is Value]
-        literals = [a for a in arguments if type(a) is not Value]
-        return p.pointwise(lambda p, *xs: compute(p, *xs, *literals, **keywords), *tensors)
-
-    decomposition.__doc__ = compute.__doc__
-    return decomposition
-
-
 def _zero(x: Value) -> Any:
     return 0.0 if is_float(x.dtype) else 0
-
-
-def relu(p: Builder, x: Value) -> Value:
-    return p.maximum(x, _zero(x))
 
 
 def threshold(p: Builder, x: Value, threshold: float, value: float) -> Value:
@@ -75,25 +58,9 @@ def gelu_backward(p: Builder, grad: Value, x: Value, approximate: str = "none") 
     return p.mul(grad, p.add(cdf, p.mul(x, pdf)))
 
 
-def silu(p: Builder, x: Value) -> Value:
-    return p.div(x, p.add(p.exp(p.neg(x)), 1.0))
-
-
 def silu_backward(p: Builder, grad: Value, x: Value) -> Value:
     sigmoid = p.sigmoid(x)
     return p.mul(grad, p.mul(sigmoid, p.add(p.mul(x, p.sub(1.0, sigmoid)), 1.0)))
-
-
-def sigmoid_backward(p: Builder, grad: Value, out: Value) -> Value:
-    return p.mul(p.mul(grad, p.sub(1.0, out)), out)
-
-
-def tanh_backward(p: Builder, grad: Value, out: Value) -> Value:
-    return p.mul(grad, p.sub(1.0, p.mul(out, out)))
-
-
-def leaky_relu(p: Builder, x: Value, slope: float = 0.01) -> Value:
-    return p.where(p.gt(x, 0.0), x, p.mul(x, float(slope)))
 
 
 def leaky_relu_backward(p: Builder, grad: Value, x: Value, slope: float, self_is_result: bool) -> Value:
@@ -124,12 +91,8 @@ def hardtanh_backward(p: Builder, grad: Value, x: Value, low: float, high: float
     return p.where(outside, 0.0, grad)
 
 
-def relu6(p: Builder, x: Value) -> Value:
-    return hardtanh(p, x, 0.0, 6.0)
-
-
-def hardsigmoid(p: Builder, x: Value) -> Value:
-    return p.div(p.minimum(p.maximum(p.add(x, 3.0), 0.0), 6.0), 6.0)
+def _ramp(p: Builder, x: Value) -> Value:
+    return p.minimum(p.maximum(p.add(x, 3.0), 0.0), 6.0)
 
 
 ONE_SIXTH = 0.1666666716337204
@@ -139,10 +102,6 @@ ONE_SIXTH = 0.1666666716337204
 def hardsigmoid_backward(p: Builder, grad: Value, x: Value) -> Value:
     inside = p.logical_and(p.gt(x, -3.0), p.lt(x, 3.0))
     return p.where(inside, p.mul(grad, ONE_SIXTH), 0.0)
-
-
-def hardswish(p: Builder, x: Value) -> Value:
-    return p.div(p.mul(x, p.minimum(p.maximum(p.add(x, 3.0), 0.0), 6.0)), 6.0)
 
 
 def hardswish_backward(p: Builder, grad: Value, x: Value) -> Value:
@@ -159,10 +118,6 @@ def softplus_backward(p: Builder, grad: Value, x: Value, beta: float, threshold:
     scaled = p.mul(x, float(beta))
     growth = p.exp(scaled)
     return p.where(p.gt(scaled, float(threshold)), grad, p.div(p.mul(grad, growth), p.add(growth, 1.0)))
-
-
-def mish(p: Builder, x: Value) -> Value:
-    return p.mul(x, p.tanh(p.log1p(p.exp(x))))
 
 
 def mish_backward(p: Builder, grad: Value, x: Value) -> Value:
@@ -187,18 +142,9 @@ def softshrink(p: Builder, x: Value, lambd: float = 0.5) -> Value:
     return p.where(p.gt(x, float(lambd)), high, inner)
 
 
-def prelu(p: Builder, x: Value, weight: Value) -> Value:
-    return p.where(p.gt(x, 0.0), x, p.mul(x, weight))
-
-
 def prelu_backward(p: Builder, grad: Value, x: Value, weight: Value) -> tuple[Value, Value]:
-    def to_x(p: Builder, grad: Value, x: Value, weight: Value) -> Value:
-        return p.where(p.gt(x, 0.0), grad, p.mul(grad, weight))
-
-    def to_weight(p: Builder, grad: Value, x: Value) -> Value:
-        return p.where(p.gt(x, 0.0), 0.0, p.mul(grad, x))
-
-    return p.pointwise(to_x, grad, x, weight), p.pointwise(to_weight, grad, x)
+    to_x = p.pointwise(lambda p, g, x, w: p.where(p.gt(x, 0.0), g, p.mul(g, w)), grad, x, weight)
+    return to_x, p.pointwise(lambda p, g, x: p.where(p.gt(x, 0.0), 0.0, p.mul(g, x)), grad, x)
 
 
 def log_sigmoid_forward(p: Builder, x: Value) -> tuple[Value, Value]:
@@ -207,23 +153,18 @@ def log_sigmoid_forward(p: Builder, x: Value) -> tuple[Value, Value]:
     def value(p: Builder, x: Value) -> Value:
         return p.sub(p.minimum(x, 0.0), p.log1p(p.exp(p.neg(p.abs(x)))))
 
-    def buffer(p: Builder, x: Value) -> Value:
-        return p.exp(p.neg(p.abs(x)))
-
+    result = p.pointwise(value, x)
     if p.results[1].shape != x.shape:  # type: ignore[union-attr]
-        return p.pointwise(value, x), p.full(p.results[1].shape, 0.0, x.dtype)  # type: ignore[union-attr]
-    return p.pointwise(value, x), p.pointwise(buffer, x)
+        return result, p.full(p.results[1].shape, 0.0, x.dtype)  # type: ignore[union-attr]
+    return result, p.pointwise(lambda p, x: p.exp(p.neg(p.abs(x))), x)
 
 
-def log_sigmoid_backward(p: Builder, grad: Value, x: Value, buffer: Value) -> Value:
-    def compute(p: Builder, grad: Value, x: Value) -> Value:
-        decay = p.exp(p.neg(p.abs(x)))
-        negative = p.lt(x, 0.0)
-        high = p.where(negative, p.full(x.shape, 1.0, x.dtype), 0.0)
-        sign = p.where(negative, p.full(x.shape, 1.0, x.dtype), -1.0)
-        return p.mul(grad, p.sub(high, p.mul(sign, p.div(decay, p.add(decay, 1.0)))))
-
-    return p.pointwise(compute, grad, x)
+def log_sigmoid_backward(p: Builder, grad: Value, x: Value) -> Value:
+    decay = p.exp(p.neg(p.abs(x)))
+    negative = p.lt(x, 0.0)
+    high = p.where(negative, p.full(x.shape, 1.0, x.dtype), 0.0)
+    sign = p.where(negative, p.full(x.shape, 1.0, x.dtype), -1.0)
+    return p.mul(grad, p.sub(high, p.mul(sign, p.div(decay, p.add(decay, 1.0)))))
 
 
 def glu(p: Builder, x: Value, dim: int = -1) -> Value:
@@ -245,48 +186,46 @@ def halves(p: Builder, x: Value, dim: int) -> tuple[Value, Value]:
 
 def glu_backward(p: Builder, grad: Value, x: Value, dim: int) -> Value:
     left, right = halves(p, x, dim)
-    inner = "float32" if x.dtype in ("bfloat16", "float16") else x.dtype
-    grad, left, right = (v if v.dtype == inner else p.convert_element_type(v, inner) for v in (grad, left, right))
+    grad, left, right = (p.convert(v, opmath(x.dtype)) for v in (grad, left, right))
     sigmoid = p.sigmoid(right)
     to_left = p.mul(sigmoid, grad)
     to_right = p.mul(p.mul(p.mul(p.sub(1.0, sigmoid), sigmoid), grad), left)
-    both = p.cat((to_left, to_right), dim % x.rank)
-    return both if both.dtype == x.dtype else p.convert_element_type(both, x.dtype)
+    return p.convert(p.cat((to_left, to_right), dim % x.rank), x.dtype)
 
 
 TABLE: Table = {
-    "aten.relu.default": _of(relu),
-    "aten.relu6.default": _of(relu6),
-    "aten.threshold.default": _of(threshold),
-    "aten.threshold_backward.default": _of(threshold_backward),
-    "aten.gelu.default": _of(gelu),
-    "aten.gelu_backward.default": _of(gelu_backward),
-    "aten.silu.default": _of(silu),
-    "aten.silu_backward.default": _of(silu_backward),
-    "aten.sigmoid_backward.default": _of(sigmoid_backward),
-    "aten.tanh_backward.default": _of(tanh_backward),
-    "aten.leaky_relu.default": _of(leaky_relu),
-    "aten.leaky_relu_backward.default": _of(leaky_relu_backward),
-    "aten.elu.default": _of(elu),
-    "aten.elu_backward.default": _of(elu_backward),
-    "aten.hardtanh.default": _of(hardtanh),
-    "aten.hardtanh_backward.default": _of(hardtanh_backward),
-    "aten.hardsigmoid.default": _of(hardsigmoid),
-    "aten.hardsigmoid_backward.default": _of(hardsigmoid_backward),
-    "aten.hardswish.default": _of(hardswish),
-    "aten.hardswish_backward.default": _of(hardswish_backward),
-    "aten.softplus.default": _of(softplus),
-    "aten.softplus_backward.default": _of(softplus_backward),
-    "aten.mish.default": _of(mish),
-    "aten.mish_backward.default": _of(mish_backward),
-    "aten.hardshrink.default": _of(hardshrink),
-    "aten.hardshrink_backward.default": _of(shrink_backward),
-    "aten.softshrink.default": _of(softshrink),
-    "aten.softshrink_backward.default": _of(shrink_backward),
-    "aten._prelu_kernel.default": _of(prelu),
+    "aten.relu.default": elementwise(lambda p, x: p.maximum(x, _zero(x))),
+    "aten.relu6.default": elementwise(lambda p, x: hardtanh(p, x, 0.0, 6.0)),
+    "aten.threshold.default": elementwise(threshold),
+    "aten.threshold_backward.default": elementwise(threshold_backward),
+    "aten.gelu.default": elementwise(gelu),
+    "aten.gelu_backward.default": elementwise(gelu_backward),
+    "aten.silu.default": elementwise(lambda p, x: p.div(x, p.add(p.exp(p.neg(x)), 1.0))),
+    "aten.silu_backward.default": elementwise(silu_backward),
+    "aten.sigmoid_backward.default": elementwise(lambda p, grad, out: p.mul(p.mul(grad, p.sub(1.0, out)), out)),
+    "aten.tanh_backward.default": elementwise(lambda p, grad, out: p.mul(grad, p.sub(1.0, p.mul(out, out)))),
+    "aten.leaky_relu.default": elementwise(lambda p, x, slope=0.01: p.where(p.gt(x, 0.0), x, p.mul(x, float(slope)))),
+    "aten.leaky_relu_backward.default": elementwise(leaky_relu_backward),
+    "aten.elu.default": elementwise(elu),
+    "aten.elu_backward.default": elementwise(elu_backward),
+    "aten.hardtanh.default": elementwise(hardtanh),
+    "aten.hardtanh_backward.default": elementwise(hardtanh_backward),
+    "aten.hardsigmoid.default": elementwise(lambda p, x: p.div(_ramp(p, x), 6.0)),
+    "aten.hardsigmoid_backward.default": elementwise(hardsigmoid_backward),
+    "aten.hardswish.default": elementwise(lambda p, x: p.div(p.mul(x, _ramp(p, x)), 6.0)),
+    "aten.hardswish_backward.default": elementwise(hardswish_backward),
+    "aten.softplus.default": elementwise(softplus),
+    "aten.softplus_backward.default": elementwise(softplus_backward),
+    "aten.mish.default": elementwise(lambda p, x: p.mul(x, p.tanh(p.log1p(p.exp(x))))),
+    "aten.mish_backward.default": elementwise(mish_backward),
+    "aten.hardshrink.default": elementwise(hardshrink),
+    "aten.hardshrink_backward.default": elementwise(shrink_backward),
+    "aten.softshrink.default": elementwise(softshrink),
+    "aten.softshrink_backward.default": elementwise(shrink_backward),
+    "aten._prelu_kernel.default": elementwise(lambda p, x, weight: p.where(p.gt(x, 0.0), x, p.mul(x, weight))),
     "aten._prelu_kernel_backward.default": prelu_backward,
     "aten.log_sigmoid_forward.default": log_sigmoid_forward,
-    "aten.log_sigmoid_backward.default": log_sigmoid_backward,
+    "aten.log_sigmoid_backward.default": lambda p, g, x, buffer: p.pointwise(log_sigmoid_backward, g, x),
     "aten.glu.default": glu,
     "aten.glu_backward.default": glu_backward,
 }

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from primops.builder import Builder, Value, literal, opmath
-from primops.decompositions.operands import Table, is_float, wrap, wrap_all
-from primops.decompositions.reductions import vector_norm
+from primops.decompositions.operands import Table, elementwise, is_float, wrap, wrap_all
+from primops.decompositions.reductions import norm, vector_norm
 from primops.decompositions.shape import diagonal, diagonal_scatter, flip, split, split_with_sizes, transpose, window
 from primops.errors import Decline
 from primops.prims.layouts import FLOATS, INTEGERS
@@ -19,66 +19,41 @@ MOST_COMPARED = 64
 
 
 # --- mathematics ---------------------------------------------------------------------------------------------------
+@elementwise
 def special_entr(p: Builder, x: Value) -> Value:
     """-x log x; 0 at 0, -inf below."""
-
-    def compute(p: Builder, x: Value) -> Value:
-        positive = p.mul(p.neg(x), p.log(x))
-        other = p.where(p.eq(x, 0.0), 0.0, p.where(p.isnan(x), x, -math.inf))
-        return p.where(p.gt(x, 0.0), positive, other)
-
-    return p.pointwise(compute, x)
+    positive = p.mul(p.neg(x), p.log(x))
+    other = p.where(p.eq(x, 0.0), 0.0, p.where(p.isnan(x), x, -math.inf))
+    return p.where(p.gt(x, 0.0), positive, other)
 
 
-def special_xlog1py(p: Builder, x: Any, y: Any) -> Value:
-    """x * log1p(y), 0 where x is 0, nan where y is nan."""
-
-    def compute(p: Builder, x: Any, y: Any) -> Value:
-        y = y if type(y) is Value else p.full(p.out.shape, y, x.dtype)
-        x = x if type(x) is Value else p.full(p.out.shape, x, y.dtype)
-        product = p.where(p.eq(x, 0.0), 0.0, p.mul(x, p.log1p(y)))
-        return p.where(p.isnan(y), math.nan, product)
-
-    return p.pointwise(compute, x, y)
-
-
+@elementwise
 def logaddexp2(p: Builder, x: Value, y: Value) -> Value:
-    def compute(p: Builder, x: Value, y: Value) -> Value:
-        greatest = p.maximum(x, y)
-        tail = p.mul(p.log1p(p.exp2(p.neg(p.abs(p.sub(x, y))))), 1.0 / math.log(2.0))
-        return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, p.add(greatest, tail))
-
-    return p.pointwise(compute, x, y)
+    greatest = p.maximum(x, y)
+    tail = p.mul(p.log1p(p.exp2(p.neg(p.abs(p.sub(x, y))))), 1.0 / math.log(2.0))
+    return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, p.add(greatest, tail))
 
 
+@elementwise
 def logit_backward(p: Builder, grad: Value, x: Value, eps: float | None = None) -> Value:
     """grad / (x (1 - x)); outside of the clamp 0, outside of 0..1 nan."""
-
-    def compute(p: Builder, grad: Value, x: Value) -> Value:
-        slope = p.div(grad, p.mul(x, p.sub(1.0, x)))
-        if eps is None or eps < 0:
-            outside = p.logical_or(p.lt(x, 0.0), p.gt(x, 1.0))
-            return p.where(outside, math.nan, slope)
-        outside = p.logical_or(p.lt(x, float(eps)), p.gt(x, 1.0 - eps))
-        return p.where(outside, 0.0, slope)
-
-    return p.pointwise(compute, grad, x)
+    slope = p.div(grad, p.mul(x, p.sub(1.0, x)))
+    if eps is None or eps < 0:
+        outside = p.logical_or(p.lt(x, 0.0), p.gt(x, 1.0))
+        return p.where(outside, math.nan, slope)
+    outside = p.logical_or(p.lt(x, float(eps)), p.gt(x, 1.0 - eps))
+    return p.where(outside, 0.0, slope)
 
 
+@elementwise
 def celu(p: Builder, x: Value, alpha: float = 1.0) -> Value:
-    def compute(p: Builder, x: Value) -> Value:
-        return p.where(p.gt(x, 0.0), x, p.mul(p.expm1(p.div(x, float(alpha))), float(alpha)))
-
-    return p.pointwise(compute, x)
+    return p.where(p.gt(x, 0.0), x, p.mul(p.expm1(p.div(x, float(alpha))), float(alpha)))
 
 
+@elementwise
 def angle(p: Builder, x: Value) -> Value:
     """0 or pi by the sign of a real number."""
-
-    def compute(p: Builder, x: Value) -> Value:
-        return p.where(p.isnan(x), x, p.where(p.lt(x, 0.0), p.full(x.shape, math.pi, x.dtype), 0.0))
-
-    return p.pointwise(compute, x)
+    return p.where(p.isnan(x), x, p.where(p.lt(x, 0.0), p.full(x.shape, math.pi, x.dtype), 0.0))
 
 
 def round_decimals(p: Builder, x: Value, decimals: int = 0) -> Value:
@@ -260,29 +235,15 @@ def channel_shuffle(p: Builder, x: Value, groups: Dim) -> Value:
     return p.reshape(p.permute(split_up, order), x.shape)
 
 
-def norm_dtype(p: Builder, x: Value, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Value:
-    return vector_norm(p, x, 2 if ord is None else ord, dim, keepdim)
-
-
-def shifted(prim: str) -> Any:
-    """A number shifted by a tensor."""
-    return lambda p, x, y: p.pointwise(lambda p, x, y: getattr(p, prim)(x, y), x, y)
-
-
 def ldexp(p: Builder, x: Value, exponent: Value) -> Value:
     """x * 2 ** exponent, the power in the result's dtype."""
-
-    def compute(p: Builder, x: Value, exponent: Value) -> Value:
-        return p.mul(x, p.exp2(exponent))
-
     if x.dtype in INTEGERS or x.dtype == "bool" or p.out.dtype not in ("float32", "float64"):
         raise Decline("integers, or halves whose power overflows")
-    return p.pointwise(compute, x, exponent)
+    return p.pointwise(lambda p, x, exponent: p.mul(x, p.exp2(exponent)), x, exponent)
 
 
 TABLE: Table = {
     "aten.special_entr.default": special_entr,
-    **{f"aten.special_xlog1py.{o}": special_xlog1py for o in ("default", "self_scalar", "other_scalar")},
     "aten.logaddexp2.default": logaddexp2,
     "aten.logit_backward.default": logit_backward,
     "aten.celu.default": celu,
@@ -309,8 +270,8 @@ TABLE: Table = {
     "aten.channel_shuffle.default": channel_shuffle,
     "aten.unsafe_split.Tensor": split,
     "aten.unsafe_split_with_sizes.default": split_with_sizes,
-    "aten.norm.ScalarOpt_dim_dtype": norm_dtype,
-    "aten.bitwise_left_shift.Scalar_Tensor": shifted("shift_left"),
-    "aten.bitwise_right_shift.Scalar_Tensor": shifted("shift_right"),
+    "aten.norm.ScalarOpt_dim_dtype": norm,
+    "aten.bitwise_left_shift.Scalar_Tensor": lambda p, x, y: p.pointwise("shift_left", x, y),
+    "aten.bitwise_right_shift.Scalar_Tensor": lambda p, x, y: p.pointwise("shift_right", x, y),
     "aten.ldexp.Tensor": ldexp,
 }

@@ -28,10 +28,6 @@ def full_like(p: Builder, x: Value, fill_value: Any, **_: Any) -> Value:
     return p.full(p.out.shape, _number(fill_value, p.out.dtype), p.out.dtype)
 
 
-def scalar_tensor(p: Builder, value: Any, **_: Any) -> Value:
-    return p.full((), _number(value, p.out.dtype), p.out.dtype)
-
-
 def _number(value: Any, dtype: str) -> Any:
     if dtype not in FLOATS and dtype != "bool" and type(value) is float:
         if value != value or value in (float("inf"), float("-inf")):
@@ -86,7 +82,7 @@ TABLE: Table = {
     "aten.full.default": full,
     "aten.new_full.default": new_full,
     "aten.full_like.default": full_like,
-    "aten.scalar_tensor.default": scalar_tensor,
+    "aten.scalar_tensor.default": lambda p, value, **_: p.full((), _number(value, p.out.dtype), p.out.dtype),
     "aten.arange.default": arange,
     "aten.arange.start": arange,
     "aten.arange.start_step": arange,

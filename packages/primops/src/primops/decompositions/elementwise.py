@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import Function, Table, is_float
+from primops.decompositions.operands import Function, Table, elementwise, is_float
 from primops.errors import Decline
 from primops.passes.fold_constants import in_dtype
 from primops.prims.layouts import FLOATS, HALVES
@@ -16,38 +16,22 @@ from primops.promotion import result_type
 def _simple(prim: str) -> Function:
     """An ATen op that is one prim."""
 
-    def decomposition(p: Builder, *operands: Any) -> Value:
-        return p.pointwise(lambda p, *xs: getattr(p, prim)(*xs), *operands)
-
-    return decomposition
+    return lambda p, *operands: p.pointwise(prim, *operands)
 
 
 def _rounding(prim: str) -> Function:
     """ceil, floor...: the identity for integers."""
-
-    def decomposition(p: Builder, x: Value) -> Value:
-        return p.pointwise(lambda p, x: getattr(p, prim)(x) if is_float(x.dtype) else x, x)
-
-    return decomposition
+    return lambda p, x: p.pointwise(lambda p, x: getattr(p, prim)(x) if is_float(x.dtype) else x, x)
 
 
 def _either(numbers: str, bools: str) -> Function:
     """One prim for numbers, another for bool."""
-
-    def decomposition(p: Builder, *operands: Any) -> Value:
-        prim = bools if p.out.dtype == "bool" else numbers
-        return p.pointwise(lambda p, *xs: getattr(p, prim)(*xs), *operands)
-
-    return decomposition
+    return lambda p, *operands: p.pointwise(bools if p.out.dtype == "bool" else numbers, *operands)
 
 
 def _unless_bool(prim: str) -> Function:
-    """abs, sign, positive: the identity for bool."""
-
-    def decomposition(p: Builder, x: Value) -> Value:
-        return p.pointwise(lambda p, x: x if x.dtype == "bool" else getattr(p, prim)(x), x)
-
-    return decomposition
+    """abs, sign: the identity for bool."""
+    return lambda p, x: p.pointwise(lambda p, x: x if x.dtype == "bool" else getattr(p, prim)(x), x)
 
 
 def scaled(p: Builder, x: Any, alpha: Any) -> Any:
@@ -79,11 +63,15 @@ def _stored(p: Builder, *operands: Any) -> tuple[Any, ...]:
     return tuple(rounded)
 
 
+def _of_stored(prim: str) -> Function:
+    return lambda p, x, y: p.pointwise(prim, *_stored(p, x, y))
+
+
 def add(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
     if p.out.dtype == "bool":
         if alpha != 1:
             raise Decline("bool with alpha")
-        return p.pointwise(lambda p, x, y: p.logical_or(x, y), x, y)
+        return p.pointwise("logical_or", x, y)
     x, y, alpha = _stored(p, x, y, alpha)
     return p.pointwise(lambda p, x, y: _plus(p, x, y, alpha), x, y)
 
@@ -93,16 +81,11 @@ def sub(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
     return p.pointwise(lambda p, x, y: _plus(p, x, y, -alpha), x, y)
 
 
-def rsub(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
-    x, y, alpha = _stored(p, x, y, alpha)
-    return p.pointwise(lambda p, x, y: _plus(p, y, x, -alpha), x, y)
-
-
 def div_mode(p: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Value:
     if rounding_mode == "trunc" and p.out.dtype in HALVES:
         return p.pointwise(_half_quotient, x, y)
     prim = {None: "div", "floor": "floor_div", "trunc": "trunc_div"}[rounding_mode]
-    return p.pointwise(lambda p, x, y: getattr(p, prim)(x, y), x, y)
+    return p.pointwise(prim, x, y)
 
 
 def _half_quotient(p: Builder, x: Value, y: Value) -> Value:
@@ -114,7 +97,7 @@ def nextafter(p: Builder, x: Value, y: Value) -> Value:
     """Of half precision by its bits: the next float32 would be rounded back to what it was."""
     dtype = p.out.dtype
     if dtype not in HALVES:
-        return p.pointwise(lambda p, x, y: p.nextafter(x, y), x, y)
+        return p.pointwise("nextafter", x, y)
     a, b = (p.bitcast(p.operand(v, dtype, p.out.shape), "int16") for v in (x, y))
     size_a, size_b = (p.bitwise_and(bits, 0x7FFF) for bits in (a, b))
     zeros = p.logical_and(p.eq(size_a, 0), p.eq(size_b, 0))
@@ -159,13 +142,7 @@ def _power(p: Builder, x: Value, exponent: Any, special: bool = True) -> Value:
 
 def compare(prim: str) -> Function:
     """Comparisons in the common dtype of the operands."""
-
-    def decomposition(p: Builder, x: Any, y: Any) -> Value:
-        dtype = result_type((x, y))
-        a, b = (p.operand(v, dtype, p.out.shape) for v in (x, y))
-        return getattr(p, prim)(a, b)
-
-    return decomposition
+    return lambda p, *xs: getattr(p, prim)(*[p.operand(x, result_type(xs), p.out.shape) for x in xs])
 
 
 def truth(p: Builder, x: Any) -> Value:
@@ -176,35 +153,11 @@ def truth(p: Builder, x: Any) -> Value:
 
 
 def _logical(prim: str) -> Function:
-    def decomposition(p: Builder, *operands: Any) -> Value:
-        return p.convert(getattr(p, prim)(*(truth(p, x) for x in operands)), p.out.dtype)
-
-    return decomposition
+    return lambda p, *operands: p.convert(getattr(p, prim)(*[truth(p, x) for x in operands]), p.out.dtype)
 
 
 def _float_test(prim: str) -> Function:
-    def decomposition(p: Builder, x: Value) -> Value:
-        return getattr(p, prim)(x) if is_float(x.dtype) else p.full(x.shape, False, "bool")
-
-    return decomposition
-
-
-def isfinite(p: Builder, x: Value) -> Value:
-    if not is_float(x.dtype):
-        return p.full(x.shape, True, "bool")
-    return p.lt(p.abs(x), math.inf)
-
-
-def signbit(p: Builder, x: Value) -> Value:
-    return p.full(x.shape, False, "bool") if x.dtype == "bool" else p.signbit(x)
-
-
-def isposinf(p: Builder, x: Value) -> Value:
-    return p.eq(x, math.inf) if is_float(x.dtype) else p.full(x.shape, False, "bool")
-
-
-def isneginf(p: Builder, x: Value) -> Value:
-    return p.eq(x, -math.inf) if is_float(x.dtype) else p.full(x.shape, False, "bool")
+    return lambda p, x: getattr(p, prim)(x) if is_float(x.dtype) else p.full(x.shape, False, "bool")
 
 
 def where(p: Builder, cond: Value, x: Any, y: Any) -> Value:
@@ -213,10 +166,6 @@ def where(p: Builder, cond: Value, x: Any, y: Any) -> Value:
     if type(a) is not Value and type(b) is not Value:
         a = p.full(out.shape, a, out.dtype)
     return p.where(p.broadcast(p.convert(cond, "bool"), out.shape), a, b)
-
-
-def masked_fill(p: Builder, x: Value, mask: Value, value: Any) -> Value:
-    return where(p, mask, value, x)
 
 
 def clamp(p: Builder, x: Value, min: Any = None, max: Any = None) -> Value:
@@ -233,14 +182,6 @@ def clamp(p: Builder, x: Value, min: Any = None, max: Any = None) -> Value:
     if any(isinstance(b, float) and b != b for b in bounds):
         raise Decline("a nan bound")
     return p.pointwise(compute, x, *bounds)
-
-
-def clamp_min(p: Builder, x: Value, min: Any) -> Value:
-    return clamp(p, x, min)
-
-
-def clamp_max(p: Builder, x: Value, max: Any) -> Value:
-    return clamp(p, x, None, max)
 
 
 def lerp(p: Builder, start: Any, end: Any, weight: Any) -> Value:
@@ -265,114 +206,63 @@ def addcdiv(p: Builder, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
     return p.pointwise(lambda p, x, a, b: p.add(x, p.div(scaled(p, a, value), b)), x, a, b)
 
 
-def fmod(p: Builder, x: Any, y: Any) -> Value:
-    return p.pointwise(lambda p, x, y: p.fmod(x, y), *_stored(p, x, y))
-
-
-def remainder(p: Builder, x: Any, y: Any) -> Value:
-    return p.pointwise(lambda p, x, y: p.remainder(x, y), *_stored(p, x, y))
-
-
-def xlogy(p: Builder, x: Any, y: Any) -> Value:
-    """x * log(y), 0 where x is 0, nan where y is nan."""
+def x_log(prim: str) -> Function:
+    """x * log(y), or another logarithm of y; 0 where x is 0, nan where y is nan."""
 
     def compute(p: Builder, x: Any, y: Any) -> Value:
         y = y if type(y) is Value else p.full(p.out.shape, y, x.dtype)
         x = x if type(x) is Value else p.full(p.out.shape, x, y.dtype)
-        product = p.where(p.eq(x, 0.0), 0.0, p.mul(x, p.log(y)))
+        product = p.where(p.eq(x, 0.0), 0.0, p.mul(x, getattr(p, prim)(y)))
         return p.where(p.isnan(y), math.nan, product)
 
-    return p.pointwise(compute, x, y)
+    return lambda p, x, y: p.pointwise(compute, x, y)
 
 
-def frac(p: Builder, x: Value) -> Value:
-    return p.pointwise(lambda p, x: p.sub(x, p.trunc(x)), x)
-
-
-def square(p: Builder, x: Value) -> Value:
-    return p.pointwise(lambda p, x: p.mul(x, x), x)
-
-
+@elementwise
 def heaviside(p: Builder, x: Value, values: Value) -> Value:
-    def compute(p: Builder, x: Value, values: Value) -> Value:
-        zero, one = (0.0, 1.0) if is_float(x.dtype) else (0, 1)
-        step = p.where(p.gt(x, zero), one, p.full(x.shape, zero, x.dtype))
-        return p.where(p.eq(x, zero), values, step)
-
-    if p.out.dtype == "bool":
+    if x.dtype == "bool":
         raise Decline("bool")
-    return p.pointwise(compute, x, values)
+    zero, one = (0.0, 1.0) if is_float(x.dtype) else (0, 1)
+    step = p.where(p.gt(x, zero), one, p.full(x.shape, zero, x.dtype))
+    return p.where(p.eq(x, zero), values, step)
 
 
+@elementwise
 def logaddexp(p: Builder, x: Value, y: Value) -> Value:
-    def compute(p: Builder, x: Value, y: Value) -> Value:
-        greatest = p.maximum(x, y)
-        tail = p.log1p(p.exp(p.neg(p.abs(p.sub(x, y)))))
-        return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, p.add(greatest, tail))
-
-    return p.pointwise(compute, x, y)
+    greatest = p.maximum(x, y)
+    tail = p.log1p(p.exp(p.neg(p.abs(p.sub(x, y)))))
+    return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, p.add(greatest, tail))
 
 
+@elementwise
 def logit(p: Builder, x: Value, eps: float | None = None) -> Value:
-    def compute(p: Builder, x: Value) -> Value:
-        if eps is not None:
-            x = p.minimum(p.maximum(x, float(eps)), 1.0 - eps)
-        return p.log(p.div(x, p.sub(1.0, x)))
-
-    return p.pointwise(compute, x)
+    if eps is not None:
+        x = p.minimum(p.maximum(x, float(eps)), 1.0 - eps)
+    return p.log(p.div(x, p.sub(1.0, x)))
 
 
+@elementwise
 def sinc(p: Builder, x: Value) -> Value:
-    def compute(p: Builder, x: Value) -> Value:
-        angle = p.mul(x, math.pi)
-        return p.where(p.eq(x, 0.0), 1.0, p.div(p.sin(angle), angle))
-
-    return p.pointwise(compute, x)
+    angle = p.mul(x, math.pi)
+    return p.where(p.eq(x, 0.0), 1.0, p.div(p.sin(angle), angle))
 
 
-def deg2rad(p: Builder, x: Value) -> Value:
-    return p.pointwise(lambda p, x: p.mul(x, math.pi / 180.0), x)
-
-
-def rad2deg(p: Builder, x: Value) -> Value:
-    return p.pointwise(lambda p, x: p.mul(x, 180.0 / math.pi), x)
-
-
+@elementwise
 def nan_to_num(
     p: Builder, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
     if not is_float(x.dtype):
         return x
-    greatest = GREATEST[x.dtype]
-
-    def compute(p: Builder, x: Value) -> Value:
-        x = p.where(p.isnan(x), 0.0 if nan is None else float(nan), x)
-        x = p.where(p.eq(x, math.inf), greatest if posinf is None else float(posinf), x)
-        return p.where(p.eq(x, -math.inf), -greatest if neginf is None else float(neginf), x)
-
-    return p.pointwise(compute, x)
+    greatest = GREATEST[p.out.dtype]
+    x = p.where(p.isnan(x), 0.0 if nan is None else float(nan), x)
+    x = p.where(p.eq(x, math.inf), greatest if posinf is None else float(posinf), x)
+    return p.where(p.eq(x, -math.inf), -greatest if neginf is None else float(neginf), x)
 
 
 GREATEST = {
     "float64": 1.7976931348623157e308, "float32": 3.4028234663852886e38,
     "float16": 65504.0, "bfloat16": 3.3895313892515355e38,
 }  # fmt: skip
-
-
-def copysign(p: Builder, x: Any, y: Any) -> Value:
-    return p.pointwise(lambda p, x, y: p.copysign(x, y), x, y)
-
-
-def fill(p: Builder, x: Value, value: Any) -> Value:
-    return p.filled(value, p.out.dtype, p.out.shape)
-
-
-def copy(p: Builder, x: Value, src: Value, non_blocking: bool = False) -> Value:
-    return p.filled(src, p.out.dtype, p.out.shape)
-
-
-def identity(p: Builder, x: Value) -> Value:
-    return x
 
 
 _UNARY_FLOAT = (
@@ -384,16 +274,13 @@ _BINARY = ("atan2", "hypot")
 _OVERLOADS = ("Tensor", "Scalar")
 
 
+@elementwise
 def mvlgamma(p: Builder, x: Value, order: int) -> Value:
     """log of the multivariate gamma function: lgamma at x, x - 1/2, ..., added up with order*(order-1)/4 * log(pi)."""
-
-    def compute(p: Builder, x: Value) -> Value:
-        total = p.lgamma(x)
-        for i in range(1, order):
-            total = p.add(total, p.lgamma(p.sub(x, i / 2)))
-        return p.add(total, order * (order - 1) / 4 * math.log(math.pi)) if order > 1 else total
-
-    return p.pointwise(compute, x)
+    total = p.lgamma(x)
+    for i in range(1, order):
+        total = p.add(total, p.lgamma(p.sub(x, i / 2)))
+    return p.add(total, order * (order - 1) / 4 * math.log(math.pi)) if order > 1 else total
 
 
 TABLE: Table = {
@@ -402,23 +289,23 @@ TABLE: Table = {
     **{f"aten.{name}.default": _rounding(name) for name in ("ceil", "floor", "round", "trunc")},
     **{f"aten.{name}.default": _unless_bool(name) for name in ("abs", "sign")},
     "aten.sgn.default": _unless_bool("sign"),
-    "aten.positive.default": identity,
+    "aten.positive.default": lambda p, x: x,
     **{f"aten.{name}.{o}": compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge") for o in _OVERLOADS},
     **{f"aten.add.{o}": add for o in _OVERLOADS},
     **{f"aten.sub.{o}": sub for o in _OVERLOADS},
-    **{f"aten.rsub.{o}": rsub for o in _OVERLOADS},
+    **{f"aten.rsub.{o}": lambda p, x, y, alpha=1: sub(p, y, x, alpha) for o in _OVERLOADS},
     **{f"aten.mul.{o}": _either("mul", "logical_and") for o in _OVERLOADS},
     **{f"aten.div.{o}": div_mode for o in (*_OVERLOADS, "Tensor_mode", "Scalar_mode")},
     **{f"aten.true_divide.{o}": div_mode for o in _OVERLOADS},
     "aten.floor_divide.default": lambda p, x, y: div_mode(p, x, y, "floor"),
     "aten.floor_divide.Scalar": lambda p, x, y: div_mode(p, x, y, "floor"),
-    **{f"aten.remainder.{o}": remainder for o in (*_OVERLOADS, "Scalar_Tensor")},
-    **{f"aten.fmod.{o}": fmod for o in _OVERLOADS},
+    **{f"aten.remainder.{o}": _of_stored("remainder") for o in (*_OVERLOADS, "Scalar_Tensor")},
+    **{f"aten.fmod.{o}": _of_stored("fmod") for o in _OVERLOADS},
     "aten.nextafter.default": nextafter,
     "aten.pow.Tensor_Scalar": pow_scalar,
     "aten.pow.Tensor_Tensor": _simple("pow"),
     "aten.pow.Scalar": _simple("pow"),
-    **{f"aten.copysign.{o}": copysign for o in _OVERLOADS},
+    **{f"aten.copysign.{o}": _simple("copysign") for o in _OVERLOADS},
     "aten.maximum.default": _either("maximum", "logical_or"),
     "aten.minimum.default": _either("minimum", "logical_and"),
     **{
@@ -433,37 +320,35 @@ TABLE: Table = {
     **{f"aten.logical_{name}.default": _logical(f"logical_{name}") for name in ("and", "or", "xor", "not")},
     "aten.isnan.default": _float_test("isnan"),
     "aten.isinf.default": _float_test("isinf"),
-    "aten.isfinite.default": isfinite,
-    "aten.isposinf.default": isposinf,
-    "aten.isneginf.default": isneginf,
-    "aten.signbit.default": signbit,
-    "aten.where.self": where,
-    "aten.where.ScalarSelf": where,
-    "aten.where.ScalarOther": where,
-    "aten.where.Scalar": where,
-    "aten.masked_fill.Scalar": masked_fill,
-    "aten.masked_fill.Tensor": masked_fill,
+    "aten.isfinite.default": lambda p, x: (
+        p.lt(p.abs(x), math.inf) if is_float(x.dtype) else p.full(x.shape, True, "bool")
+    ),
+    "aten.isposinf.default": lambda p, x: p.eq(x, math.inf) if is_float(x.dtype) else p.full(x.shape, False, "bool"),
+    "aten.isneginf.default": lambda p, x: p.eq(x, -math.inf) if is_float(x.dtype) else p.full(x.shape, False, "bool"),
+    "aten.signbit.default": lambda p, x: p.full(x.shape, False, "bool") if x.dtype == "bool" else p.signbit(x),
+    **{f"aten.where.{o}": where for o in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
+    **{f"aten.masked_fill.{o}": lambda p, x, mask, value: where(p, mask, value, x) for o in _OVERLOADS},
     "aten.clamp.default": clamp,
     "aten.clamp.Tensor": clamp,
-    **{f"aten.clamp_min.{o}": clamp_min for o in ("default", "Tensor")},
-    **{f"aten.clamp_max.{o}": clamp_max for o in ("default", "Tensor")},
+    **{f"aten.clamp_min.{o}": lambda p, x, min: clamp(p, x, min) for o in ("default", "Tensor")},
+    **{f"aten.clamp_max.{o}": lambda p, x, max: clamp(p, x, None, max) for o in ("default", "Tensor")},
     "aten.lerp.Scalar": lerp,
     "aten.lerp.Tensor": lerp,
     "aten.addcmul.default": addcmul,
     "aten.addcdiv.default": addcdiv,
-    "aten.xlogy.Tensor": xlogy,
-    "aten.xlogy.Scalar_Other": xlogy,
-    "aten.xlogy.Scalar_Self": xlogy,
-    "aten.frac.default": frac,
-    "aten.square.default": square,
+    **{f"aten.xlogy.{o}": x_log("log") for o in ("Tensor", "Scalar_Other", "Scalar_Self")},
+    **{f"aten.special_xlog1py.{o}": x_log("log1p") for o in ("default", "self_scalar", "other_scalar")},
+    "aten.frac.default": elementwise(lambda p, x: p.sub(x, p.trunc(x))),
+    "aten.square.default": elementwise(lambda p, x: p.mul(x, x)),
     "aten.heaviside.default": heaviside,
     "aten.logaddexp.default": logaddexp,
     "aten.logit.default": logit,
     "aten.sinc.default": sinc,
-    "aten.deg2rad.default": deg2rad,
-    "aten.rad2deg.default": rad2deg,
+    "aten.deg2rad.default": elementwise(lambda p, x: p.mul(x, math.pi / 180.0)),
+    "aten.rad2deg.default": elementwise(lambda p, x: p.mul(x, 180.0 / math.pi)),
     "aten.nan_to_num.default": nan_to_num,
-    "aten.fill.Scalar": fill,
-    "aten.fill.Tensor": fill,
-    "aten.copy.default": copy,
+    **{
+        f"aten.{name}": lambda p, x, value, non_blocking=False: p.filled(value, p.out.dtype, p.out.shape)
+        for name in ("fill.Scalar", "fill.Tensor", "copy.default")
+    },
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from primops.builder import Builder, Value, opmath
@@ -64,8 +64,10 @@ def _as(p: Builder, x: Value, type: Any) -> Value:
     return p.reshape(p.convert(x, type.dtype), type.shape)
 
 
-def _wanted(p: Builder, index: int, output_mask: Sequence[bool]) -> bool:
-    return bool(output_mask[index]) and not isinstance(p.results[index], NoneType)
+def _wanted(p: Builder, output_mask: Sequence[bool], *gradients: Callable[[], Value]) -> tuple[Value | None, ...]:
+    """Those gradients that the call asks for."""
+    types = zip(output_mask, p.results, gradients, strict=True)
+    return tuple([find() if asked and not isinstance(type, NoneType) else None for asked, type, find in types])
 
 
 def _affine(p: Builder, x: Value, weight: Value | None, bias: Value | None, spreading: Any) -> Value:
@@ -99,15 +101,16 @@ def layer_norm_backward(
     grad, wide, mean, rstd = (p.convert(v, inner) for v in (grad, x, mean, rstd))
     scale = p.broadcast(rstd, x.shape)
     normal = p.mul(p.sub(wide, p.broadcast(mean, x.shape)), scale)
-    results: list[Value | None] = [None, None, None]
-    if _wanted(p, 0, output_mask):
+
+    def to_x() -> Value:
         weighted = grad if weight is None else p.mul(grad, p.broadcast(p.convert(weight, inner), x.shape))
-        results[0] = p.convert(p.mul(_centred(p, weighted, normal, dims), scale), x.dtype)
-    if _wanted(p, 1, output_mask):
-        results[1] = _as(p, p.reduced("sum", p.mul(grad, normal), outer), p.results[1])
-    if _wanted(p, 2, output_mask):
-        results[2] = _as(p, p.reduced("sum", grad, outer), p.results[2])
-    return tuple(results)
+        return p.convert(p.mul(_centred(p, weighted, normal, dims), scale), x.dtype)
+
+    return _wanted(
+        p, output_mask, to_x,
+        lambda: _as(p, p.reduced("sum", p.mul(grad, normal), outer), p.results[1]),
+        lambda: _as(p, p.reduced("sum", grad, outer), p.results[2]),
+    )  # fmt: skip
 
 
 def _centred(p: Builder, grad: Value, normal: Value, dims: tuple[int, ...]) -> Value:
@@ -143,14 +146,13 @@ def rms_norm_backward(
     grad, wide, rstd = (p.convert(v, inner) for v in (grad, x, rstd))
     scale = p.broadcast(rstd, x.shape)
     normal = p.mul(wide, scale)
-    results: list[Value | None] = [None, None]
-    if _wanted(p, 0, output_mask):
+
+    def to_x() -> Value:
         weighted = grad if weight is None else p.mul(grad, p.broadcast(p.convert(weight, inner), x.shape))
         slope = p.per_count(p.reduced("sum", p.mul(weighted, normal), dims), x.shape, dims)
-        results[0] = p.convert(p.mul(p.sub(weighted, p.mul(normal, p.spread(slope, x.shape, dims))), scale), x.dtype)
-    if _wanted(p, 1, output_mask):
-        results[1] = _as(p, p.reduced("sum", p.mul(grad, normal), outer), p.results[1])
-    return tuple(results)
+        return p.convert(p.mul(p.sub(weighted, p.mul(normal, p.spread(slope, x.shape, dims))), scale), x.dtype)
+
+    return _wanted(p, output_mask, to_x, lambda: _as(p, p.reduced("sum", p.mul(grad, normal), outer), p.results[1]))
 
 
 # --- group normalisation -------------------------------------------------------------------------------------------
@@ -177,18 +179,18 @@ def group_norm_backward(
     grad, wide, mean, rstd = (p.convert(v, inner) for v in (grad, x, mean, rstd))
     scale = p.spread(rstd, grouped, (2, 3))
     normal = p.mul(p.sub(p.reshape(wide, grouped), p.spread(mean, grouped, (2, 3))), scale)
-    results: list[Value | None] = [None, None, None]
-    if _wanted(p, 0, output_mask):
+    flat_grad = p.reshape(grad, flat)
+
+    def to_x() -> Value:
         weighted = grad if weight is None else p.mul(grad, p.along(p.convert(weight, inner), x.shape, 1))
         centred = _centred(p, p.reshape(weighted, grouped), normal, (2, 3))
-        results[0] = p.convert(p.reshape(p.mul(centred, scale), x.shape), x.dtype)
-    flat_grad = p.reshape(grad, flat)
-    if _wanted(p, 1, output_mask):
-        product = p.mul(flat_grad, p.reshape(normal, flat))
-        results[1] = _as(p, p.reduced("sum", product, (0, 2)), p.results[1])
-    if _wanted(p, 2, output_mask):
-        results[2] = _as(p, p.reduced("sum", flat_grad, (0, 2)), p.results[2])
-    return tuple(results)
+        return p.convert(p.reshape(p.mul(centred, scale), x.shape), x.dtype)
+
+    return _wanted(
+        p, output_mask, to_x,
+        lambda: _as(p, p.reduced("sum", p.mul(flat_grad, p.reshape(normal, flat)), (0, 2)), p.results[1]),
+        lambda: _as(p, p.reduced("sum", flat_grad, (0, 2)), p.results[2]),
+    )  # fmt: skip
 
 
 # --- batch normalisation -------------------------------------------------------------------------------------------
@@ -243,52 +245,18 @@ def _statistic(p: Builder, x: Value, type: Any) -> Value:
     return p.convert(x, type.dtype)
 
 
-def batch_norm_functional(
-    p: Builder,
-    x: Value,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    out, mean, rstd, new_mean, new_var = _batch_norm(
-        p, x, weight, bias, running_mean, running_var, training, momentum, eps
-    )
-    stats = tuple(_statistic(p, v, r) for v, r in zip((mean, rstd), p.results[1:3], strict=True))
-    return out, *stats, new_mean, new_var
+def batch_norm_functional(p: Builder, x: Value, *arguments: Any) -> Any:
+    out, mean, rstd, new_mean, new_var = _batch_norm(p, x, *arguments)
+    return out, _statistic(p, mean, p.results[1]), _statistic(p, rstd, p.results[2]), new_mean, new_var
 
 
 def batch_norm(
-    p: Builder,
-    x: Value,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
+    p: Builder, x: Value, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
     """native_batch_norm where it writes no statistics; where it does the call is not functional and stays ATen's."""
-    if training and running_mean is not None:
+    if training and mean is not None:
         raise Decline("native_batch_norm writes its running statistics")
-    out, mean, rstd, _, _ = _batch_norm(p, x, weight, bias, running_mean, running_var, training, momentum, eps)
-    return out, _statistic(p, mean, p.results[1]), _statistic(p, rstd, p.results[2])
-
-
-def batch_norm_no_stats(
-    p: Builder, x: Value, weight: Any, bias: Any, training: bool, momentum: float, eps: float
-) -> Any:
-    return batch_norm(p, x, weight, bias, None, None, training, momentum, eps)
-
-
-def batch_norm_no_training(
-    p: Builder, x: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
-) -> Any:
-    return batch_norm(p, x, weight, bias, running_mean, running_var, False, momentum, eps)
+    return batch_norm_functional(p, x, weight, bias, mean, var, training, momentum, eps)[:3]
 
 
 def batch_norm_backward(
@@ -306,16 +274,17 @@ def batch_norm_backward(
     grad = p.convert(grad, inner)
     shape = x.shape
     normal = p.mul(p.sub(p.convert(x, inner), p.along(mean, shape, 1)), p.along(rstd, shape, 1))
-    results: list[Value | None] = [None, None, None]
-    if _wanted(p, 0, output_mask):
+
+    def to_x() -> Value:
         scale = rstd if weight is None else p.mul(rstd, p.convert(weight, inner))
         inward = _centred(p, grad, normal, dims) if train else grad
-        results[0] = p.convert(p.mul(inward, p.along(scale, shape, 1)), x.dtype)
-    if _wanted(p, 1, output_mask):
-        results[1] = p.convert(p.reduced("sum", p.mul(grad, normal), dims), p.results[1].dtype)  # type: ignore[union-attr]
-    if _wanted(p, 2, output_mask):
-        results[2] = p.convert(p.reduced("sum", grad, dims), p.results[2].dtype)  # type: ignore[union-attr]
-    return tuple(results)
+        return p.convert(p.mul(inward, p.along(scale, shape, 1)), x.dtype)
+
+    return _wanted(
+        p, output_mask, to_x,
+        lambda: _as(p, p.reduced("sum", p.mul(grad, normal), dims), p.results[1]),
+        lambda: _as(p, p.reduced("sum", grad, dims), p.results[2]),
+    )  # fmt: skip
 
 
 TABLE: Table = {
@@ -332,7 +301,9 @@ TABLE: Table = {
     "aten.native_group_norm_backward.default": group_norm_backward,
     "aten.native_batch_norm.default": batch_norm,
     "aten._native_batch_norm_legit_functional.default": batch_norm_functional,
-    "aten._native_batch_norm_legit.no_stats": batch_norm_no_stats,
-    "aten._native_batch_norm_legit_no_training.default": batch_norm_no_training,
+    "aten._native_batch_norm_legit.no_stats": lambda p, x, w, b, *rest: batch_norm(p, x, w, b, None, None, *rest),
+    "aten._native_batch_norm_legit_no_training.default": (
+        lambda p, x, w, b, mean, var, *rest: batch_norm(p, x, w, b, mean, var, False, *rest)
+    ),
     "aten.native_batch_norm_backward.default": batch_norm_backward,
 }

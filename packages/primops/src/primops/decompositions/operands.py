@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from primops.builder import Builder
+from primops.builder import Builder, Value
 from primops.errors import Decline
 from primops.prims.layouts import FLOATS
 from stagewire.expr import Dim
@@ -26,6 +26,18 @@ def first_of(*functions: Function) -> Function:
                 continue
         return functions[-1](p, *args, **kwargs)
 
+    return decomposition
+
+
+def elementwise(compute: Function) -> Function:
+    """An ATen op that is `compute` on its tensors, in the result's dtype; what else it takes goes there as it is."""
+
+    def decomposition(p: Builder, *arguments: Any, **keywords: Any) -> Value:
+        tensors = [a for a in arguments if type(a) is Value]
+        others = [a for a in arguments if type(a) is not Value]
+        return p.pointwise(lambda p, *xs: compute(p, *xs, *others, **keywords), *tensors)
+
+    decomposition.__doc__ = compute.__doc__
     return decomposition
 
 

@@ -60,42 +60,31 @@ def _edge(p: Builder, piece: Value, dim: int, before: Dim, after: Dim) -> Value:
     return p.pad(piece, tuple(low), tuple(high), 0.0)
 
 
-def reflection_backward(p: Builder, grad: Value, x: Value, padding: Sequence[Dim]) -> Value:
-    """The reflected borders folded back onto the elements that they repeat."""
-    for dim, low, high in _widths(padding, x.rank):
-        size = x.shape[dim]
-        inner = window(p, grad, dim, low, low + size)
-        if low:
-            inner = p.add(inner, _edge(p, p.flip(window(p, grad, dim, 0, low), (dim,)), dim, 1, size - 1 - low))
-        if high:
-            tail = p.flip(window(p, grad, dim, low + size, low + size + high), (dim,))
-            inner = p.add(inner, _edge(p, tail, dim, size - 1 - high, 1))
-        grad = inner
-    return grad
+def _backward(fold: Callable[[Builder, Value, int], Value], gap: int) -> Function:
+    """The borders folded back onto the elements that they repeat, `gap` elements from the ends."""
+
+    def decomposition(p: Builder, grad: Value, x: Value, padding: Sequence[Dim]) -> Value:
+        for dim, low, high in _widths(padding, x.rank):
+            size = x.shape[dim]
+            inner = window(p, grad, dim, low, low + size)
+            if low:
+                border = fold(p, window(p, grad, dim, 0, low), dim)
+                inner = p.add(inner, _edge(p, border, dim, gap, size - gap - border.shape[dim]))
+            if high:
+                border = fold(p, window(p, grad, dim, low + size, low + size + high), dim)
+                inner = p.add(inner, _edge(p, border, dim, size - gap - border.shape[dim], gap))
+            grad = inner
+        return grad
+
+    return decomposition
 
 
-def replication_backward(p: Builder, grad: Value, x: Value, padding: Sequence[Dim]) -> Value:
-    """The borders summed into the elements at the ends."""
-
-    def summed(piece: Value, dim: int) -> Value:
-        shape = (*piece.shape[:dim], 1, *piece.shape[dim + 1 :])
-        return p.reshape(p.reduced("sum", piece, (dim,)), shape)
-
-    for dim, low, high in _widths(padding, x.rank):
-        size = x.shape[dim]
-        inner = window(p, grad, dim, low, low + size)
-        if low:
-            inner = p.add(inner, _edge(p, summed(window(p, grad, dim, 0, low), dim), dim, 0, size - 1))
-        if high:
-            tail = summed(window(p, grad, dim, low + size, low + size + high), dim)
-            inner = p.add(inner, _edge(p, tail, dim, size - 1, 0))
-        grad = inner
-    return grad
-
+_unreflected = _backward(lambda p, border, dim: p.flip(border, (dim,)), gap=1)
+_unreplicated = _backward(lambda p, border, dim: p.reduced("sum", border, (dim,), True), gap=0)
 
 TABLE: Table = {
     **{f"aten.reflection_pad{n}d.default": _forward(_reflected) for n in (1, 2, 3)},
     **{f"aten.replication_pad{n}d.default": _forward(_replicated) for n in (1, 2, 3)},
-    **{f"aten.reflection_pad{n}d_backward.default": reflection_backward for n in (1, 2, 3)},
-    **{f"aten.replication_pad{n}d_backward.default": replication_backward for n in (1, 2, 3)},
+    **{f"aten.reflection_pad{n}d_backward.default": _unreflected for n in (1, 2, 3)},
+    **{f"aten.replication_pad{n}d_backward.default": _unreplicated for n in (1, 2, 3)},
 }

@@ -12,27 +12,15 @@ from primops.errors import Decline
 Dims = int | Sequence[int] | None
 
 
-def _accumulate(p: Builder, prim: str, x: Value, dim: Dims, keepdim: bool) -> Value:
+def _total(prim: str) -> Function:
     """sum or prod: converted to the result's dtype first, halves in float32."""
-    dtype = p.out.dtype
-    x = p.convert(p.convert(x, dtype) if x.dtype != dtype else x, opmath(dtype))
-    return p.convert(p.reduced(prim, x, wrap_all(dim, x.rank), keepdim), dtype)
 
+    def decomposition(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
+        out = p.out.dtype
+        x = p.convert(p.convert(x, out), opmath(out))
+        return p.convert(p.reduced(prim, x, wrap_all(dim, x.rank), keepdim), out)
 
-def sum_dims(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
-    return _accumulate(p, "sum", x, dim, keepdim)
-
-
-def sum_all(p: Builder, x: Value, dtype: Any = None) -> Value:
-    return _accumulate(p, "sum", x, None, False)
-
-
-def prod_dim(p: Builder, x: Value, dim: Dims, keepdim: bool = False, dtype: Any = None) -> Value:
-    return _accumulate(p, "prod", x, dim, keepdim)
-
-
-def prod_all(p: Builder, x: Value, dtype: Any = None) -> Value:
-    return _accumulate(p, "prod", x, None, False)
+    return decomposition
 
 
 def mean_dims(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
@@ -41,10 +29,6 @@ def mean_dims(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dty
     dims = wrap_all(dim, x.rank)
     total = p.reduced("sum", p.convert(p.convert(x, out), opmath(out)), dims, keepdim)
     return p.convert(p.per_count(total, x.shape, dims), out)
-
-
-def mean_all(p: Builder, x: Value, dtype: Any = None) -> Value:
-    return mean_dims(p, x, None, False, dtype)
 
 
 def _var_mean(p: Builder, x: Value, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Value, Value]:
@@ -82,25 +66,17 @@ def _shifted_var_mean(
     return var, p.add(p.reshape(first, total.shape), p.div(total, float(count)))
 
 
-def var(p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> Value:
-    return p.convert(_var_mean(p, x, dim, correction, keepdim)[0], p.out.dtype)
+def _deviation(*, root: bool, both: bool) -> Function:
+    """Variance or its root, alone or with the mean."""
 
+    def decomposition(
+        p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False
+    ) -> Any:
+        var, mean = _var_mean(p, x, dim, correction, keepdim)
+        first = p.convert(p.sqrt(var) if root else var, p.out.dtype)
+        return (first, p.convert(mean, p.out.dtype)) if both else first
 
-def std(p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> Value:
-    return p.convert(p.sqrt(_var_mean(p, x, dim, correction, keepdim)[0]), p.out.dtype)
-
-
-def var_mean(
-    p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False
-) -> tuple[Value, ...]:
-    return tuple(p.convert(v, p.out.dtype) for v in _var_mean(p, x, dim, correction, keepdim))
-
-
-def std_mean(
-    p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False
-) -> tuple[Value, ...]:
-    var, mean = _var_mean(p, x, dim, correction, keepdim)
-    return p.convert(p.sqrt(var), p.out.dtype), p.convert(mean, p.out.dtype)
+    return decomposition
 
 
 def _old_style(function: Function) -> Function:
@@ -124,10 +100,6 @@ def _extreme(name: str) -> Function:
         return p.reduced(prim, x, wrap_all(dim, x.rank), keepdim)
 
     return decomposition
-
-
-def _extreme_all(name: str) -> Function:
-    return lambda p, x: _extreme(name)(p, x)
 
 
 def _extreme_dim(name: str, argument: str) -> Function:
@@ -159,20 +131,11 @@ def _argument(name: str) -> Function:
 
 
 def _truth(name: str) -> Function:
-    """any and all of any dtype; uint8 stays uint8."""
+    """any and all of any dtype; uint8 stays uint8. No dimensions at all are none, not every one."""
 
     def decomposition(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
-        out = p.reduced(name, p.convert(x, "bool"), wrap_all(dim, x.rank), keepdim)
-        return p.convert(out, p.out.dtype)
-
-    return decomposition
-
-
-def _truth_dims(name: str) -> Function:
-    def decomposition(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
-        if dim is not None and not isinstance(dim, int) and len(dim) == 0:
-            return p.convert(p.convert(x, "bool"), p.out.dtype)
-        return _truth(name)(p, x, dim, keepdim)
+        dims = () if dim == () else wrap_all(dim, x.rank)
+        return p.convert(p.reduced(name, p.convert(x, "bool"), dims, keepdim), p.out.dtype)
 
     return decomposition
 
@@ -194,15 +157,6 @@ def _scan(prim: str) -> Function:
         out = p.out.dtype
         x = p.convert(p.convert(x, out), opmath(out))
         return p.convert(getattr(p, prim)(x, wrap(dim, x.rank)) if x.rank else x, out)
-
-    return decomposition
-
-
-def _scan_with_positions(prim: str) -> Function:
-    """cummax and cummin: values, and where they were."""
-
-    def decomposition(p: Builder, x: Value, dim: int) -> tuple[Value, Value]:
-        return getattr(p, prim)(x, wrap(dim, x.rank))
 
     return decomposition
 
@@ -231,38 +185,32 @@ def norm(p: Builder, x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = F
     return vector_norm(p, x, 2 if ord is None else ord, dim, keepdim)
 
 
-_SPREADS = {"var": var, "std": std, "var_mean": var_mean, "std_mean": std_mean}
+_DEVIATIONS = {
+    "var": _deviation(root=False, both=False),
+    "std": _deviation(root=True, both=False),
+    "var_mean": _deviation(root=False, both=True),
+    "std_mean": _deviation(root=True, both=True),
+}
+_sum, _prod = _total("sum"), _total("prod")
 
 TABLE: Table = {
-    "aten.sum.default": sum_all,
-    "aten.sum.dim_IntList": sum_dims,
-    "aten.nansum.default": lambda p, x, dim=None, keepdim=False, dtype=None: sum_dims(p, _no_nan(p, x), dim, keepdim),
-    "aten.prod.default": prod_all,
-    "aten.prod.dim_int": prod_dim,
-    "aten.mean.default": mean_all,
-    "aten.mean.dim": mean_dims,
-    **{f"aten.{name}.correction": f for name, f in _SPREADS.items()},
-    **{
-        f"aten.{name}.{o}": _old_style(f)
-        for name, f in _SPREADS.items()
-        for o in ("default", "dim")
-    },
-    "aten.amax.default": _extreme("amax"),
-    "aten.amin.default": _extreme("amin"),
-    "aten.max.default": _extreme_all("amax"),
-    "aten.min.default": _extreme_all("amin"),
+    **{f"aten.sum.{o}": _sum for o in ("default", "dim_IntList")},
+    **{f"aten.prod.{o}": _prod for o in ("default", "dim_int")},
+    **{f"aten.mean.{o}": mean_dims for o in ("default", "dim")},
+    "aten.nansum.default": lambda p, x, dim=None, keepdim=False, dtype=None: _sum(p, _no_nan(p, x), dim, keepdim),
+    **{f"aten.{name}.correction": f for name, f in _DEVIATIONS.items()},
+    **{f"aten.{name}.{o}": _old_style(f) for name, f in _DEVIATIONS.items() for o in ("default", "dim")},
+    **{f"aten.{name}.default": _extreme("amax") for name in ("amax", "max")},
+    **{f"aten.{name}.default": _extreme("amin") for name in ("amin", "min")},
     "aten.max.dim": _extreme_dim("amax", "argmax"),
     "aten.min.dim": _extreme_dim("amin", "argmin"),
-    "aten.argmax.default": _argument("argmax"),
-    "aten.argmin.default": _argument("argmin"),
-    **{f"aten.{name}.{o}": _truth(name) for name in ("any", "all") for o in ("default", "dim")},
-    **{f"aten.{name}.dims": _truth_dims(name) for name in ("any", "all")},
+    **{f"aten.{name}.default": _argument(name) for name in ("argmax", "argmin")},
+    **{f"aten.{name}.{o}": _truth(name) for name in ("any", "all") for o in ("default", "dim", "dims")},
     "aten.logsumexp.default": logsumexp,
-    "aten.cumsum.default": _scan("cumsum"),
-    "aten.cumprod.default": _scan("cumprod"),
+    **{f"aten.{name}.default": _scan(name) for name in ("cumsum", "cumprod")},
     "aten.logcumsumexp.default": lambda p, x, dim: p.logcumsumexp(x, wrap(dim, x.rank)),
-    "aten.cummax.default": _scan_with_positions("cummax"),
-    "aten.cummin.default": _scan_with_positions("cummin"),
+    "aten.cummax.default": lambda p, x, dim: p.cummax(x, wrap(dim, x.rank)),
+    "aten.cummin.default": lambda p, x, dim: p.cummin(x, wrap(dim, x.rank)),
     "aten.linalg_vector_norm.default": vector_norm,
     "aten.norm.Scalar": lambda p, x, ord=2: norm(p, x, ord),
     "aten.norm.ScalarOpt_dim": norm,
