@@ -37,8 +37,6 @@ from stagewire.types import TensorType
 _MOST_STEPS = 8
 """From here on, setting a version counter is quicker than moving it step by step."""
 
-__all__ = ["Executor", "bind", "call_lines"]
-
 
 def bind(
     binding: Binding,

@@ -10,8 +10,6 @@ from aotgrad.torch_capabilities import TORCH
 from stagewire.grad import BoundConstant
 from stagewire.tensors import Constant
 
-__all__ = ["read_constant", "write_constant"]
-
 
 def read_constant(bound: BoundConstant) -> torch.Tensor:
     """A constant of the document as a tensor on its device."""

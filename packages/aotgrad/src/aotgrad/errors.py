@@ -4,25 +4,6 @@ from __future__ import annotations
 
 from stagewire.errors import StageError
 
-__all__ = [
-    "AliasedMutation",
-    "BackwardFailed",
-    "BadCapture",
-    "BadPartitioner",
-    "DoubleBackward",
-    "GeneratorArgument",
-    "MetadataMutation",
-    "NoFunctionalForm",
-    "NoGraphForm",
-    "NoInverse",
-    "OtherOffset",
-    "PartitionError",
-    "ReplayFailed",
-    "UnliftedLeaf",
-    "UnsupportedOutput",
-    "UnwirableValue",
-]
-
 
 class ReplayFailed(StageError):
     """A captured call raised while it ran on types; eager torch would raise as well."""

@@ -15,8 +15,6 @@ from stagewire.expr import Expr, evaluator
 from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, last_uses, leaves
 from stagewire.symbols import size_reader
 
-__all__ = ["Executor", "executor"]
-
 Executor = Callable[..., Sequence[Any]]
 Environment = list[Any]
 Read = Callable[[Environment], Any]

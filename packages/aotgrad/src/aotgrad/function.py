@@ -27,8 +27,6 @@ from stagewire.grad import Binding, Fresh, SavedInput, SavedSize, Tangent, ViewO
 from stagewire.symbols import size_reader
 from stagewire.types import contiguous_stride
 
-__all__ = ["Partial", "make_function", "visible_results"]
-
 Partial = Callable[[tuple[bool, ...]], Executor | None]
 """From which tangents arrived to the backward for these, on one list; None where there is none, or none yet."""
 

@@ -20,8 +20,6 @@ from stagewire.expr import evaluate
 from stagewire.grad import Binding, SavedInput
 from stagewire.types import ScalarType, TensorType
 
-__all__ = ["Program", "differentiable_gradients", "kept_inputs", "random_states", "room_for", "versions_of"]
-
 # A bound program, and which of its inputs it reads.
 Program = tuple[Callable[..., tuple[Any, ...]], tuple[bool, ...]]
 Gradients = Callable[[Any, tuple[Any, ...], tuple[torch.Tensor, ...]], Sequence[Any]]

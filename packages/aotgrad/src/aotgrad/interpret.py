@@ -20,8 +20,6 @@ from stagewire.capture import Capture
 from stagewire.grad import Grad
 from stagewire.prim import Prim
 
-__all__ = ["bind_capture", "bind_interpreted", "interpret", "run_plain"]
-
 
 def interpret(document: Grad | Prim, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """The outputs of the program on the caller's tensors, which are mutated as the program says.

@@ -11,8 +11,6 @@ import msgspec
 from stagewire.grad import Binding
 from stagewire.graph import Arg, Graph, Value
 
-__all__ = ["Joint"]
-
 
 class Joint(msgspec.Struct, frozen=True, eq=False):
     """Forward and backward in one graph; `binding` is complete but for what the partition decides (`saved`,

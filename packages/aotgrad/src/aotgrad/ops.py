@@ -9,8 +9,6 @@ from absint.targets import resolve
 from stagewire.graph import ORDERED, Node
 from stagewire.vocabulary import find
 
-__all__ = ["is_pure", "is_random", "is_repeatable", "is_view", "packet_of"]
-
 # Their contents are undefined: two of them are not the same value.
 _UNDEFINED = ("aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided")
 

@@ -13,8 +13,6 @@ from stagewire.graph_passes import live_nodes, operands, rename_node
 from stagewire.prim import Prim
 from stagewire.types import ScalarType
 
-__all__ = ["is_linear", "partial_backward"]
-
 
 def is_linear(capture: Capture) -> bool:
     """Is every derivative torch's own: a custom function's backward may do as it likes with a zero."""

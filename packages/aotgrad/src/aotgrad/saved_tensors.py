@@ -13,8 +13,6 @@ import torch
 
 from aotgrad.higher_order import versions_of
 
-__all__ = ["Held", "saved_tensors"]
-
 Saved = tuple[torch.Tensor | None, ...]
 _OVERWRITTEN = "one of the variables needed for gradient computation has been modified by an inplace operation"
 

@@ -15,8 +15,6 @@ from stagewire.capture import Capture
 from stagewire.grad import Grad, Rewrite
 from stagewire.stage import expect
 
-__all__ = ["AotGrad", "Options"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:

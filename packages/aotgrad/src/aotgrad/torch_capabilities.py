@@ -6,8 +6,6 @@ import torch
 
 from stagewire.capabilities import Capabilities, Capability
 
-__all__ = ["TORCH"]
-
 _ALL = "no program is compiled"
 _TRAINING = "no program that needs gradients is compiled"
 

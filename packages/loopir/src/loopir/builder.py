@@ -194,6 +194,3 @@ def record(
     emitter = Emitter(names, sizes)
     body(Recorder(emitter, types, views), *indices)
     return Kernel(name, tuple(axes), emitter.finish(), origins, line)
-
-
-__all__ = ["Operand", "Recorder", "Scalar", "as_index", "record"]

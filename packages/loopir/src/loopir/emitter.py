@@ -7,24 +7,10 @@ import msgspec
 from loopir.errors import MalformedNest
 from loopir.fold import RULES
 from loopir.schedule import Names
+from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.index import constant, lies_within, value
-from stagewire.loop import (
-    Axis,
-    Compute,
-    Index,
-    IndexValue,
-    Load,
-    Operand,
-    Reduce,
-    ReduceKind,
-    Scan,
-    ScanKind,
-    Section,
-    Statement,
-    Store,
-)
 from stagewire.loop_ops import COMMUTATIVE, INDEX_CHECKS, PREDICATES
 from stagewire.statements import select
 from stagewire.types import DType
@@ -35,11 +21,11 @@ RESULT_COUNT: dict[str, int] = {"welford": 3}
 class Typed(msgspec.Struct, frozen=True, gc=False):
     """A value at a point: a reference or a literal, and its dtype."""
 
-    operand: Operand
+    operand: loop.Operand
     dtype: DType
 
 
-def literal_key(literal: Operand) -> tuple[type, str]:
+def literal_key(literal: loop.Operand) -> tuple[type, str]:
     """What tells literals apart: 1, 1.0 and True, and 0.0 and -0.0 are not the same."""
     return literal.__class__, repr(literal)
 
@@ -56,29 +42,34 @@ class Emitter:
     def __init__(self, names: Names, sizes: dict[str, Dim] | None = None) -> None:
         self.names = names
         self.sizes: dict[str, Dim] = {} if sizes is None else sizes
-        self.sections: list[Section] = []
-        self._axes: tuple[Axis, ...] = ()
-        self._statements: list[Statement] = []
+        self.sections: list[loop.Section] = []
+        self._axes: tuple[loop.Axis, ...] = ()
+        self._statements: list[loop.Statement] = []
         self._outer: dict[object, Typed] = {}
         self._inner: dict[object, Typed] = {}
         self._reduced: dict[object, tuple[str, ...]] = {}
-        self._places: dict[str, Index] = {}
+        self._places: dict[str, loop.Index] = {}
 
-    def open(self, axes: tuple[Axis, ...]) -> None:
+    def open(self, axes: tuple[loop.Axis, ...]) -> None:
         """Start a section over `axes` (none: the code between inner loops)."""
         self._close()
         self._axes = axes
         for axis in axes:
             self.sizes[axis.name] = axis.size
 
-    def finish(self) -> tuple[Section, ...]:
+    def finish(self) -> tuple[loop.Section, ...]:
         """The sections so far."""
         self._close()
         self._axes = ()
         return tuple(self.sections)
 
     def read(
-        self, buffer: str, coordinates: tuple[Index, ...], dtype: DType, mask: Operand | None = None, other: Operand = 0
+        self,
+        buffer: str,
+        coordinates: tuple[loop.Index, ...],
+        dtype: DType,
+        mask: loop.Operand | None = None,
+        other: loop.Operand = 0,
     ) -> Typed:
         """One element of a buffer; a mask that is literally true is no mask, false is `other`."""
         if mask is False:
@@ -90,13 +81,13 @@ class Emitter:
             name = self.names("v")
             found = Typed(Ref(name), dtype)
             (self._inner if self._axes else self._outer)[key] = found
-            self._statements.append(Load(name, buffer, coordinates, dtype, guard, other if guard else 0))
+            self._statements.append(loop.Load(name, buffer, coordinates, dtype, guard, other if guard else 0))
         return found
 
-    def write(self, buffer: str, coordinates: tuple[Index, ...], value: Operand, mode: str = "set",
+    def write(self, buffer: str, coordinates: tuple[loop.Index, ...], value: loop.Operand, mode: str = "set",
               mask: Ref | None = None) -> None:  # fmt: skip
         """Set one element of a buffer (or add to it atomically)."""
-        self._statements.append(Store(buffer, coordinates, value, mode, mask))  # type: ignore[arg-type]
+        self._statements.append(loop.Store(buffer, coordinates, value, mode, mask))  # type: ignore[arg-type]
 
     def compute(self, op: str, *operands: Typed, dtype: DType | None = None) -> Typed:
         """op(operands). The dtype follows from the op; casts pass theirs."""
@@ -120,7 +111,7 @@ class Emitter:
             values = (self._constant(operands[0]), *values[1:])
         return self.raw_compute(op, values, dtype)
 
-    def raw_compute(self, op: str, operands: tuple[Operand, ...], dtype: DType) -> Typed:
+    def raw_compute(self, op: str, operands: tuple[loop.Operand, ...], dtype: DType) -> Typed:
         """Emit without folding (shared with an equal statement in sight)."""
         parts = [o.name if o.__class__ is Ref else literal_key(o) for o in operands]  # type: ignore[union-attr]
         if op in COMMUTATIVE and parts[0].__class__ is str and parts[1].__class__ is str:
@@ -131,10 +122,10 @@ class Emitter:
             name = self.names("v")
             found = Typed(Ref(name), dtype)
             (self._inner if self._axes else self._outer)[key] = found
-            self._statements.append(Compute(name, op, operands, dtype))
+            self._statements.append(loop.Compute(name, op, operands, dtype))
         return found
 
-    def index_value(self, index: Index, dtype: DType = "int64") -> Typed:
+    def index_value(self, index: loop.Index, dtype: DType = "int64") -> Typed:
         """The integer value of an index expression."""
         if not index.terms and isinstance(index.constant, int):
             return Typed(index.constant, dtype)
@@ -143,11 +134,11 @@ class Emitter:
         if found is None:
             name = self.names("v")
             found = self._keep(key, Typed(Ref(name), dtype))
-            self._statements.append(IndexValue(name, index, dtype))
+            self._statements.append(loop.IndexValue(name, index, dtype))
             self._places[name] = index
         return found
 
-    def place(self, coordinate: Typed) -> Index:
+    def place(self, coordinate: Typed) -> loop.Index:
         """A computed integer as an index: what it was made from where that is an index, else the value itself."""
         operand = coordinate.operand
         if isinstance(operand, Ref):
@@ -156,7 +147,7 @@ class Emitter:
             return constant(int(operand))
         raise MalformedNest(f"{operand!r} is no coordinate")
 
-    def _is_inside(self, values: tuple[Operand, ...]) -> bool:
+    def _is_inside(self, values: tuple[loop.Operand, ...]) -> bool:
         """Whether an index is known to lie in 0 <= index < size."""
         place, size = (self._places.get(v.name) if isinstance(v, Ref) else constant(int(v)) for v in values)  # type: ignore[arg-type]
         return (
@@ -166,31 +157,31 @@ class Emitter:
             and lies_within(place, 0, size.constant, self.sizes)
         )
 
-    def reduce(self, reduction: ReduceKind, operand: Operand, dtype: DType) -> tuple[Typed, ...]:
+    def reduce(self, reduction: loop.ReduceKind, operand: loop.Operand, dtype: DType) -> tuple[Typed, ...]:
         """Combine over the axes of the open section; the results are values of the outer point."""
         key = (reduction, operand.name if isinstance(operand, Ref) else literal_key(operand), dtype)
         found = self._reduced.get(key)
         if found is None:
             found = tuple(self.names("v") for _ in range(RESULT_COUNT.get(reduction, 1)))
             self._reduced[key] = found
-            self._statements.append(Reduce(found, reduction, operand, dtype))
+            self._statements.append(loop.Reduce(found, reduction, operand, dtype))
         return tuple(Typed(Ref(name), dtype) for name in found)
 
-    def scan(self, scan: ScanKind, operand: Operand, dtype: DType) -> Typed:
+    def scan(self, scan: loop.ScanKind, operand: loop.Operand, dtype: DType) -> Typed:
         """Combine over this point of the open section and those before it; the result is a value of the point."""
         key = ("scan", scan, operand.name if isinstance(operand, Ref) else literal_key(operand), dtype)
         found = self._inner.get(key)
         if found is None:
             name = self.names("v")
             found = self._inner[key] = Typed(Ref(name), dtype)
-            self._statements.append(Scan(name, scan, operand, dtype))
+            self._statements.append(loop.Scan(name, scan, operand, dtype))
         return found
 
-    def append(self, statement: Statement) -> None:
+    def append(self, statement: loop.Statement) -> None:
         """Add a statement as it is."""
         self._statements.append(statement)
 
-    def _constant(self, literal: Typed) -> Operand:
+    def _constant(self, literal: Typed) -> loop.Operand:
         return self.raw_compute("convert", (literal.operand,), literal.dtype).operand
 
     def _find(self, key: object) -> Typed | None:
@@ -205,15 +196,15 @@ class Emitter:
         if self._statements:
             last = self.sections[-1] if self.sections else None
             if last is not None and not self._axes and not last.axes and not _reads_back(self._statements, last):
-                self.sections[-1] = Section((), (*last.statements, *self._statements))
+                self.sections[-1] = loop.Section((), (*last.statements, *self._statements))
             else:
-                self.sections.append(Section(self._axes, tuple(self._statements)))
+                self.sections.append(loop.Section(self._axes, tuple(self._statements)))
         self._statements = []
         self._inner = {}
         self._reduced = {}
 
 
-def _reads_back(statements: list[Statement], before: Section) -> bool:
+def _reads_back(statements: list[loop.Statement], before: loop.Section) -> bool:
     """Whether any statement reads a buffer that the section before writes (that is seen from a later section only)."""
-    written = {s.buffer for s in select((before,), Store)}
-    return any(isinstance(s, Load) and s.buffer in written for s in statements)
+    written = {s.buffer for s in select((before,), loop.Store)}
+    return any(isinstance(s, loop.Load) and s.buffer in written for s in statements)

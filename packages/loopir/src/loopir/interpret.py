@@ -18,26 +18,9 @@ from loopir.errors import NotInterpretable
 from loopir.memory import Memory, decode, encode
 from loopir.numpy_ops import Array
 from stagewire import index as ix
+from stagewire import loop
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.graph import Arg, DTypeArg, List, NonFinite, Ref, Tuple, Value
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    Compute,
-    Extern,
-    Free,
-    Index,
-    IndexValue,
-    Kernel,
-    Load,
-    LoopGraph,
-    Operand,
-    Reduce,
-    Scan,
-    Section,
-    Store,
-    ValueAtom,
-)
 from stagewire.loop_ops import PREDICATES
 from stagewire.statements import select
 from stagewire.symbols import symbol_places
@@ -47,7 +30,7 @@ Externs = Mapping[str, Callable[..., object]]
 
 
 def interpret(
-    graph: LoopGraph,
+    graph: loop.LoopGraph,
     inputs: Sequence[Array],
     externs: Externs | None = None,
     symbols: Mapping[str, int] | None = None,
@@ -62,16 +45,16 @@ def interpret(
             memory.set(name, value)
     for step in graph.steps:
         match step:
-            case Kernel():
+            case loop.Kernel():
                 _KernelRun(step, memory).run()
-            case Extern():
+            case loop.Extern():
                 _run_extern(step, memory, externs or {})
-            case Free(buffer):
+            case loop.Free(buffer):
                 memory.free(buffer)
     return tuple(_result(output, memory) for output in graph.outputs)
 
 
-def symbol_values(graph: LoopGraph, inputs: Sequence[Array]) -> dict[str, int]:
+def symbol_values(graph: loop.LoopGraph, inputs: Sequence[Array]) -> dict[str, int]:
     """What the inputs say of the symbols (arrays are logical values: they have no strides)."""
     types: dict[str, ValueType] = {buffer.name: buffer.type for buffer in graph.buffers}
     types |= dict.fromkeys(graph.symbols, ScalarType("int"))
@@ -94,7 +77,7 @@ def _result(output: Arg, memory: Memory) -> object:
     return memory.get(output.name)
 
 
-def _run_extern(step: Extern, memory: Memory, externs: Externs) -> None:
+def _run_extern(step: loop.Extern, memory: Memory, externs: Externs) -> None:
     if step.target not in externs:
         raise NotInterpretable(f"no function for the extern {step.target}; given: {', '.join(sorted(externs))}")
     args = [_argument(arg, memory) for arg in step.args]
@@ -126,7 +109,7 @@ def _argument(arg: Arg, memory: Memory) -> object:
 class _KernelRun:
     """One kernel: values by name, each an array over (outer axes, inner axes of its section)."""
 
-    def __init__(self, kernel: Kernel, memory: Memory) -> None:
+    def __init__(self, kernel: loop.Kernel, memory: Memory) -> None:
         self.kernel = kernel
         self.memory = memory
         self.outer: dict[str, tuple[Array, str]] = {}
@@ -137,7 +120,7 @@ class _KernelRun:
 
     def run(self) -> None:
         """All sections in order."""
-        names = (s.buffer for s in select(self.kernel.sections, Store))
+        names = (s.buffer for s in select(self.kernel.sections, loop.Store))
         for name in dict.fromkeys(names):
             if self.memory.buffers[name].role == "kernel":
                 self.memory.allocate(name)
@@ -147,8 +130,8 @@ class _KernelRun:
     def _size(self, size: Dim) -> int:
         return evaluate(size, self.memory.symbols)
 
-    def _section(self, section: Section) -> None:
-        axes: tuple[Axis, ...] = (*self.kernel.axes, *section.axes)
+    def _section(self, section: loop.Section) -> None:
+        axes: tuple[loop.Axis, ...] = (*self.kernel.axes, *section.axes)
         self.grid = tuple(self._size(axis.size) for axis in axes)
         self.axes = {}
         for position, axis in enumerate(axes):
@@ -158,20 +141,20 @@ class _KernelRun:
         self.inner = {}
         for statement in section.statements:
             match statement:
-                case Load():
+                case loop.Load():
                     self._define(statement.result, self._load(statement), statement.dtype, section)
-                case Store():
+                case loop.Store():
                     self._store(statement)
-                case Compute():
+                case loop.Compute():
                     self._define(statement.result, self._compute(statement), statement.dtype, section)
-                case IndexValue(result, index, dtype):
+                case loop.IndexValue(result, index, dtype):
                     self._define(result, numpy_ops.rounded(self._index(index), dtype), dtype, section)
-                case Reduce():
+                case loop.Reduce():
                     self._reduce(statement)
-                case Scan(result, _, _, dtype):
+                case loop.Scan(result, _, _, dtype):
                     self._define(result, self._scan(statement), dtype, section)
 
-    def _define(self, name: str, value: Array, dtype: str, section: Section) -> None:
+    def _define(self, name: str, value: Array, dtype: str, section: loop.Section) -> None:
         if section.axes:
             self.inner[name] = (value, dtype)
         else:
@@ -184,7 +167,7 @@ class _KernelRun:
         missing = len(self.grid) - value.ndim
         return (value.reshape(value.shape + (1,) * missing) if value.ndim == self.rank else value), dtype
 
-    def _operand(self, operand: Operand, dtype: str) -> tuple[Array, str]:
+    def _operand(self, operand: loop.Operand, dtype: str) -> tuple[Array, str]:
         match operand:
             case Ref(name):
                 return self._value(name)
@@ -193,13 +176,13 @@ class _KernelRun:
             case _:
                 return numpy_ops.rounded(np.array(operand), dtype), dtype
 
-    def _index(self, index: Index) -> Array:
+    def _index(self, index: loop.Index) -> Array:
         return np.array(ix.evaluate(index, self._named, self._size), np.int64)
 
-    def _named(self, atom: AxisAtom | ValueAtom) -> Array:
-        return self.axes[atom.name] if isinstance(atom, AxisAtom) else self._value(atom.name)[0].astype(np.int64)
+    def _named(self, atom: loop.AxisAtom | loop.ValueAtom) -> Array:
+        return self.axes[atom.name] if isinstance(atom, loop.AxisAtom) else self._value(atom.name)[0].astype(np.int64)
 
-    def _load(self, load: Load) -> Array:
+    def _load(self, load: loop.Load) -> Array:
         flat, index = self.memory.flat(load.buffer), self._index(load.index)
         dtype = self.memory.buffers[load.buffer].type.dtype
         if load.mask is None:
@@ -219,7 +202,7 @@ class _KernelRun:
                 f"{self.kernel.name} touches element {index.min()}..{index.max()} of {buffer}, which has {flat.size}"
             )
 
-    def _store(self, store: Store) -> None:
+    def _store(self, store: loop.Store) -> None:
         dtype = self.memory.buffers[store.buffer].type.dtype
         flat = self.memory.flat(store.buffer)
         value, _ = self._operand(store.value, dtype)
@@ -240,7 +223,7 @@ class _KernelRun:
         else:
             np.add.at(flat, index, value)
 
-    def _compute(self, statement: Compute) -> Array:
+    def _compute(self, statement: loop.Compute) -> Array:
         op, operands = statement.op, statement.operands
         if op == "convert":
             value, _ = self._operand(operands[0], statement.dtype)
@@ -256,7 +239,7 @@ class _KernelRun:
         result = numpy_ops.apply(op, condition + values, dtype)
         return result if op in PREDICATES else numpy_ops.rounded(result, statement.dtype)
 
-    def _operand_dtype(self, statement: Compute) -> str:
+    def _operand_dtype(self, statement: loop.Compute) -> str:
         if statement.op == "where":
             return statement.dtype
         for operand in statement.operands:
@@ -264,14 +247,14 @@ class _KernelRun:
                 return self._value(operand.name)[1]
         return statement.dtype
 
-    def _scan(self, statement: Scan) -> Array:
+    def _scan(self, statement: loop.Scan) -> Array:
         value, _ = self._operand(statement.operand, statement.dtype)
         outer, count = self.grid[: self.rank], math.prod(self.grid[self.rank :])
         table = np.broadcast_to(value, self.grid).reshape((*outer, count))
         found = numpy_ops.scan(statement.scan, table, statement.dtype)
         return numpy_ops.rounded(found, statement.dtype).reshape(self.grid)
 
-    def _reduce(self, statement: Reduce) -> None:
+    def _reduce(self, statement: loop.Reduce) -> None:
         value, _ = self._operand(statement.operand, statement.dtype)
         outer, inner = self.grid[: self.rank], self.grid[self.rank :]
         count = math.prod(inner)

@@ -15,26 +15,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from stagewire import index as ix
+from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Arg, references
-from stagewire.loop import (
-    Axis,
-    Buffer,
-    Decision,
-    Extern,
-    Index,
-    Kernel,
-    Load,
-    LoopGraph,
-    Reduce,
-    Scan,
-    Section,
-    Statement,
-    Store,
-)
 from stagewire.statements import map_indices, map_statements, rename, results, statements_of
 
-Item = Kernel | Extern
+Item = loop.Kernel | loop.Extern
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +32,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     are for choices that depend on how large symbolic sizes are.
     """
 
-    buffers: dict[str, Buffer]
+    buffers: dict[str, loop.Buffer]
     inputs: tuple[str, ...]
     outputs: tuple[Arg, ...]
     items: tuple[Item, ...]
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[loop.Decision, ...] = ()
     fresh: int = 0
     private: frozenset[int] = frozenset()
     symbols: tuple[str, ...] = ()
@@ -74,16 +60,16 @@ class Names:
 
 def reads_of(item: Item) -> list[str]:
     """Names of the buffers that an item reads, with repetitions."""
-    if isinstance(item, Extern):
+    if isinstance(item, loop.Extern):
         return [name for arg in (*item.args, *item.kwargs.values()) for name in references(arg)]
-    return [one.buffer for one in statements_of(item) if one.__class__ is Load]
+    return [one.buffer for one in statements_of(item) if one.__class__ is loop.Load]
 
 
 def writes_of(item: Item) -> list[str]:
     """Names of the buffers that an item writes, with repetitions."""
-    if isinstance(item, Extern):
+    if isinstance(item, loop.Extern):
         return [name for name in item.results if name]
-    return [one.buffer for one in statements_of(item) if one.__class__ is Store]
+    return [one.buffer for one in statements_of(item) if one.__class__ is loop.Store]
 
 
 def read_elsewhere(schedule: Schedule) -> frozenset[str]:
@@ -91,13 +77,13 @@ def read_elsewhere(schedule: Schedule) -> frozenset[str]:
     devices = {name: buffer.type.device for name, buffer in schedule.buffers.items()}
     if len(set(devices.values())) < 2:
         return frozenset()
-    nests = [item for item in schedule.items if isinstance(item, Kernel)]
+    nests = [item for item in schedule.items if isinstance(item, loop.Kernel)]
     return frozenset(
         n for nest in nests for w in writes_of(nest)[:1] for n in reads_of(nest) if devices[n] != devices[w]
     )
 
 
-def axis_sizes(nest: Kernel) -> dict[str, Dim]:
+def axis_sizes(nest: loop.Kernel) -> dict[str, Dim]:
     """The size of every axis of the nest, inner ones too."""
     sizes = {axis.name: axis.size for axis in nest.axes}
     for section in nest.sections:
@@ -120,13 +106,14 @@ def output_names(schedule: Schedule) -> frozenset[str]:
 def keeps_order(statements: Iterable[object]) -> bool:
     """Whether it matters in which order the inner axes around these statements run: a result counts or adds them up."""
     return any(
-        isinstance(s, Scan) or (isinstance(s, Reduce) and s.reduction in ("argmax", "argmin")) for s in statements
+        isinstance(s, loop.Scan) or (isinstance(s, loop.Reduce) and s.reduction in ("argmax", "argmin"))
+        for s in statements
     )
 
 
 def substitute_axes(
-    kernel: Kernel, mapping: Mapping[str, Index], replacement: Mapping[str, tuple[Axis, ...]]
-) -> Kernel:
+    kernel: loop.Kernel, mapping: Mapping[str, loop.Index], replacement: Mapping[str, tuple[loop.Axis, ...]]
+) -> loop.Kernel:
     """The kernel with axes replaced by indices over new axes; `replacement` lists the new ones for an old."""
     if not mapping:
         return kernel
@@ -134,24 +121,24 @@ def substitute_axes(
     for axes in replacement.values():
         sizes.update({axis.name: axis.size for axis in axes})
 
-    def change(index: Index) -> Index:
+    def change(index: loop.Index) -> loop.Index:
         return ix.substitute(index, mapping, sizes)
 
-    def replaced(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    def replaced(axes: tuple[loop.Axis, ...]) -> tuple[loop.Axis, ...]:
         return tuple([new for axis in axes for new in replacement.get(axis.name, (axis,))])
 
     changed = map_statements(kernel, lambda statement: map_indices(statement, change))
-    sections = tuple([Section(replaced(one.axes), one.statements) for one in changed.sections])
+    sections = tuple([loop.Section(replaced(one.axes), one.statements) for one in changed.sections])
     return msgspec.structs.replace(kernel, axes=replaced(kernel.axes), sections=sections)
 
 
-def freeze(schedule: Schedule) -> LoopGraph:
+def freeze(schedule: Schedule) -> loop.LoopGraph:
     """The loop graph; steps and decisions in order."""
     steps = tuple([
-        item if isinstance(item, Extern) else freeze_kernel(item, schedule.buffers, f"kernel{number}")
+        item if isinstance(item, loop.Extern) else freeze_kernel(item, schedule.buffers, f"kernel{number}")
         for number, item in enumerate(schedule.items)
     ])  # fmt: skip
-    return LoopGraph(
+    return loop.LoopGraph(
         buffers=tuple(schedule.buffers.values()),
         inputs=schedule.inputs,
         outputs=schedule.outputs,
@@ -161,7 +148,7 @@ def freeze(schedule: Schedule) -> LoopGraph:
     )
 
 
-def freeze_kernel(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> Kernel:
+def freeze_kernel(kernel: loop.Kernel, buffers: Mapping[str, loop.Buffer], name: str) -> loop.Kernel:
     """Coordinates become offsets; outer axes are called i0, i1..., inner ones r0, r1..., values v0, v1..."""
     names = {axis.name: f"i{n}" for n, axis in enumerate(kernel.axes)}
     inner = dict.fromkeys(axis.name for one in kernel.sections for axis in one.axes if axis.name not in names)
@@ -169,14 +156,16 @@ def freeze_kernel(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> K
     values = [value for statement in statements_of(kernel) for value in results(statement)]
     names |= {value: f"v{n}" for n, value in enumerate(values)}
 
-    def named(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple([Axis(names[axis.name], axis.size) for axis in axes])
+    def named(axes: tuple[loop.Axis, ...]) -> tuple[loop.Axis, ...]:
+        return tuple([loop.Axis(names[axis.name], axis.size) for axis in axes])
 
-    def frozen(statement: Statement) -> Statement:
-        if isinstance(statement, Load | Store):
+    def frozen(statement: loop.Statement) -> loop.Statement:
+        if isinstance(statement, loop.Load | loop.Store):
             stride = buffers[statement.buffer].type.stride
             statement = msgspec.structs.replace(statement, index=ix.linear(statement.index, stride))  # type: ignore
         return rename(statement, names)
 
-    sections = tuple([Section(named(one.axes), tuple([frozen(s) for s in one.statements])) for one in kernel.sections])
-    return Kernel(name, named(kernel.axes), sections, kernel.origins, kernel.line)
+    sections = tuple(
+        [loop.Section(named(one.axes), tuple([frozen(s) for s in one.statements])) for one in kernel.sections]
+    )
+    return loop.Kernel(name, named(kernel.axes), sections, kernel.origins, kernel.line)

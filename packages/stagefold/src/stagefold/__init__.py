@@ -6,13 +6,8 @@
 tensor([1., 3.])
 """
 
-from stagefold.api import compile, compile_in_place
-from stagefold.backends import list_backends
-from stagefold.compiled_module import CompiledModule
-from stagefold.compiler_directives import (
-    allow_in_graph,
+from bytecap import (
     assume_constant,
-    disable,
     graph_break,
     is_compiling,
     mark_dynamic,
@@ -21,6 +16,10 @@ from stagefold.compiler_directives import (
     reset,
     set_stance,
 )
+from stagefold.api import compile, compile_in_place
+from stagefold.backends import list_backends
+from stagefold.compiled_module import CompiledModule
+from stagefold.compiler_directives import allow_in_graph, disable
 from stagefold.explanation import Explanation, explain
 from stagefold.pipeline import Pipeline
 from stagewire.errors import StageError

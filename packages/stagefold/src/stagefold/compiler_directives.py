@@ -1,10 +1,4 @@
-"""How a program steers its compilation: marks on callables, breaks, stances, reset. The names are torch.compiler's.
-
-disable, graph_break, assume_constant, allow_in_graph    what captured code makes of a call
-is_compiling                                             asked in captured code
-mark_dynamic, maybe_mark_dynamic, mark_static            which sizes of a tensor are left open
-set_stance, reset                                        what compiled callables of the process do
-"""
+"""Marks of torch.compiler's names that a program puts on callables, where more is done than bytecap's own do."""
 
 from __future__ import annotations
 
@@ -15,22 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 import bytecap
-from bytecap import (
-    assume_constant,
-    graph_break,
-    is_compiling,
-    mark_dynamic,
-    mark_static,
-    maybe_mark_dynamic,
-    reset,
-    set_stance,
-)
 from stagefold.compiled_module import CompiledModule
-
-__all__ = [
-    "allow_in_graph", "assume_constant", "disable", "graph_break", "is_compiling", "mark_dynamic", "mark_static",
-    "maybe_mark_dynamic", "reset", "set_stance",
-]  # fmt: skip
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 

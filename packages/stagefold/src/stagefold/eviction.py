@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["DEFAULT_LIMITS", "Entry", "Limits", "entries_of", "is_due", "prune"]
-
 FOLDERS = ("programs", "code")
 """Of a cache; nothing else in its directory is looked at."""
 

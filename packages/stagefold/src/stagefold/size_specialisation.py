@@ -19,8 +19,6 @@ from stagewire.graph import Value
 from stagewire.substitution import map_sizes
 from stagewire.symbols import size_reader
 
-__all__ = ["SizeSpecialisations", "holds", "with_sizes"]
-
 Callee = Callable[..., tuple[Any, ...]]
 _HOLDS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

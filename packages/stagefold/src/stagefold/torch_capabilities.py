@@ -8,8 +8,6 @@ import torch
 
 from stagewire.capabilities import Capabilities, Capability, is_class
 
-__all__ = ["TORCH", "foreign"]
-
 TORCH = Capabilities(
     torch,
     "stagefold",

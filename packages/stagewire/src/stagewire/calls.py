@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import keyword
 
-__all__ = ["FILE_OPERATORS", "is_keyword_name", "opens_files"]
-
 FILE_OPERATORS = frozenset(("aten.from_file", "aten.save", "debugprims.load_tensor"))
 """Operators of torch that are given the name of a file; all of their overloads."""
 

@@ -17,8 +17,6 @@ from typing import Any, ClassVar
 
 from stagewire.errors import StageError
 
-__all__ = ["Capabilities", "Capability", "MissingCapability", "find", "is_anything", "is_class"]
-
 
 def is_class(value: Any) -> bool:
     """Whether it is a class."""

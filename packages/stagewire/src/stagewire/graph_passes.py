@@ -15,11 +15,6 @@ from msgspec.structs import replace
 from stagewire.graph import ORDERED, Arg, Graph, List, Node, Ref, Tuple, map_arg, node_references, references
 from stagewire.types import TensorType, ValueType
 
-__all__ = [
-    "live_nodes", "merge_equal", "operands", "output_names", "recalled", "rename", "rename_node", "with_nodes",
-    "with_strides_of",
-]  # fmt: skip
-
 _ATOMS = frozenset((type(None), bool, int, float, str))
 
 

@@ -7,8 +7,6 @@ import struct
 
 from stagewire.graph import NonFinite
 
-__all__ = ["FLOATS", "INTEGERS", "held", "literal", "number"]
-
 FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
 INTEGERS = {f"{sign}int{bits}": (bits, not sign) for bits in (8, 16, 32, 64) for sign in ("", "u")}
 """By name: how many bits, and whether one is the sign."""

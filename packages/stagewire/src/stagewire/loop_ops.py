@@ -14,11 +14,6 @@ from stagewire.loop import Compute
 from stagewire.types import DTYPES, TensorType
 from stagewire.vocabulary import Constraint, Op, Parameter, Rule, Vocabulary, register
 
-__all__ = [
-    "CHECKS", "COMMUTATIVE", "DIVISIONS", "INDEX_CHECKS", "OPS", "PREDICATES", "TYPED", "VOCABULARY", "arity",
-    "may_raise", "scalar",
-]  # fmt: skip
-
 FLOATS = frozenset(name for name in DTYPES if "float" in name)
 INTEGERS = frozenset(name for name in DTYPES if "int" in name)
 NUMBERS = FLOATS | INTEGERS

@@ -175,5 +175,3 @@ def _graph(scanner: Scanner) -> graph.Graph:
 
 
 parse = parse_document
-
-__all__ = ["parse", "parse_document", "parse_graph"]

@@ -28,7 +28,6 @@ from stagewire.types import TensorType, ValueType
 
 Path = tuple[str | int, ...]
 
-__all__ = ["Page", "Path", "print_document", "print_graph", "print_page", "print_type"]
 
 _PLAIN_FILE = re.compile(r'[^\s"]\S*')
 

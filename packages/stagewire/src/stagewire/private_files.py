@@ -22,20 +22,6 @@ import warnings
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = [
-    "CacheWarning",
-    "DamagedEntry",
-    "NotPrivate",
-    "note_use",
-    "private_directory",
-    "read_entry",
-    "replace_file",
-    "seal",
-    "temporary_directory",
-    "usable_directory",
-    "write_entry",
-]
-
 _ROOT = 0
 _DIGEST = 32
 _HOUR = 3600.0

@@ -9,8 +9,6 @@ import msgspec
 
 from stagewire.expr import Dim, Expr
 
-__all__ = ["map_sizes"]
-
 Part = TypeVar("Part")
 
 

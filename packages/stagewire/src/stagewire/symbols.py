@@ -9,11 +9,6 @@ from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Node, leaves
 from stagewire.types import ScalarType, TensorType, ValueType
 
-__all__ = [
-    "Place", "Reader", "bind_sizes", "bound_symbols", "size_reader", "symbol_places", "symbols_of_nodes",
-    "symbols_of_type",
-]  # fmt: skip
-
 What = Literal["number", "size", "stride"]
 Reader = Callable[[Sequence[Any]], dict[str, int]]
 

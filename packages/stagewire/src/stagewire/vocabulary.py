@@ -30,11 +30,6 @@ from stagewire.graph import Arg, DTypeArg, Effect, List, Node, NonFinite, Ref
 from stagewire.literals import number
 from stagewire.types import DTYPES, TensorType
 
-__all__ = [
-    "GROUP", "Constraint", "Kind", "Op", "Parameter", "Vocabulary", "find", "namespaces", "parameters", "register",
-    "seen", "vocabulary",
-]  # fmt: skip
-
 GROUP = "stagefold.vocabularies"
 
 Kind = Literal[

@@ -15,8 +15,6 @@ from stagewire.graph import Node, Ref, Value
 from stagewire.graph_passes import operands
 from stagewire.types import TensorType
 
-__all__ = ["Costs"]
-
 # Multiplications in the time of one byte moved: of the order of what processors and accelerators do.
 _PRODUCTS_A_BYTE = 8
 _QUARTERS = 4

@@ -34,8 +34,6 @@ from stagewire.graph import Node, definitions, references
 from stagewire.graph_passes import operands
 from stagewire.types import ValueType
 
-__all__ = ["CutNetwork", "MinCut", "cut_network"]
-
 SOURCE, SINK = 0, 1
 # A saved byte is written once and read once; costs count in quarters of a byte moved.
 _SAVED_BYTE = 8

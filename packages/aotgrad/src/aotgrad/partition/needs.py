@@ -12,8 +12,6 @@ from stagewire.graph import Arg, Node, Ref
 from stagewire.graph_passes import operands
 from stagewire.types import ITEM_SIZE, TensorType, ValueType, numel
 
-__all__ = ["Needs", "Sizes", "byte_size", "needs_of"]
-
 
 class Needs(msgspec.Struct, frozen=True, eq=False):
     """The seam between the phases.

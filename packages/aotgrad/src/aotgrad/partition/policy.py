@@ -8,8 +8,6 @@ from aotgrad.ops import is_random, is_view, packet_of
 from stagewire.graph import Node
 from stagewire.types import TensorType
 
-__all__ = ["RECOMPUTABLE", "TRANSCENDENTAL", "Policy"]
-
 
 def _packets(names: str) -> frozenset[str]:
     return frozenset(f"aten.{name}" for name in names.split())

@@ -12,8 +12,6 @@ from stagewire.graph import Node, references
 from stagewire.graph_passes import operands
 from stagewire.types import TensorType, ValueType
 
-__all__ = ["checkpointed_values", "copies_of_inputs", "is_fused", "large_operands", "recompute_bans"]
-
 # Backward ops that are one pass over memory, fused with what feeds them.
 _FUSED = frozenset(
     f"aten.{name}"

@@ -19,8 +19,6 @@ from aotgrad.partition.recompute_bans import is_fused
 from stagewire.graph import Node, Ref, definitions
 from stagewire.graph_passes import operands
 
-__all__ = ["backward_nodes", "peak_backward_bytes"]
-
 
 def backward_nodes(joint: Joint, needs: Needs, saved: frozenset[str], recomputed: list[Node]) -> tuple[Node, ...]:
     """The backward's nodes; what is computed again stands right before its first use, so that it lives briefly.

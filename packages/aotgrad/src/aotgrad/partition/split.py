@@ -21,8 +21,6 @@ from stagewire.prim import PartitionReport, Prim
 from stagewire.symbols import bound_symbols, symbols_of_nodes, symbols_of_type
 from stagewire.types import ScalarType, TensorType
 
-__all__ = ["Partition", "Partitioner", "inputs_of_gradients", "split", "unbound_symbols", "used_inputs"]
-
 
 class Partition(msgspec.Struct, frozen=True):
     """saved: names of forward values and inputs that the backward is given; the rest it computes again from them."""

@@ -13,8 +13,6 @@ from stagewire.grad import Grad
 from stagewire.prim import Prim
 from stagewire.stage import expect
 
-__all__ = ["Options", "PartitionStage", "cut"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:

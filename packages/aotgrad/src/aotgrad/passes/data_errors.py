@@ -16,8 +16,6 @@ from stagewire.graph import ORDERED, Arg, Graph, Node, Ref, Value, definitions, 
 from stagewire.graph_passes import operands
 from stagewire.types import TensorType, numel
 
-__all__ = ["kept_for_their_errors"]
-
 _LARGEST = 1 << 22
 """Elements of a value that is computed here because literals alone decide it."""
 

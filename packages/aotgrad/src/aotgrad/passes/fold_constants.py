@@ -32,8 +32,6 @@ from stagewire.graph import (
 from stagewire.graph_passes import live_nodes, rename_node
 from stagewire.types import ITEM_SIZE, TensorType, ValueType, contiguous, numel
 
-__all__ = ["FoldConstants"]
-
 _COPY = "aten._to_copy.default"
 _INDEXING = frozenset(f"aten.{name}" for name in ("index.Tensor", "index_put.default", "_unsafe_index.Tensor"))
 

@@ -12,8 +12,6 @@ from stagewire.graph import DTypeArg, Graph, Node, Ref, Value, definitions, node
 from stagewire.graph_passes import rename_node
 from stagewire.types import DType, TensorType
 
-__all__ = ["NarrowPositions"]
-
 # Calls whose second result counts positions in a plane of the operand, and how many dimensions a plane has.
 _PLANES = {
     "aten.max_pool2d_with_indices.default": 2,

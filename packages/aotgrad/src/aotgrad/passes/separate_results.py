@@ -15,8 +15,6 @@ from aotgrad.ops import is_view
 from stagewire.graph import Arg, DeviceArg, DTypeArg, Graph, List, MemoryFormatArg, Node, Ref, Value, definitions
 from stagewire.types import TensorType, ValueType, contiguous_stride
 
-__all__ = ["SeparateResults"]
-
 
 class SeparateResults(msgspec.Struct, frozen=True):
     """After it, no two results of the forward share memory, and none is an input or a view of one.

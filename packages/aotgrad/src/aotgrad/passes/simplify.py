@@ -11,8 +11,6 @@ from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.graph_passes import live_nodes, merge_equal, rename, rename_node, with_nodes
 from stagewire.types import TensorType, ValueType
 
-__all__ = ["MergeCommonSubexpressions", "RemoveDeadCode", "RemoveIdentityViews"]
-
 
 class RemoveDeadCode(msgspec.Struct, frozen=True):
     """After it, every node is used by a later node or an output, or has an effect.

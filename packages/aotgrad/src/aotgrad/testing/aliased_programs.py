@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from aotgrad.testing.effect_programs import Effect
 from aotgrad.testing.strategies import PURE, VIEWS, WRITES
 
-__all__ = ["aliased_programs"]
-
 Look = Callable[[torch.Tensor], torch.Tensor]
 Step = tuple[Callable[..., Any], tuple[int, ...], bool]
 

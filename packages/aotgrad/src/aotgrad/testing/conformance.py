@@ -18,8 +18,6 @@ from stagewire.capture import Capture
 from stagewire.codec import decode, encode
 from stagewire.prim import Prim
 
-__all__ = ["Tolerance", "check_against_eager", "check_second_order", "copy_of", "eager_refuses_backward", "run_capture"]
-
 
 class Tolerance(msgspec.Struct, frozen=True):
     """Allowed differences of gradients; outputs and mutated inputs must be equal unless `forward` says otherwise."""

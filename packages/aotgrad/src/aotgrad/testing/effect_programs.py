@@ -11,8 +11,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-__all__ = ["ALIASED", "PROGRAMS", "RUN_PLAIN", "Effect"]
-
 Tensors = Sequence[torch.Tensor]
 Effect = tuple[Callable[..., Any], Callable[[], tuple[Tensors, Tensors]]]
 

@@ -10,9 +10,7 @@ from typing import Any
 
 import torch
 
-from aotgrad.tracer.replay import tensor_leaves
-
-__all__ = ["Report", "differences", "observe"]
+from absint.functions import tensor_leaves
 
 Report = dict[str, Any]
 Make = Callable[[], tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]]

@@ -19,8 +19,6 @@ from aotgrad.testing.conformance import copy_of
 from aotgrad.testing.torch_function import capture_by_torch_function
 from stagewire.capture import Capture
 
-__all__ = ["PURE", "VIEWS", "WRITES", "captures", "programs"]
-
 Step = Callable[[st.DrawFn, list[torch.Tensor]], torch.Tensor | None]
 
 _SHAPES = ((3, 4), (4,), (1, 4), (3, 1), (), (0, 4), (2, 3, 4), (4, 4))

@@ -14,13 +14,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from absint import from_tensor, to_wire
+from absint.functions import tensor_leaves
 from absint.targets import target_name
 from absint.wire import to_arg
-from aotgrad.tracer.replay import tensor_leaves
 from stagewire.capture import Capture, Code, GlobalState, Guard, HandleSource, Input, InputRole, Item, Local, TensorIs
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value
-
-__all__ = ["capture_by_torch_function"]
 
 
 def capture_by_torch_function(

@@ -20,7 +20,6 @@ from aotgrad.tracer.values import Step, Traced
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = ["path_of_strided", "rebase_stale_views"]
 
 aten = torch.ops.aten
 _REINTERPRETING = frozenset(

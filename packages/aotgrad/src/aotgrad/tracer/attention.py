@@ -25,7 +25,6 @@ from stagewire.graph import Ref
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = ["ATTENTION", "attend", "attend_backward", "attention_call"]
 
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 

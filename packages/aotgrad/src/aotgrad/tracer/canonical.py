@@ -13,8 +13,6 @@ from absint.rules.sizes import wrap_dim
 from absint.symbolic import is_symbolic
 from stagewire.graph import Ref
 
-__all__ = ["CANONICAL"]
-
 Arguments = list[Any]
 
 

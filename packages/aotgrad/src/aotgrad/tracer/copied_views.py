@@ -24,7 +24,6 @@ from stagewire.graph import Graph, Ref, node_references
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = ["Row", "noted_functions", "refuse_lost_gradients", "refuse_lost_views", "row_calls"]
 
 SET_DATA = "torch.Tensor.data.__set__"
 SET_DATA_OF = torch.Tensor.data.__set__

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = ["has_twin", "is_twin", "run_twin"]
 
 NAMESPACE = "aotgrad_functional"
 

@@ -10,8 +10,6 @@ from stagewire.capture import Capture
 from stagewire.graph import Node, Value
 from stagewire.types import TensorType
 
-__all__ = ["device_of", "home_of"]
-
 
 def home_of(node: Node) -> torch.device | None:
     """The one device, other than the CPU, that a captured call makes tensors on; None where it is not one."""

@@ -13,8 +13,6 @@ from torch.nn import functional as F
 
 from aotgrad.tracer.attention import attention_call
 
-__all__ = ["encoder_layer", "multi_head_attention"]
-
 
 def multi_head_attention(
     query: Any,

@@ -27,16 +27,6 @@ from stagewire.graph import Ref
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = [
-    "Fused",
-    "Kernels",
-    "choose",
-    "efficient",
-    "efficient_backward",
-    "fused_backward",
-    "fused_forward",
-    "kernels",
-]
 
 aten = torch.ops.aten
 ALIGNMENT = 16

@@ -33,8 +33,6 @@ from stagewire.grad import BoundInput, SameAsInput, ViewOf
 from stagewire.graph import Ref, references
 from stagewire.graph_passes import live_nodes, operands
 
-__all__ = ["Backward", "Histories", "backward", "gradient_program", "refuse_overwritten"]
-
 
 class Backward(NamedTuple):
     """tangents: their values by result number. gradients: the value of each input's. closed_by: as in `Binding`."""

@@ -54,8 +54,6 @@ from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.graph_passes import operands
 from stagewire.types import ScalarType, TensorType
 
-__all__ = ["trace"]
-
 
 def trace(
     capture: Capture, *, training: bool = True, gradient_order: int = 0, attention: Fusion | None = None

@@ -12,8 +12,6 @@ import torch
 
 from absint.forms import set_item as write_item
 
-__all__ = ["index_put", "index_put_", "set_item"]
-
 
 def set_item(target: torch.Tensor, index: Any, value: Any) -> None:
     """`target[index] = value`; as a selection where a mask alone chooses, and one value with a gradient is for all."""

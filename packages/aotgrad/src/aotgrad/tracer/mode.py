@@ -35,7 +35,6 @@ from stagewire.graph import Ref
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["TraceMode"]
 
 aten = torch.ops.aten
 _IDENTITY = frozenset(("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default", "aten.lift.default"))

@@ -19,7 +19,6 @@ from stagewire.graph import Ref
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = ["HIDDEN_WRITERS", "write_arguments"]
 
 aten = torch.ops.aten
 

@@ -17,8 +17,6 @@ from aotgrad.tracer.values import DATA, Memory, Step, Traced
 from stagewire.grad import BoundInput, BoundOutput, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.graph import Ref
 
-__all__ = ["Placeholder", "Plan", "plan_more_outputs", "plan_outputs"]
-
 _DETACH = ("aten.detach.default", ())
 _DETACHING = (_DETACH, (DATA, ()))
 

@@ -16,8 +16,6 @@ from aotgrad.tracer.canonical import CANONICAL
 from stagewire.graph import Node, Phase, Ref, SourceLine, Value
 from stagewire.types import NoneType, TensorType
 
-__all__ = ["Recorder"]
-
 # Keyword arguments that say nothing about the result when they have these values.
 _SILENT = {"layout": (torch.strided, None), "pin_memory": (False, None), "generator": (None,), "device": (None,),
            "dtype": (None,), "memory_format": (None,), "non_blocking": (False,)}  # fmt: skip

@@ -18,16 +18,12 @@ from absint.functions import (
     read_sizes,
     results_of,
     run_graph,
-    tensor_leaves,
 )
 from aotgrad.errors import NoGraphForm, ReplayFailed, UnsupportedOutput
 from aotgrad.tracer.masked_writes import index_put, index_put_, set_item
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.graph import Arg, Graph, Node, Ref
-
-__all__ = ["outputs_of", "replay", "tensor_leaves"]
-
 
 # Calls that work on a tensor object, not on its content: on an abstract tensor they would be lost.
 _OBJECT_CALLS = frozenset(

@@ -18,8 +18,6 @@ from stagewire.expr import Expr
 from stagewire.graph import Ref
 from stagewire.substitution import map_sizes
 
-__all__ = ["SizesOf", "record_number"]
-
 
 class SizesOf:
     """From a size expression of the capture to the symbolic size that the trace computes with.

@@ -26,7 +26,6 @@ from stagewire.graph import Ref
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["DATA", "Memory", "Step", "Traced"]
 
 DATA = "torch.Tensor.data.__get__"
 """The step from a tensor to its `.data`: a detached view with a version counter of its own."""

@@ -21,7 +21,6 @@ from stagewire.graph import Ref
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["SPLITTERS", "invert", "normalize_view", "reshape_value"]
 
 aten = torch.ops.aten
 Emit = Callable[..., Any]  # (func, args, kwargs) -> refs

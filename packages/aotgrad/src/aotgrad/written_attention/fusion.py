@@ -28,8 +28,6 @@ from stagewire.grad import Rewrite
 from stagewire.graph import ORDERED, Graph, Node, Ref, node_references
 from stagewire.graph_passes import output_names, with_nodes
 
-__all__ = ["Fusion"]
-
 _SAME_ORDER = LAYOUT - {"aten.permute.default", "aten.transpose.int", "aten.t.default"}
 
 

@@ -18,8 +18,6 @@ from aotgrad.written_attention.program import CAST, LAYOUT, Program
 from stagewire.expr import Dim
 from stagewire.graph import Arg, List, Node, Ref, Tuple
 
-__all__ = ["LOW", "Match", "Operand", "Refused", "Step", "Weights", "find", "find_weights"]
-
 PRODUCTS = ("aten.bmm.default", "aten.mm.default")
 _ADDED_PRODUCT = "aten.baddbmm.default"
 _SOFTMAX = "aten._softmax.default"

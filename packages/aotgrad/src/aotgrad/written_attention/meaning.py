@@ -20,8 +20,6 @@ import torch
 
 from aotgrad.written_attention.match import Step
 
-__all__ = ["Operands", "operands"]
-
 _LEAST = torch.finfo(torch.float32).min / 4
 """Lower numbers of a bias are raised to this: kernels multiply by log2(e), which must not overflow."""
 _SHIFTED = -1e4

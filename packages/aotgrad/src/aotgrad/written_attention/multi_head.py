@@ -21,8 +21,6 @@ from stagewire.graph import Node, Ref, definitions, node_references
 from stagewire.graph_passes import output_names, with_nodes
 from stagewire.types import TensorType
 
-__all__ = ["without_weights"]
-
 MULTI_HEAD = "torch.nn.functional.multi_head_attention_forward"
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
     from aotgrad.tracer.sizes import SizesOf
 
-__all__ = ["CAST", "LAYOUT", "Program"]
 
 LAYOUT = frozenset(
     f"aten.{name}"

@@ -15,8 +15,6 @@ from aotgrad.written_attention.program import CAST, LAYOUT, Program
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 
-__all__ = ["Choice", "Site"]
-
 _MOST_HEADS = 65535
 """What CUDA allows in the second and third dimension of a grid."""
 _FITTING = {"float32": ("bfloat16", "float16")}

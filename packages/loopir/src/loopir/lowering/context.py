@@ -64,18 +64,7 @@ class Lowering:
             self.materialise(source)
             ops.store(name, indices, ops.load_buffer(source, place))
 
-        self.items.append(
-            record(
-                name,
-                self.types,
-                type.shape,
-                body,
-                names=self.names,
-                origins=(name,),
-                line=self.lines[name],
-                views=self.views,
-            )
-        )
+        self._record((name,), type.shape, body, self.lines[name])
 
     def pointwise(self, call: Call, function: PointFunction) -> None:
         """Define the call's result: element at `indices` is `function(ops, *indices)`."""
@@ -101,18 +90,14 @@ class Lowering:
         """Record a nest over parallel axes of `shape`."""
         results = call.node.results
         origins = (results[0].name,) if len(results) == 1 else tuple([value.name for value in results])
-        self.items.append(
-            record(
-                origins[0],
-                self.types,
-                shape,
-                body,
-                names=self.names,
-                origins=origins,
-                line=call.node.line,
-                views=self.views,
-            )
-        )
+        self._record(origins, shape, body, call.node.line)
+
+    def _record(
+        self, origins: tuple[str, ...], shape: tuple[Dim, ...], body: Callable[..., None], line: SourceLine | None
+    ) -> None:
+        names, views = self.names, self.views
+        nest = record(origins[0], self.types, shape, body, names=names, origins=origins, line=line, views=views)
+        self.items.append(nest)
 
     def extern(self, step: Extern) -> None:
         """Append a call of ATen."""

@@ -7,22 +7,8 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir.schedule import Item, Names, Schedule
+from stagewire import loop
 from stagewire.graph import Ref
-from stagewire.loop import (
-    AxisAtom,
-    Compute,
-    Decision,
-    Index,
-    IndexValue,
-    Kernel,
-    Operand,
-    Reduce,
-    Scan,
-    Section,
-    Statement,
-    Store,
-    Term,
-)
 from stagewire.statements import makers, results, used_axes, used_values
 from stagewire.types import DType
 
@@ -38,65 +24,67 @@ class SumOneHot:
 
     def run(self, schedule: Schedule) -> Schedule:
         names = Names(schedule.fresh)
-        decisions: list[Decision] = []
+        decisions: list[loop.Decision] = []
         items: list[Item] = []
         for item in schedule.items:
-            changed = _without_sums(item, names) if isinstance(item, Kernel) else item
+            changed = _without_sums(item, names) if isinstance(item, loop.Kernel) else item
             if changed is not item:
-                decisions.append(Decision("inlined", (item.name,), "a sum of which one term at most is not zero"))
+                decisions.append(loop.Decision("inlined", (item.name,), "a sum of which one term at most is not zero"))
             items.append(changed)
         return msgspec.structs.replace(
             schedule, items=tuple(items), fresh=names.count, decisions=(*schedule.decisions, *decisions)
         )
 
 
-def _without_sums(nest: Kernel, names: Names) -> Kernel:
-    sections: list[Section] = []
+def _without_sums(nest: loop.Kernel, names: Names) -> loop.Kernel:
+    sections: list[loop.Section] = []
     for section in nest.sections:
         found = _split(section, names)
         if found is None and sections and not section.axes and not sections[-1].axes:
-            sections[-1] = Section((), sections[-1].statements + section.statements)  # of sums that were loops
+            sections[-1] = loop.Section((), sections[-1].statements + section.statements)  # of sums that were loops
         else:
             sections.extend(found or (section,))
     return nest if tuple(sections) == nest.sections else msgspec.structs.replace(nest, sections=tuple(sections))
 
 
-def _split(section: Section, names: Names) -> tuple[Section, ...] | None:
+def _split(section: loop.Section, names: Names) -> tuple[loop.Section, ...] | None:
     """What is the same for all points of the section with the sums that are one term, and the rest."""
-    if len(section.axes) != 1 or not any(isinstance(s, Reduce) and s.reduction == "sum" for s in section.statements):
+    if len(section.axes) != 1 or not any(
+        isinstance(s, loop.Reduce) and s.reduction == "sum" for s in section.statements
+    ):
         return None
     found = _Terms(section, names)
-    ends = {s: made for s in section.statements if isinstance(s, Reduce) and (made := found.sum(s)) is not None}
+    ends = {s: made for s in section.statements if isinstance(s, loop.Reduce) and (made := found.sum(s)) is not None}
     if not ends:
         return None
     hoisted = makers(section.statements, {name for made in ends.values() for s in made for name in used_values(s)})
-    sinks = [s for s in section.statements if isinstance(s, Reduce | Scan | Store) and s not in ends]
+    sinks = [s for s in section.statements if isinstance(s, loop.Reduce | loop.Scan | loop.Store) and s not in ends]
     left = makers(section.statements, {name for s in sinks for name in used_values(s)})
     kept = tuple(s for s in section.statements if s in sinks or (s in left and s not in hoisted))
-    first = Section((), (*hoisted, *(s for made in ends.values() for s in made)))
-    return (first, Section(section.axes, kept)) if kept else (first,)
+    first = loop.Section((), (*hoisted, *(s for made in ends.values() for s in made)))
+    return (first, loop.Section(section.axes, kept)) if kept else (first,)
 
 
 class _Terms:
     """The values of a section with one axis, and which of them change along it."""
 
-    def __init__(self, section: Section, names: Names) -> None:
+    def __init__(self, section: loop.Section, names: Names) -> None:
         self.names = names
         (self.axis,) = section.axes
-        self.made: dict[str, Statement] = {}
+        self.made: dict[str, loop.Statement] = {}
         self.changing: set[str] = set()
         for statement in section.statements:
             names = results(statement)
             self.made.update(dict.fromkeys(names, statement))
-            scans = isinstance(statement, Scan | Reduce)
+            scans = isinstance(statement, loop.Scan | loop.Reduce)
             if scans or self.axis.name in used_axes(statement) or self.changing & used_values(statement):
                 self.changing.update(names)
 
-    def is_same(self, operand: Operand) -> bool:
+    def is_same(self, operand: loop.Operand) -> bool:
         """Whether an operand is the same for all points."""
         return not isinstance(operand, Ref) or operand.name not in self.changing
 
-    def sum(self, reduce: Reduce) -> tuple[Statement, ...] | None:
+    def sum(self, reduce: loop.Reduce) -> tuple[loop.Statement, ...] | None:
         """Statements that give the result of a sum at once."""
         if reduce.reduction != "sum":
             return None
@@ -110,11 +98,11 @@ class _Terms:
             return None
         return self._term(reduce, place, (term, other), (chosen.dtype, *converted))
 
-    def _compute(self, operand: Operand, op: str) -> Compute | None:
+    def _compute(self, operand: loop.Operand, op: str) -> loop.Compute | None:
         made = self.made.get(operand.name) if isinstance(operand, Ref) else None
-        return made if isinstance(made, Compute) and made.op == op else None
+        return made if isinstance(made, loop.Compute) and made.op == op else None
 
-    def _behind_conversions(self, operand: Operand) -> tuple[Operand, tuple[DType, ...]]:
+    def _behind_conversions(self, operand: loop.Operand) -> tuple[loop.Operand, tuple[DType, ...]]:
         """A value, and the dtypes to which it is converted one after the other: zero stays zero."""
         dtypes: list[DType] = []
         while (made := self._compute(operand, "convert")) is not None:
@@ -122,7 +110,7 @@ class _Terms:
             operand = made.operands[0]
         return operand, tuple(dtypes)
 
-    def _place(self, condition: Operand) -> tuple[Ref, DType, tuple[Operand, ...]] | None:
+    def _place(self, condition: loop.Operand) -> tuple[Ref, DType, tuple[loop.Operand, ...]] | None:
         """The position at which a condition may hold, its dtype, and what must hold beside."""
         both = self._compute(condition, "logical_and")
         if both is not None:
@@ -138,27 +126,29 @@ class _Terms:
         a, b = equal.operands
         for one, place in ((a, b), (b, a)):
             counts = self.made.get(one.name) if isinstance(one, Ref) else None
-            plain = isinstance(counts, IndexValue) and counts.index == Index(0, (Term(1, AxisAtom(self.axis.name)),))
+            plain = isinstance(counts, loop.IndexValue) and counts.index == loop.Index(
+                0, (loop.Term(1, loop.AxisAtom(self.axis.name)),)
+            )
             if plain and isinstance(place, Ref) and self.is_same(place):
                 return place, counts.dtype, ()  # type: ignore[union-attr]
         return None
 
     def _term(
         self,
-        reduce: Reduce,
-        place: tuple[Ref, DType, tuple[Operand, ...]],
-        values: tuple[Operand, Operand],
+        reduce: loop.Reduce,
+        place: tuple[Ref, DType, tuple[loop.Operand, ...]],
+        values: tuple[loop.Operand, loop.Operand],
         dtypes: tuple[DType, ...],
-    ) -> tuple[Statement, ...]:
+    ) -> tuple[loop.Statement, ...]:
         """The sum: the first of the values where the position is inside, else the other."""
         position, dtype, more = place
-        made: list[Statement] = []
+        made: list[loop.Statement] = []
 
-        def compute(op: str, *operands: Operand, to: DType = "bool") -> Ref:
-            made.append(Compute(self.names("v"), op, operands, to))
+        def compute(op: str, *operands: loop.Operand, to: DType = "bool") -> Ref:
+            made.append(loop.Compute(self.names("v"), op, operands, to))
             return Ref(made[-1].result)  # type: ignore[union-attr]
 
-        made.append(IndexValue(self.names("v"), Index(self.axis.size), dtype))
+        made.append(loop.IndexValue(self.names("v"), loop.Index(self.axis.size), dtype))
         size = Ref(made[0].result)  # type: ignore[union-attr]
         holds = compute("logical_and", compute("ge", position, 0), compute("lt", position, size))
         for condition in more:

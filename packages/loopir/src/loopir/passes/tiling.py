@@ -14,23 +14,9 @@ import msgspec
 from loopir.passes.split_nests import divisor
 from loopir.schedule import Names
 from stagewire import index as ix
-from stagewire import literals
+from stagewire import literals, loop
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    Compute,
-    Index,
-    IndexValue,
-    Load,
-    Operand,
-    Reduce,
-    Section,
-    Statement,
-    Store,
-    Term,
-)
 from stagewire.sizes import Hints, rough
 from stagewire.statements import indices, map_indices, replace_values, results, used_axes, used_values
 from stagewire.types import ITEM_SIZE, DType
@@ -50,8 +36,8 @@ class TailPosition(NamedTuple):
     size: of the whole axis.
     """
 
-    start: Index
-    inside: Index
+    start: loop.Index
+    inside: loop.Index
     size: Dim
 
 
@@ -64,23 +50,23 @@ class Tiling(NamedTuple):
     has_tail: whether the last tiles have a masked tail.
     """
 
-    axis: Axis
+    axis: loop.Axis
     parts: Dim
     length: Dim
     about: int
     has_tail: bool = False
 
-    def place(self, part: Axis, inside: Axis | None) -> Index:
+    def place(self, part: loop.Axis, inside: loop.Axis | None) -> loop.Index:
         """A position on the axis by its tile and the position in that."""
         start = ix.scale(ix.axis(part.name), self.length)
         return start if inside is None else ix.add(start, ix.axis(inside.name))
 
-    def tail_position(self, part: Axis, inside: Axis) -> TailPosition:
+    def tail_position(self, part: loop.Axis, inside: loop.Axis) -> TailPosition:
         """The same, where it may lie in the masked tail."""
         return TailPosition(ix.scale(ix.axis(part.name), self.length), ix.axis(inside.name), self.axis.size)
 
 
-def tile_evenly(axis: Axis, most: int, hints: Hints, bound: int | None = None) -> Tiling:
+def tile_evenly(axis: loop.Axis, most: int, hints: Hints, bound: int | None = None) -> Tiling:
     """At most so many tiles: a divisor of a number, or each point of a symbolic size that is small enough."""
     if isinstance(axis.size, int):
         parts = divisor(axis.size, most)
@@ -91,35 +77,35 @@ def tile_evenly(axis: Axis, most: int, hints: Hints, bound: int | None = None) -
     return Tiling(axis, 1, axis.size, 1)
 
 
-def tile_with_tail(axis: Axis, parts: int, hints: Hints) -> Tiling:
+def tile_with_tail(axis: loop.Axis, parts: int, hints: Hints) -> Tiling:
     """So many tiles, whatever the size is: the last with a masked tail."""
     unit = ALIGNED_START if rough(axis.size, hints) >= ALIGNED_START**2 * parts else 1
     length = (axis.size + (parts * unit - 1)) // (parts * unit) * unit
     return Tiling(axis, parts, length, parts, has_tail=True)
 
 
-def in_bounds(places: list[TailPosition], names: Names) -> tuple[tuple[Statement, ...], Ref]:
+def in_bounds(places: list[TailPosition], names: Names) -> tuple[tuple[loop.Statement, ...], Ref]:
     """Statements that compute whether each place lies before the end of its axis.
 
     What is left of the axis at the start of a part is the same for all of it, and is compared with.
     """
-    statements: list[Statement] = []
+    statements: list[loop.Statement] = []
     found: Ref | None = None
     for start, inside, size in places:
         at, left, one = names("v"), names("v"), names("v")
-        statements.append(IndexValue(at, inside))
-        statements.append(IndexValue(left, ix.shift(ix.scale(start, -1), size)))
-        statements.append(Compute(one, "lt", (Ref(at), Ref(left)), "bool"))
+        statements.append(loop.IndexValue(at, inside))
+        statements.append(loop.IndexValue(left, ix.shift(ix.scale(start, -1), size)))
+        statements.append(loop.Compute(one, "lt", (Ref(at), Ref(left)), "bool"))
         if found is not None:
             both = names("v")
-            statements.append(Compute(both, "logical_and", (found, Ref(one)), "bool"))
+            statements.append(loop.Compute(both, "logical_and", (found, Ref(one)), "bool"))
             one = both
         found = Ref(one)
     assert found is not None, "asked only where an axis has a masked tail"
     return tuple(statements), found
 
 
-def masked(section: Section, tail_positions: list[TailPosition], names: Names) -> Section:
+def masked(section: loop.Section, tail_positions: list[TailPosition], names: Names) -> loop.Section:
     """The section, in which what lies behind the end is not accessed and is neutral in reductions.
 
     What does not depend on positions in a tail is read as it was: once for all points.
@@ -127,7 +113,7 @@ def masked(section: Section, tail_positions: list[TailPosition], names: Names) -
     tests, inside = in_bounds(tail_positions, names)
     moving = {name for one in tail_positions for place in (one.start, one.inside) for name in ix.axes_of(place)}
     dtypes: dict[str, DType] = {}
-    statements: list[Statement] = list(tests)
+    statements: list[loop.Statement] = list(tests)
     both: dict[str, Ref] = {}
 
     def narrowed(mask: Ref | None) -> Ref:
@@ -135,7 +121,7 @@ def masked(section: Section, tail_positions: list[TailPosition], names: Names) -
             return inside
         if mask.name not in both:
             both[mask.name] = Ref(names("v"))
-            statements.append(Compute(both[mask.name].name, "logical_and", (inside, mask), "bool"))
+            statements.append(loop.Compute(both[mask.name].name, "logical_and", (inside, mask), "bool"))
         return both[mask.name]
 
     for statement in section.statements:
@@ -143,25 +129,25 @@ def masked(section: Section, tail_positions: list[TailPosition], names: Names) -
         if moves:
             moving.update(results(statement))
         match statement:
-            case Load(result=result, dtype=dtype, mask=mask):
+            case loop.Load(result=result, dtype=dtype, mask=mask):
                 dtypes[result] = dtype
                 if moves:
                     other = statement.other if mask is not None else literal(0, dtype)
                     statement = msgspec.structs.replace(statement, mask=narrowed(mask), other=other)
-            case Store(mask=mask):
+            case loop.Store(mask=mask):
                 statement = msgspec.structs.replace(statement, mask=narrowed(mask))
-            case Reduce(reduction=reduction, operand=operand, dtype=dtype):
+            case loop.Reduce(reduction=reduction, operand=operand, dtype=dtype):
                 dtype = dtypes[operand.name] if isinstance(operand, Ref) else dtype
                 kept = names("v")
-                statements.append(Compute(kept, "where", (inside, operand, neutral(reduction, dtype)), dtype))
+                statements.append(loop.Compute(kept, "where", (inside, operand, neutral(reduction, dtype)), dtype))
                 statement = msgspec.structs.replace(statement, operand=Ref(kept))
-            case Compute(result=result, dtype=dtype) | IndexValue(result=result, dtype=dtype):
+            case loop.Compute(result=result, dtype=dtype) | loop.IndexValue(result=result, dtype=dtype):
                 dtypes[result] = dtype
         statements.append(statement)
-    return Section(section.axes, tuple(statements))
+    return loop.Section(section.axes, tuple(statements))
 
 
-def unmasked(section: Section) -> tuple[Section, str | None]:
+def unmasked(section: loop.Section) -> tuple[loop.Section, str | None]:
     """A loop over tiles of an axis with a masked tail as one over the whole axis, without what `masked` added; and
     the axis of the tiles, which is 0 then. The section as it is, and None, where it is not such a loop."""
     found = _hanging(section)
@@ -171,57 +157,61 @@ def unmasked(section: Section) -> tuple[Section, str | None]:
     if not all(_sees_whole_axis(s, part, inside) for s in section.statements if s not in test):
         return section, None
     inside_of_all = test[-1].result
-    values: dict[str, Operand] = {}
-    statements: list[Statement] = []
+    values: dict[str, loop.Operand] = {}
+    statements: list[loop.Statement] = []
     for statement in section.statements:
         statement = replace_values(statement, values)
         match statement:
             case _ if statement in test:
                 continue
-            case Compute(result, "where", (Ref(name), kept, _)) if name == inside_of_all:
+            case loop.Compute(result, "where", (Ref(name), kept, _)) if name == inside_of_all:
                 values[result] = kept
                 continue
-            case Compute(result, "logical_and", (Ref(name), mask)) if name == inside_of_all:
+            case loop.Compute(result, "logical_and", (Ref(name), mask)) if name == inside_of_all:
                 values[result] = mask
                 continue
-            case Load(mask=Ref(name)) if name == inside_of_all:
+            case loop.Load(mask=Ref(name)) if name == inside_of_all:
                 statement = msgspec.structs.replace(statement, mask=None, other=0)
         statements.append(map_indices(statement, partial(_without, name=part)))
-    axes = tuple([Axis(axis.name, size) if axis == inside else axis for axis in section.axes])
-    return Section(axes, tuple(statements)), part
+    axes = tuple([loop.Axis(axis.name, size) if axis == inside else axis for axis in section.axes])
+    return loop.Section(axes, tuple(statements)), part
 
 
-def _hanging(section: Section) -> tuple[tuple[IndexValue, IndexValue, Compute], str, Axis, Dim] | None:
+def _hanging(
+    section: loop.Section,
+) -> tuple[tuple[loop.IndexValue, loop.IndexValue, loop.Compute], str, loop.Axis, Dim] | None:
     """The statements of a test of `in_bounds`, the axis of the tiles, that of the points of one, and the whole size."""
-    places = {s.result: s for s in section.statements if isinstance(s, IndexValue)}
+    places = {s.result: s for s in section.statements if isinstance(s, loop.IndexValue)}
     loops = {axis.name: axis for axis in section.axes}
     for test in section.statements:
         match test:
-            case Compute(_, "lt", (Ref(at), Ref(left))) if at in places and left in places:
+            case loop.Compute(_, "lt", (Ref(at), Ref(left))) if at in places and left in places:
                 inside = loops.get(ix.single_axis(places[at].index) or "")
                 match places[left].index:
-                    case Index(size, (Term(step, AxisAtom(part)),)) if inside is not None and step == -inside.size:
+                    case loop.Index(size, (loop.Term(step, loop.AxisAtom(part)),)) if (
+                        inside is not None and step == -inside.size
+                    ):
                         return (places[at], places[left], test), part, inside, size
     return None
 
 
-def _sees_whole_axis(statement: Statement, part: str, inside: Axis) -> bool:
+def _sees_whole_axis(statement: loop.Statement, part: str, inside: loop.Axis) -> bool:
     """Whether the indices of a statement see nothing but the whole axis."""
     for index in indices(statement):
-        steps = {t.atom.name: t.coefficient for t in index.terms if isinstance(t.atom, AxisAtom)}
+        steps = {t.atom.name: t.coefficient for t in index.terms if isinstance(t.atom, loop.AxisAtom)}
         is_seen = not ix.axes_of(index).isdisjoint({part, inside.name})
         if is_seen and not (ix.is_plain(index) and steps.get(part, 0) == steps.get(inside.name, 0) * inside.size):
             return False
     return True
 
 
-def _without(index: Index, name: str) -> Index:
-    return Index(index.constant, tuple([term for term in index.terms if term.atom != AxisAtom(name)]))
+def _without(index: loop.Index, name: str) -> loop.Index:
+    return loop.Index(index.constant, tuple([term for term in index.terms if term.atom != loop.AxisAtom(name)]))
 
 
-def allows_masked_tail(section: Section) -> bool:
+def allows_masked_tail(section: loop.Section) -> bool:
     """Whether every reduction has a neutral element."""
-    return not any(isinstance(s, Reduce) and s.reduction not in _NEUTRAL for s in section.statements)
+    return not any(isinstance(s, loop.Reduce) and s.reduction not in _NEUTRAL for s in section.statements)
 
 
 _NEUTRAL = {
@@ -231,7 +221,7 @@ _NEUTRAL = {
 """For a position (argmax): what is as good comes before the tail."""
 
 
-def neutral(reduction: str, dtype: DType) -> Operand:
+def neutral(reduction: str, dtype: DType) -> loop.Operand:
     """What changes nothing.
 
     >>> neutral("max", "int8"), neutral("all", "bool"), neutral("prod", "float32")
@@ -240,7 +230,7 @@ def neutral(reduction: str, dtype: DType) -> Operand:
     return literal(_NEUTRAL[reduction], dtype)
 
 
-def literal(value: float, dtype: DType) -> Operand:
+def literal(value: float, dtype: DType) -> loop.Operand:
     """A number in a dtype; an infinity is the dtype's last number."""
     if dtype in literals.FLOATS:
         return literals.literal(float(value))

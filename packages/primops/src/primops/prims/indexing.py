@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from primops.prims.layouts import dense_stride, tensor
 from primops.prims.shapes import Sizes, sliced_size
-from stagewire.expr import Dim
 from stagewire.types import TensorType
 from stagewire.vocabulary import Constraint, Op, parameters
 
@@ -37,10 +36,6 @@ def _index(x: TensorType, indices: Indices, wrap: bool) -> tuple[TensorType, ...
 
 def _like(x: TensorType, *_: object) -> tuple[TensorType, ...]:
     return (TensorType(x.dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device),)
-
-
-def _places_found(x: TensorType, size: Dim, fill_value: int) -> tuple[TensorType, ...]:
-    return (tensor("int64", (size, len(x.shape)), x.device),)
 
 
 # --- constraints ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from primops.errors import Decline
-from primops.prims.layouts import dense_stride, is_dense, row_major, tensor
+from primops.prims.layouts import dense_stride, row_major, tensor
 from stagewire.expr import Dim
 from stagewire.types import TensorType, numel
 from stagewire.vocabulary import Constraint, Op, parameters
@@ -249,5 +249,3 @@ OPS: tuple[Op, ...] = (
         _same, (), "clone(x: f32[2, 3]) -> f32[2, 3]",
     ),
 )  # fmt: skip
-
-__all__ = ["OPS", "distinct_dims", "is_dense", "sliced_size"]

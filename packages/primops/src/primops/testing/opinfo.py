@@ -311,5 +311,3 @@ def main(arguments: list[str] | None = None) -> int:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     sys.exit(main())
-
-__all__ = ["Compare", "Outcome", "compare_call", "op_infos", "run_samples"]

@@ -19,8 +19,6 @@ from stagewire.errors import PartlyDone
 from stagewire.expr import symbol
 from stagewire.symbols import size_reader
 
-__all__ = ["PartCall", "SubgraphCalls", "last_uses"]
-
 Callee = Callable[..., tuple[Any, ...]]
 _MOST_VARIANTS = 4
 _log = logging.getLogger("stagefold")

@@ -23,8 +23,6 @@ from stagewire.graph import Arg, Graph, Node, Ref, Value, leaves, node_reference
 from stagewire.substitution import map_sizes
 from stagewire.types import ScalarType, TensorType
 
-__all__ = ["Subgraph", "cut", "has_unbacked_symbols"]
-
 # A kernel of one call is no faster than the call.
 _FEWEST_CALLS = 2
 _VIEWS = frozenset(

@@ -12,8 +12,6 @@ from stagefold.torch_capabilities import TORCH
 from stagewire.capture import GlobalState
 from stagewire.graph import DTypeArg, Node
 
-__all__ = ["changes_modes", "enter", "state_behind", "turns_gradients_on"]
-
 _GRADIENTS = "torch._C._set_grad_enabled"
 _AUTOCAST = "torch.set_autocast_enabled"
 _DTYPE = "torch.set_autocast_dtype"

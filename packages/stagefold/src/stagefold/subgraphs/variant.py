@@ -17,8 +17,6 @@ from stagewire.expr import Dim, Expr, evaluate
 from stagewire.graph import Value
 from stagewire.types import ScalarType, TensorType
 
-__all__ = ["LEAST", "capture_for", "fits"]
-
 LEAST = 2
 """The least value of a symbol: 0 and 1 decide how tensors broadcast and which strides they have."""
 

@@ -7,24 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from stagewire import loop
 from stagewire.graph import Arg, Ref
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    Buffer,
-    Decision,
-    Extern,
-    Free,
-    Index,
-    Kernel,
-    Load,
-    LoopGraph,
-    Section,
-    Statement,
-    Step,
-    Store,
-    Term,
-)
 from stagewire.testing.basics import Names, args, argument_names, names, qualified_names, source_lines, tensor_types
 from stagewire.testing.graphs import EFFECTS
 from stagewire.testing.kernels import Body
@@ -40,7 +24,7 @@ def loop_graphs(
     symbols: Sequence[str] = (),
     least_steps: int = 0,
     most_steps: int = 4,
-) -> LoopGraph:
+) -> loop.LoopGraph:
     """One direction over inputs of these types (of any types, where not given); every step verifies.
 
     `least_steps` and `most_steps` bound the attempts: one that finds nothing to free or to reuse adds no step.
@@ -56,7 +40,7 @@ def loop_graphs(
         [Ref(name) for name in draw(st.lists(st.sampled_from(readable), max_size=3))] if readable else []
     )
     outputs += draw(st.lists(args([], symbols), max_size=1))
-    return LoopGraph(
+    return loop.LoopGraph(
         buffers=tuple(plan.buffers),
         inputs=taken,
         outputs=tuple(outputs),
@@ -65,8 +49,8 @@ def loop_graphs(
     )
 
 
-_decisions: st.SearchStrategy[Decision] = st.builds(
-    Decision,
+_decisions: st.SearchStrategy[loop.Decision] = st.builds(
+    loop.Decision,
     st.sampled_from(["fused", "refused", "inlined", "materialised", "reused"]),
     st.lists(names, max_size=2).map(tuple),
     st.sampled_from(["", "reads the same data", "not one\nshape"]),
@@ -74,7 +58,7 @@ _decisions: st.SearchStrategy[Decision] = st.builds(
 )
 
 
-def result_types(graph: LoopGraph) -> tuple[TensorType | None, ...]:
+def result_types(graph: loop.LoopGraph) -> tuple[TensorType | None, ...]:
     """The types of the outputs; None for a literal."""
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     return tuple(types[output.name] if isinstance(output, Ref) else None for output in graph.outputs)
@@ -86,18 +70,18 @@ class _Plan:
     def __init__(self, draw: st.DrawFn, symbols: Sequence[str]) -> None:
         self.draw, self.symbols = draw, symbols
         self.buffer_names, self.kernel_names = Names(draw), Names(draw)
-        self.buffers: list[Buffer] = []
-        self.steps: list[Step] = []
-        self.readable: list[Buffer] = []
+        self.buffers: list[loop.Buffer] = []
+        self.steps: list[loop.Step] = []
+        self.readable: list[loop.Buffer] = []
 
-    def add(self, kind: TensorType, role: Any, base: str | None = None, reuse: str | None = None) -> Buffer:
+    def add(self, kind: TensorType, role: Any, base: str | None = None, reuse: str | None = None) -> loop.Buffer:
         """A buffer that may be read from now on."""
-        buffer = Buffer(self.buffer_names.fresh(), kind, role, base, reuse)
+        buffer = loop.Buffer(self.buffer_names.fresh(), kind, role, base, reuse)
         self.buffers.append(buffer)
         self.readable.append(buffer)
         return buffer
 
-    def drop(self, buffer: Buffer) -> None:
+    def drop(self, buffer: loop.Buffer) -> None:
         """The buffer, and every view of it, may no longer be read."""
         self.readable = [other for other in self.readable if buffer.name not in (other.name, other.base)]
 
@@ -111,15 +95,15 @@ class _Plan:
         for _ in range(self.draw(st.integers(0, 3))):
             body.compute()
         target = self.add(kind, "kernel")
-        statements = (*body.statements, Store(target.name, place(kind, axes), body.operand(kind.dtype)))
-        self._finish(axes, (Section((), statements),), target)
+        statements = (*body.statements, loop.Store(target.name, place(kind, axes), body.operand(kind.dtype)))
+        self._finish(axes, (loop.Section((), statements),), target)
 
     def reduction(self) -> None:
         """A kernel with a section that reduces (and perhaps scans) and one that stores what it found."""
         kind = self.draw(tensor_types(self.symbols, loop_dtypes, row_major=True))
         axes = self._axes(kind)
         body = Body(self.draw, axes)
-        inner = (Axis(body.names.fresh(), self.draw(st.integers(0, 5))),)
+        inner = (loop.Axis(body.names.fresh(), self.draw(st.integers(0, 5))),)
         body.enter(inner)
         for buffer in self._some(self.readable, 1):
             body.load(buffer, kind)
@@ -127,15 +111,15 @@ class _Plan:
             body.scan()
         body.compute()
         body.reduce()
-        first = Section(inner, tuple(body.statements))
+        first = loop.Section(inner, tuple(body.statements))
         body.enter(())
         body.compute()
         target = self.add(kind, "kernel")
-        last: tuple[Statement, ...] = (
+        last: tuple[loop.Statement, ...] = (
             *body.statements,
-            Store(target.name, place(kind, axes), body.operand(kind.dtype)),
+            loop.Store(target.name, place(kind, axes), body.operand(kind.dtype)),
         )
-        self._finish(axes, (first, Section((), last)), target)
+        self._finish(axes, (first, loop.Section((), last)), target)
 
     def in_place(self) -> None:
         """A kernel into the memory of a buffer that it reads for the last time, at the same index."""
@@ -148,9 +132,9 @@ class _Plan:
         axes = self._axes(old.type)
         body = Body(self.draw, axes)
         where = place(old.type, axes)
-        body.define(lambda name: Load(name, old.name, where, old.type.dtype), old.type.dtype)
-        statements = (*body.statements, Store(target.name, where, body.operand(dtype)))
-        self._finish(axes, (Section((), statements),), target)
+        body.define(lambda name: loop.Load(name, old.name, where, old.type.dtype), old.type.dtype)
+        statements = (*body.statements, loop.Store(target.name, where, body.operand(dtype)))
+        self._finish(axes, (loop.Section((), statements),), target)
 
     def extern(self) -> None:
         """A call that makes buffers of its own."""
@@ -162,7 +146,7 @@ class _Plan:
         for kept in self.draw(st.lists(st.booleans(), min_size=1, max_size=2)):
             kind = self.draw(tensor_types(self.symbols, loop_dtypes))
             results.append(self.add(kind, "extern").name if kept else "")
-        self.steps.append(Extern(target, arguments, keywords, tuple(results), line, self.draw(EFFECTS)))
+        self.steps.append(loop.Extern(target, arguments, keywords, tuple(results), line, self.draw(EFFECTS)))
 
     def view(self) -> None:
         """A window on a buffer: its dimensions in another order."""
@@ -179,28 +163,28 @@ class _Plan:
         """The end of a buffer."""
         buffer = self._one([b for b in self.readable if b.role in ("kernel", "extern")])
         if buffer is not None:
-            self.steps.append(Free(buffer.name))
+            self.steps.append(loop.Free(buffer.name))
             self.drop(buffer)
 
-    def _axes(self, kind: TensorType) -> tuple[Axis, ...]:
+    def _axes(self, kind: TensorType) -> tuple[loop.Axis, ...]:
         supply = Names(self.draw)
-        return tuple(Axis(supply.fresh(), size) for size in kind.shape)
+        return tuple(loop.Axis(supply.fresh(), size) for size in kind.shape)
 
-    def _one(self, buffers: list[Buffer]) -> Buffer | None:
+    def _one(self, buffers: list[loop.Buffer]) -> loop.Buffer | None:
         return self.draw(st.sampled_from(buffers)) if buffers else None
 
-    def _some(self, buffers: list[Buffer], most: int) -> list[Buffer]:
+    def _some(self, buffers: list[loop.Buffer], most: int) -> list[loop.Buffer]:
         return self.draw(st.lists(st.sampled_from(buffers), max_size=most)) if buffers else []
 
-    def _finish(self, axes: tuple[Axis, ...], sections: tuple[Section, ...], target: Buffer) -> None:
+    def _finish(self, axes: tuple[loop.Axis, ...], sections: tuple[loop.Section, ...], target: loop.Buffer) -> None:
         line = self.draw(st.one_of(st.none(), source_lines))
-        self.steps.append(Kernel(self.kernel_names.fresh(), axes, sections, (target.name,), line))
+        self.steps.append(loop.Kernel(self.kernel_names.fresh(), axes, sections, (target.name,), line))
 
 
-def place(kind: TensorType, axes: tuple[Axis, ...]) -> Index:
+def place(kind: TensorType, axes: tuple[loop.Axis, ...]) -> loop.Index:
     """The index of the element that stands at the point of `axes`."""
     terms = zip(kind.stride, axes, strict=True)
-    return Index(0, tuple(Term(stride, AxisAtom(axis.name)) for stride, axis in terms))
+    return loop.Index(0, tuple(loop.Term(stride, loop.AxisAtom(axis.name)) for stride, axis in terms))
 
 
 def _is_row_major(kind: TensorType) -> bool:

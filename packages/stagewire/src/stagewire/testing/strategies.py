@@ -38,16 +38,6 @@ from stagewire.types import ValueType
 from stagewire.upgrades import joined
 from stagewire.vocabulary import vocabulary
 
-__all__ = [
-    "captures",
-    "documents",
-    "grads",
-    "loops",
-    "meaningful",
-    "prims",
-    "programs",
-]
-
 
 def meaningful(kind: str) -> Calls:
     """The elementwise ops alone, for "capture", "grad" or "prim": documents whose graphs an interpreter can run."""

@@ -18,23 +18,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from stagewire import loop
 from stagewire.errors import UnknownOp
 from stagewire.graph import NonFinite, Ref
 from stagewire.index import axes_of, values_of
-from stagewire.loop import (
-    Axis,
-    Buffer,
-    Compute,
-    Index,
-    Kernel,
-    Load,
-    Operand,
-    Reduce,
-    Scan,
-    Section,
-    Statement,
-    Store,
-)
 from stagewire.loop_ops import TYPED, VOCABULARY, arity, scalar
 from stagewire.statements import indices, operands, results
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
@@ -48,13 +35,13 @@ _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8", "uint16", "ui
 class Scope(NamedTuple):
     """What a statement can see: sizes of axes, dtypes of values, buffers; `inner` are the axes of its own section."""
 
-    axes: dict[str, Axis]
+    axes: dict[str, loop.Axis]
     values: dict[str, str]
-    buffers: dict[str, Buffer]
-    inner: tuple[Axis, ...] = ()
+    buffers: dict[str, loop.Buffer]
+    inner: tuple[loop.Axis, ...] = ()
 
 
-def check_kernel(kernel: Kernel, buffers: dict[str, Buffer], symbols: Symbols, path: Path) -> Faults:
+def check_kernel(kernel: loop.Kernel, buffers: dict[str, loop.Buffer], symbols: Symbols, path: Path) -> Faults:
     yield from _check_axes(kernel, symbols, path)
     yield from _check_names(kernel, path)
     visible: dict[str, str] = {}
@@ -67,12 +54,12 @@ def check_kernel(kernel: Kernel, buffers: dict[str, Buffer], symbols: Symbols, p
             scope = Scope(axes, local, buffers, section.axes)
             yield from _check_statement(statement, scope, (*where, "statements", number))
             dtypes = dict.fromkeys(results(statement), getattr(statement, "dtype", ""))
-            (reduced if isinstance(statement, Reduce) else local).update(dtypes)
+            (reduced if isinstance(statement, loop.Reduce) else local).update(dtypes)
         visible = {**(visible if section.axes else local), **reduced}
 
 
-def _check_axes(kernel: Kernel, symbols: Symbols, path: Path) -> Faults:
-    owners: list[tuple[Path, Axis]] = [(path, axis) for axis in kernel.axes]
+def _check_axes(kernel: loop.Kernel, symbols: Symbols, path: Path) -> Faults:
+    owners: list[tuple[Path, loop.Axis]] = [(path, axis) for axis in kernel.axes]
     for position, section in enumerate(kernel.sections):
         owners += [((*path, "sections", position), axis) for axis in section.axes]
     outer = {axis.name for axis in kernel.axes}
@@ -89,7 +76,7 @@ def _check_axes(kernel: Kernel, symbols: Symbols, path: Path) -> Faults:
         yield from check_dim(axis.size, symbols, where)
 
 
-def _check_names(kernel: Kernel, path: Path) -> Faults:
+def _check_names(kernel: loop.Kernel, path: Path) -> Faults:
     names: list[str] = []
     owners: list[Path] = []
     for position, section in enumerate(kernel.sections):
@@ -105,31 +92,31 @@ def _check_names(kernel: Kernel, path: Path) -> Faults:
             yield Fault("K2", f"the value {name!r} is called like an axis", owner)
 
 
-def _check_statement(statement: Statement, scope: Scope, path: Path) -> Faults:
+def _check_statement(statement: loop.Statement, scope: Scope, path: Path) -> Faults:
     for operand in operands(statement):
         yield from _check_operand(operand, scope, path)
     for index in indices(statement):
         yield from _check_index(index, scope, path)
     match statement:
-        case Load() | Store():
+        case loop.Load() | loop.Store():
             yield from _check_access(statement, scope, path)
-        case Reduce():
+        case loop.Reduce():
             expected = 3 if statement.reduction == "welford" else 1
             if len(statement.results) != expected:
                 message = f"{statement.reduction} has {expected} results, not {len(statement.results)}"
                 yield Fault("K7", message, path)
-        case Scan(operand=operand, dtype=dtype):
+        case loop.Scan(operand=operand, dtype=dtype):
             if not scope.inner:
                 yield Fault("K8", f"a scan of %{statement.result} over no axes", path)
             if isinstance(operand, Ref) and scope.values.get(operand.name, dtype) != dtype:
                 yield Fault("K8", f"a scan in {dtype} of %{operand.name}, {scope.values[operand.name]}", path)
-        case Compute():
+        case loop.Compute():
             yield from _check_compute(statement, scope.values, path)
         case _:
             return
 
 
-def _check_compute(statement: Compute, values: dict[str, str], path: Path) -> Faults:
+def _check_compute(statement: loop.Compute, values: dict[str, str], path: Path) -> Faults:
     try:
         op = VOCABULARY.op(statement.op)
     except UnknownOp as unknown:
@@ -151,7 +138,7 @@ def _check_compute(statement: Compute, values: dict[str, str], path: Path) -> Fa
             yield Fault("K9", f"{op.name} gives {result.dtype}, the statement states {statement.dtype}", path)
 
 
-def _check_operand(operand: Operand, scope: Scope, path: Path) -> Faults:
+def _check_operand(operand: loop.Operand, scope: Scope, path: Path) -> Faults:
     match operand:
         case Ref(name) if name not in scope.values:
             yield Fault("K3", f"the value %{name} is not defined here", path)
@@ -161,7 +148,7 @@ def _check_operand(operand: Operand, scope: Scope, path: Path) -> Faults:
             return
 
 
-def _check_index(index: Index, scope: Scope, path: Path) -> Faults:
+def _check_index(index: loop.Index, scope: Scope, path: Path) -> Faults:
     for name in sorted(axes_of(index)):
         if name not in scope.axes:
             yield Fault("K4", f"there is no axis {name!r} here", path)
@@ -172,20 +159,20 @@ def _check_index(index: Index, scope: Scope, path: Path) -> Faults:
             yield Fault("K6", f"the value %{name} of dtype {scope.values[name]} is no index", path)
 
 
-def _check_access(statement: Load | Store, scope: Scope, path: Path) -> Faults:
+def _check_access(statement: loop.Load | loop.Store, scope: Scope, path: Path) -> Faults:
     mask = statement.mask
     if mask is not None and scope.values.get(mask.name, "bool") != "bool":
         yield Fault("K6", f"the mask %{mask.name} has dtype {scope.values[mask.name]}", path)
     buffer = scope.buffers.get(statement.buffer)
     if buffer is None:
         return  # L3 reports it
-    if isinstance(statement, Load) and statement.dtype != buffer.type.dtype:
+    if isinstance(statement, loop.Load) and statement.dtype != buffer.type.dtype:
         yield Fault("K6", f"a load of {statement.dtype} from %{buffer.name} of dtype {buffer.type.dtype}", path)
     if mask is None:
         yield from _check_bounds(statement.index, buffer, scope, path)
 
 
-def _check_bounds(index: Index, buffer: Buffer, scope: Scope, path: Path) -> Faults:
+def _check_bounds(index: loop.Index, buffer: loop.Buffer, scope: Scope, path: Path) -> Faults:
     sizes = {axis.name: axis.size for axis in scope.axes.values() if isinstance(axis.size, int)}
     if any(size == 0 for size in sizes.values()):
         return  # no point is visited
@@ -196,7 +183,7 @@ def _check_bounds(index: Index, buffer: Buffer, scope: Scope, path: Path) -> Fau
         yield Fault("K5", message, path)
 
 
-def section_axes(kernel: Kernel, section: Section) -> dict[str, str]:
+def section_axes(kernel: loop.Kernel, section: loop.Section) -> dict[str, str]:
     """Axis names by their place: two sections that run over the same sizes compare equal after renaming."""
     outer = {axis.name: axis.name for axis in kernel.axes}
     inner = {axis.name: f"#{position}:{axis.size}" for position, axis in enumerate(section.axes)}

@@ -18,16 +18,8 @@ L10 an extern names its arguments as Python can, and opens no files
 
 from __future__ import annotations
 
+from stagewire import loop
 from stagewire.graph import references
-from stagewire.loop import (
-    Buffer,
-    Extern,
-    Free,
-    Kernel,
-    Loop,
-    LoopGraph,
-    Store,
-)
 from stagewire.statements import accesses
 from stagewire.types import ScalarType
 from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
@@ -38,17 +30,17 @@ from stagewire.verify.reuse import Traffic, check_reuse, owner_of, reads_and_wri
 from stagewire.verify.types import Symbols, check_arg, check_type
 
 
-def check_loop(document: Loop) -> Faults:
+def check_loop(document: loop.Loop) -> Faults:
     return check_directions(document.binding, document.forward, document.backward, check_loop_graph, _direction)
 
 
-def _direction(name: str, graph: LoopGraph) -> Direction:
+def _direction(name: str, graph: loop.LoopGraph) -> Direction:
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     scalars = dict.fromkeys(graph.symbols, ScalarType("int"))
     return Direction(name, tuple(types.get(name) or scalars.get(name) for name in graph.inputs), len(graph.outputs))
 
 
-def check_loop_graph(graph: LoopGraph, symbols: Symbols, path: Path) -> Faults:
+def check_loop_graph(graph: loop.LoopGraph, symbols: Symbols, path: Path) -> Faults:
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     yield from _check_buffers(graph, buffers, symbols, path)
     yield from _check_inputs(graph, buffers, path)
@@ -58,23 +50,23 @@ def check_loop_graph(graph: LoopGraph, symbols: Symbols, path: Path) -> Faults:
     for position, step in enumerate(graph.steps):
         where = (*path, "steps", position)
         match step:
-            case Kernel():
+            case loop.Kernel():
                 yield from check_kernel(step, buffers, symbols, where)
-            case Extern():
+            case loop.Extern():
                 if not QUALIFIED.fullmatch(step.target):
                     yield Fault("L9", f"{step.target!r} is no qualified name", where)
                 for message in call_faults(step.target, step.kwargs):
                     yield Fault("L10", message, where)
                 for arg in (*step.args, *step.kwargs.values()):
                     yield from check_arg(arg, symbols, where)
-            case Free():
+            case loop.Free():
                 continue
     if not unknown:
         yield from _check_order(graph, buffers, traffic, path)
         yield from check_reuse(graph, buffers, traffic, path)
 
 
-def _check_buffers(graph: LoopGraph, buffers: dict[str, Buffer], symbols: Symbols, path: Path) -> Faults:
+def _check_buffers(graph: loop.LoopGraph, buffers: dict[str, loop.Buffer], symbols: Symbols, path: Path) -> Faults:
     for position, name in duplicates(buffer.name for buffer in graph.buffers):
         yield Fault("L1", f"the buffer {name!r} is declared twice, or has no name", (*path, "buffers", position))
     for position, buffer in enumerate(graph.buffers):
@@ -89,7 +81,7 @@ def _check_buffers(graph: LoopGraph, buffers: dict[str, Buffer], symbols: Symbol
             yield Fault("L1", f"a buffer of role {buffer.role!r} reuses {buffer.reuse!r}", where)
 
 
-def _check_inputs(graph: LoopGraph, buffers: dict[str, Buffer], path: Path) -> Faults:
+def _check_inputs(graph: loop.LoopGraph, buffers: dict[str, loop.Buffer], path: Path) -> Faults:
     for _, name in duplicates(graph.inputs):
         yield Fault("L2", f"the input {name!r} stands twice", (*path, "inputs"))
     for name in graph.symbols:
@@ -104,14 +96,16 @@ def _check_inputs(graph: LoopGraph, buffers: dict[str, Buffer], path: Path) -> F
     for position, buffer in enumerate(graph.buffers):
         if buffer.role == "input" and buffer.name not in graph.inputs:
             yield Fault("L2", f"%{buffer.name} is not among the inputs", (*path, "buffers", position))
-    kernels = [(position, step.name) for position, step in enumerate(graph.steps) if isinstance(step, Kernel)]
+    kernels = [(position, step.name) for position, step in enumerate(graph.steps) if isinstance(step, loop.Kernel)]
     for number, name in duplicates(name for _, name in kernels):
         yield Fault("L2", f"two kernels are called {name!r}", (*path, "steps", kernels[number][0]))
 
 
-def _check_declared(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Traffic, ...], path: Path) -> Faults:
+def _check_declared(
+    graph: loop.LoopGraph, buffers: dict[str, loop.Buffer], traffic: tuple[Traffic, ...], path: Path
+) -> Faults:
     for position, (step, (reads, writes)) in enumerate(zip(graph.steps, traffic, strict=True)):
-        names = {step.buffer} if isinstance(step, Free) else reads | writes
+        names = {step.buffer} if isinstance(step, loop.Free) else reads | writes
         for name in sorted(names - buffers.keys()):
             yield Fault("L3", f"there is no buffer %{name}", (*path, "steps", position))
     for output in graph.outputs:
@@ -123,14 +117,16 @@ def _check_declared(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple
             yield Fault("L3", f"there is no buffer %{buffer.reuse}", (*path, "buffers", position))
 
 
-def _check_order(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Traffic, ...], path: Path) -> Faults:
+def _check_order(
+    graph: loop.LoopGraph, buffers: dict[str, loop.Buffer], traffic: tuple[Traffic, ...], path: Path
+) -> Faults:
     """L4 to L7."""
     written = set(graph.inputs) | {buffer.name for buffer in graph.buffers if 0 in buffer.type.shape}
     made: set[str] = set()
     freed: set[str] = set()
     for position, step in enumerate(graph.steps):
         where = (*path, "steps", position)
-        if isinstance(step, Free):
+        if isinstance(step, loop.Free):
             if step.buffer in freed:
                 yield Fault("L7", f"%{step.buffer} is freed twice", where)
             freed.add(step.buffer)
@@ -139,7 +135,7 @@ def _check_order(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Tr
         for name in sorted(reads | writes):
             if name in freed or owner_of(name, buffers) in freed:
                 yield Fault("L7", f"%{name} is used after it was freed", where)
-        if isinstance(step, Kernel):
+        if isinstance(step, loop.Kernel):
             yield from _check_kernel_order(step, written, buffers, where)
         else:
             for name in sorted(reads):
@@ -158,13 +154,13 @@ def _check_order(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Tr
                 yield Fault("L5", f"nothing writes the output %{name}", (*path, "outputs"))
 
 
-def _check_kernel_order(kernel: Kernel, written: set[str], buffers: dict[str, Buffer], path: Path) -> Faults:
+def _check_kernel_order(kernel: loop.Kernel, written: set[str], buffers: dict[str, loop.Buffer], path: Path) -> Faults:
     """L4 and L5 inside one kernel."""
     stored = dict.fromkeys(written, -1)
     for position, number, statement in accesses(kernel):
         owner = owner_of(statement.buffer, buffers)
         where = (*path, "sections", position, "statements", number)
-        if isinstance(statement, Store):
+        if isinstance(statement, loop.Store):
             if buffers[owner].role == "input":
                 yield Fault("L4", f"%{statement.buffer} is the caller's", where)
             stored.setdefault(owner, position)
