@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from absint.rules import CONSTRAINTS, FAMILIES, QUESTIONS, RULES
+from absint.rules import FAMILIES, RULES
 from absint.rules.constraint import Refused
 from absint.schema import record_of
 from absint.targets import resolve
@@ -36,18 +36,18 @@ def coverage() -> str:
 def describe(name: str) -> str:
     """One overload: its schema, rule, writes and aliases, and what is demanded of its operands."""
     record = record_of(resolve(name))
-    rule = record.rule or record.functional_rule
-    ruled = record.name if record.rule is not None else str(record.functional)
-    asked = ["  asks     its kernel for dtypes, ranks and attributes"] if ruled in QUESTIONS else []
+    rule = RULES.get(record.name) or RULES.get(str(record.functional))
+    asked = ["  asks     its kernel for dtypes, ranks and attributes"] if rule and rule.question else []
+    code = rule and rule.type_of.__code__
     return "\n".join(
         (
             str(record.func._schema),
-            f"  rule     {'none' if rule is None else f'{rule.__module__}.{rule.__name__}'}",
+            f"  rule     {'none' if code is None else f'{rule.type_of.__module__}, line {code.co_firstlineno}'}",
             f"  writes   {[argument for _, argument in record.writes + record.hidden_writes]}",
             f"  aliases  {list(record.alias_names)}",
             f"  becomes  {record.functional}",
             *asked,
-            *(f"  {c.label:8} {c.text}; not {_call(c.refused)}" for c in CONSTRAINTS.get(ruled, ())),
+            *(f"  {c.label:8} {c.text}; not {_call(c.refused)}" for c in (rule.requires if rule else ())),
         )
     )
 

@@ -16,7 +16,7 @@ import torch
 from absint.errors import DataDependentError
 from absint.meta import Meta, contiguous, numel
 from absint.mode import AbstractMode
-from absint.rules.index import TABLE as INDEX_RULES
+from absint.rules.index import indexed
 from absint.rules.pointwise import broadcast
 from absint.rules.sizes import wrap_dim
 from absint.tensor import AbstractTensor
@@ -82,7 +82,7 @@ def _index(mode: DataSizedMode, self: AbstractTensor, indices: Sequence[Abstract
             continue
         place = contiguous((mode.selected(index),), torch.int64, index.meta.device)
         found += [place] * index.meta.ndim
-    return INDEX_RULES["aten.index.Tensor"](self.meta, found)
+    return indexed(self.meta, found)
 
 
 def _unique(

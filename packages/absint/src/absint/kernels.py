@@ -17,8 +17,8 @@ import torch
 
 from absint.errors import DataDependentError, refusal_class
 from absint.meta import Meta, contiguous
+from absint.signatures import bind
 from absint.torch_capabilities import TORCH
-from stagewire.capabilities import MISSING, find
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -36,15 +36,24 @@ class Question:
     fill: the value of each element: 1, or 0 where integers are indices.
     size: of each dimension.
     empties: dimensions without elements keep that; a symbolic size is guarded not to be 0.
-    of: the arguments in place of the given ones, where attributes fit the sizes of the operands (a kernel's extent).
-    drops_sizes: `of` leaves out each attribute that may be symbolic, and is so asked with symbolic ones too.
+    of: what stands in place of given arguments, by name, where attributes fit the sizes of the operands (a kernel's
+        extent); a function of those arguments that it names.
+    drops_sizes: `of` replaces each attribute that may be symbolic, so that the kernel is asked with such ones too.
+    names: of the arguments of the overload, where `of` is bound to one.
     """
 
     fill: int = 1
     size: int = 1
     empties: bool = False
-    of: Callable[..., tuple[Any, ...]] | None = None
+    of: Callable[..., dict[str, Any]] | None = None
     drops_sizes: bool = False
+    names: tuple[str, ...] = ()
+
+    def bound(self, func: OpOverload) -> Question:
+        """The question to this overload."""
+        if self.of is None or self.names:
+            return self
+        return replace(self, of=bind(self.of, func), names=tuple([a.name for a in func._schema.arguments]))
 
 
 def ones(meta: Meta | None, empties: bool = False) -> Meta | None:
@@ -59,12 +68,9 @@ def shaped(meta: Meta, shape: Sequence[int]) -> Meta:
     return contiguous(shape, meta.dtype, meta.device)
 
 
-def asked(name: str, rule: Callable[..., Any], question: Question) -> Callable[..., Any]:
-    """The rule of an overload behind the question to its kernel; as it is where this torch has no such operator."""
-    func: OpOverload = find(torch, f"torch.ops.{name}")
-    if func is MISSING:
-        return rule
-
+def asked(func: OpOverload, rule: Callable[..., Any], question: Question) -> Callable[..., Any]:
+    """The rule of an overload behind the question to its kernel."""
+    question = question.bound(func)
     has_lists = any("List" in str(argument.type) for argument in func._schema.arguments)
     passed: set[Any] = set()
 
@@ -80,7 +86,6 @@ def asked(name: str, rule: Callable[..., Any], question: Question) -> Callable[.
             passed.add(key)
         return rule(*args)
 
-    answer.__module__, answer.__name__ = rule.__module__, rule.__name__
     return answer
 
 
@@ -94,11 +99,14 @@ def ask(func: OpOverload, question: Question, args: Any, kwargs: dict[str, Any],
     """
     written = []
     if question.of is not None:
-        if not question.drops_sizes and any(isinstance(v, _OF_SIZES) for v in _leaves((args, *kwargs.values()))):
+        if not question.drops_sizes and _has_sizes((*args, *kwargs.values())):
             return False  # which attribute would fit the sizes is not to be decided here
         written = [(name, shaped(kwargs[name], (0,) * kwargs[name].ndim)) for name in outs if name in kwargs]
-        args = question.of(*args, **{name: value for name, value in kwargs.items() if name not in outs})
-        kwargs = {}
+        kwargs = {name: value for name, value in kwargs.items() if name not in outs}
+        question = question.bound(func)
+        instead = question.of(*args, **kwargs)  # type: ignore[misc]
+        args = [instead.get(name, value) for name, value in zip(question.names, args, strict=False)]
+        kwargs = {name: instead.get(name, value) for name, value in kwargs.items()}
     try:
         given = tuple([_key(value, question) for value in args])
         named = tuple([(name, _key(value, _WRITTEN if name in outs else question)) for name, value in kwargs.items()])
@@ -128,6 +136,13 @@ def _short_key(value: Any, empties: bool) -> Any:
 
 def _has_empty(tree: Any) -> bool:
     return any(_is_zero(size) for leaf in _leaves(tree) if type(leaf) is Meta for size in leaf.shape)
+
+
+def _has_sizes(values: Sequence[Any]) -> bool:
+    for value in values:
+        if isinstance(value, _OF_SIZES) or (isinstance(value, (list, tuple)) and _has_sizes(value)):
+            return True
+    return False
 
 
 def _leaves(tree: Any) -> Iterator[Any]:

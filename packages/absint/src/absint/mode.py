@@ -30,7 +30,6 @@ from absint.kernels import ask
 from absint.meta import Meta, contiguous, from_tensor, numel
 from absint.overlap import reads_what_it_writes
 from absint.promote import can_cast
-from absint.rules import QUESTIONS
 from absint.schema import Answers, OpRecord, argument_value, record_of
 from absint.symbolic import unwrap
 from absint.symbolic.floats import FloatNode
@@ -241,9 +240,8 @@ class AbstractMode(TORCH.dispatch_mode):
             return None
         if record.functional is None:
             return self._slow_types(record, metas, named)
-        question = QUESTIONS.get(str(record.functional))
-        if question is not None:
-            ask(record.func, question, metas, named, record.out_names)
+        if record.question is not None:
+            ask(record.func, record.question, metas, named, record.out_names)
         operands = {k: v for k, v in named.items() if k not in record.out_names}
         operands.pop("generator", None)
         if record.functional_rule is not None:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 
-from absint.rules import RULES, Rule
+from absint.kernels import Question
+from absint.rules import RULES
+from absint.rules.table import TypeOf
 from absint.targets import resolve
 from absint.torch_capabilities import TORCH
 from stagewire.graph import Effect
@@ -59,6 +61,7 @@ class OpRecord(msgspec.Struct, frozen=True, eq=False):
 
     name: "aten.add.Tensor".
     rule: the type rule of the overload itself, or None.
+    functional_rule, question: the type rule of `functional`, and how its kernel is asked.
     writes: arguments written, as (position, name); keyword-only ones have position -1.
     aliases: for each result, the position of the argument it aliases, or -1 where it is fresh.
     is_view: some result is a view of an argument that is not written.
@@ -70,14 +73,15 @@ class OpRecord(msgspec.Struct, frozen=True, eq=False):
 
     func: OpOverload
     name: str
-    rule: Rule | None
+    rule: TypeOf | None
     writes: tuple[tuple[int, str], ...]
     hidden_writes: tuple[tuple[int, str], ...]
     aliases: tuple[int, ...]
     alias_names: tuple[str | None, ...]
     is_view: bool
     functional: OpOverload | None
-    functional_rule: Rule | None
+    functional_rule: TypeOf | None
+    question: Question | None
     is_composite: bool
     is_data_dependent: bool
     changes_type: bool
@@ -103,19 +107,20 @@ def record_of(func: OpOverload) -> OpRecord:
     written = {name for _, name in writes}
     functional = functional_of(func) if writes else None
     is_view = any(s is not None and s not in written for s in sources)
-    rule = RULES.get(name)
+    rule, twin = RULES.get(name), RULES.get(str(functional))
     tags = func.tags
     return OpRecord(
         func=func,
         name=name,
-        rule=rule,
+        rule=None if rule is None else rule.bound(func),
         writes=writes,
         hidden_writes=HIDDEN_WRITES.get(name, ()),
         aliases=aliases,
         alias_names=tuple(sources),
         is_view=is_view,
         functional=functional,
-        functional_rule=None if functional is None else RULES.get(str(functional)),
+        functional_rule=None if twin is None else twin.bound(functional),  # type: ignore[arg-type]
+        question=None if twin is None else twin.question,
         is_composite=_is_composite(func),
         is_data_dependent=torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags,
         changes_type=torch.Tag.inplace_view in tags,

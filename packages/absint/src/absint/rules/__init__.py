@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from absint.kernels import Question
 from absint.rules import (
     activation,
     attention,
@@ -24,10 +23,9 @@ from absint.rules import (
     rng,
     view,
 )
-from absint.rules.constraint import Constraint
 from absint.rules.table import Rule, RuleTable
 
-__all__ = ["CONSTRAINTS", "FAMILIES", "QUESTIONS", "RULES", "Rule", "RuleTable"]
+__all__ = ["FAMILIES", "RULES", "Rule", "RuleTable"]
 
 FAMILIES: dict[str, RuleTable] = {
     "elementwise": elementwise.TABLE,
@@ -52,20 +50,6 @@ FAMILIES: dict[str, RuleTable] = {
 }
 
 
-def _merge(families: dict[str, RuleTable]) -> dict[str, Rule]:
-    merged: dict[str, Rule] = {}
-    for family, table in families.items():
-        for name, rule in table.items():
-            if name in merged:
-                raise ValueError(f"{name} has a second rule in {family}")
-            merged[name] = rule
-    return merged
-
-
-RULES: dict[str, Rule] = _merge(FAMILIES)
-CONSTRAINTS: dict[str, tuple[Constraint, ...]] = {
-    k: v for table in FAMILIES.values() for k, v in table.constraints.items()
-}
-"""What the rules demand, by overload."""
-QUESTIONS: dict[str, Question] = {k: v for table in FAMILIES.values() for k, v in table.questions.items()}
-"""How kernels are asked, by overload."""
+RULES = RuleTable()
+for _table in FAMILIES.values():
+    RULES.rows(_table)

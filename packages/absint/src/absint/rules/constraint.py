@@ -7,15 +7,18 @@ Eager refuses the same call, with an exception of the same class (`tests/test_co
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
+from absint.signatures import bind
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 __all__ = ["Constraint", "Refused", "boolean", "checked", "f32", "f64", "i64"]
 
@@ -35,7 +38,7 @@ class Constraint:
 
     label: "C1"; unique among the constraints of an overload.
     text: the condition, a sentence.
-    holds: of the arguments of the rule. A question about symbolic sizes becomes a guard, as in a rule.
+    holds: of those arguments that it names, as a rule. A question about symbolic sizes becomes a guard.
     refused: a call for which it does not hold.
     error: what is raised then; its `eager` is the class that eager raises.
     """
@@ -47,13 +50,14 @@ class Constraint:
     error: type[TypeRuleError] = TypeRuleError
 
 
-def checked(name: str, rule: Callable[..., Any], constraints: tuple[Constraint, ...]) -> Callable[..., Any]:
-    """The rule behind its constraints."""
+def checked(func: OpOverload, rule: Callable[..., Any], constraints: tuple[Constraint, ...]) -> Callable[..., Any]:
+    """The rule of an overload behind its constraints."""
+    name = str(func).removeprefix("aten.").removesuffix(".default")
+    conditions = [(bind(constraint.holds, func), constraint) for constraint in constraints]
 
-    @functools.wraps(rule)
     def check(*args: Any, **kwargs: Any) -> Any:
-        for constraint in constraints:
-            if not constraint.holds(*args, **kwargs):
+        for holds, constraint in conditions:
+            if not holds(*args, **kwargs):
                 raise constraint.error(f"{name}: {constraint.text} ({constraint.label})")
         return rule(*args, **kwargs)
 

@@ -12,9 +12,10 @@ import torch
 
 from absint.errors import TypeRuleError
 from absint.kernels import Question, shaped
-from absint.meta import Meta, contiguous
+from absint.meta import Meta
 from absint.rules.constraint import Constraint, Refused, f32
-from absint.rules.table import RuleTable
+from absint.rules.results import fresh, masked
+from absint.rules.table import Rule, RuleTable
 from absint.strides import stride_of_format, suggest_format
 
 __all__ = ["TABLE"]
@@ -29,13 +30,7 @@ def _at(values: Sizes, position: int) -> int:
 
 
 def _spatial(
-    input: Meta,
-    weight: Meta,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
+    input: Meta, weight: Meta, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool, output_padding: Sizes
 ) -> tuple[int, ...]:
     sizes = []
     for position, size in enumerate(input.shape[2:]):
@@ -65,9 +60,8 @@ def _with_height(meta: Meta) -> Meta:
 def _format(input: Meta, weight: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(shape) == _ONE_SPATIAL_DIMENSION:
         # A permuted input is made row-major first, so that only the weight can ask for channels-last.
-        row_major = contiguous(input.shape, input.dtype, input.device)
         tall = (*shape[:2], 1, shape[2])
-        stride = _format(_with_height(row_major), _with_height(weight), tall)
+        stride = _format(_with_height(fresh(input)), _with_height(weight), tall)
         return (*stride[:2], stride[3])
     chosen = suggest_format(input)
     if chosen is torch.contiguous_format:
@@ -89,84 +83,54 @@ def _check(input: Meta, weight: Meta, transposed: bool, groups: int) -> None:
         )
 
 
-def _has_bias(
-    input: Meta, weight: Meta, bias: Meta | None, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool,
-    output_padding: Sizes, groups: int, *_: bool,
-) -> bool:  # fmt: skip
-    channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    return bias is None or bias.shape == (channels,)
-
-
-def _is_divided(
-    input: Meta, weight: Meta, bias: Meta | None, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool,
-    output_padding: Sizes, groups: int, *_: bool,
-) -> bool:  # fmt: skip
-    return groups > 0 and weight.shape[0] >= groups and weight.shape[0] % groups == 0
+def _channels(weight: Meta, transposed: bool, groups: int) -> int:
+    return weight.shape[1] * groups if transposed else weight.shape[0]
 
 
 _ONES = ([1, 1], [0, 0], [1, 1], False, [0, 0])
 _BIAS = Constraint(
-    "C1", "bias has an element for each channel of the result", _has_bias,
+    "C1", "bias has an element for each channel of the result", lambda weight, bias, transposed, groups: (
+        bias is None or bias.shape == (_channels(weight, transposed, groups),)
+    ),
     Refused("convolution", (f32(1, 3, 4, 4), f32(2, 3, 1, 1), f32(3), *_ONES, 1)),
 )  # fmt: skip
 _GROUPS = Constraint(
-    "C2", "the groups divide the channels of the weight", _is_divided,
+    "C2", "the groups divide the channels of the weight",
+    lambda weight, groups: groups > 0 and weight.shape[0] >= groups and weight.shape[0] % groups == 0,
     Refused("convolution", (f32(1, 2, 4, 4), f32(3, 1, 1, 1), None, *_ONES, 2)),
 )  # fmt: skip
 
 
-@TABLE.rule("convolution _convolution", requires=(_GROUPS, _BIAS))
 def _convolution(
-    input: Meta,
-    weight: Meta,
-    bias: Meta | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
+    input: Meta, weight: Meta, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool, output_padding: Sizes,
     groups: int,
-    *_: bool,
-) -> Meta:
+) -> Meta:  # fmt: skip
     _check(input, weight, transposed, groups)
-    channels = weight.shape[1] * groups if transposed else weight.shape[0]
     spatial = _spatial(input, weight, stride, padding, dilation, transposed, output_padding)
-    shape = (input.shape[0], channels, *spatial)
+    shape = (input.shape[0], _channels(weight, transposed, groups), *spatial)
     return Meta(shape, _format(input, weight, shape), input.dtype, input.device)
 
 
-@TABLE.rule("convolution_backward")
 def _convolution_backward(
-    grad_output: Meta,
-    input: Meta,
-    weight: Meta,
-    bias_sizes: Sizes | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
-    output_mask: Sequence[bool],
+    grad_output: Meta, input: Meta, weight: Meta, output_mask: Sequence[bool]
 ) -> tuple[Meta | None, ...]:
     grad_input = Meta(input.shape, _format(input, weight, input.shape), input.dtype, input.device)
     grad_weight = Meta(weight.shape, _format(input, weight, weight.shape), weight.dtype, weight.device)
-    channels = grad_output.shape[1]
-    grad_bias = Meta((channels,), (1,), weight.dtype, weight.device)
-    wanted = zip((grad_input, grad_weight, grad_bias), output_mask, strict=True)
-    return tuple([grad if keep else None for grad, keep in wanted])
+    grad_bias = Meta(grad_output.shape[1:2], (1,), weight.dtype, weight.device)
+    return masked(output_mask, grad_input, grad_weight, grad_bias)
 
 
-def _of_one_pixel(
-    input: Meta, weight: Meta, bias: Meta | None, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool,
-    output_padding: Sizes, groups: int, *rest: bool,
-) -> tuple[Any, ...]:  # fmt: skip
+def _of_one_pixel(input: Meta, weight: Meta, bias: Meta | None, padding: Sizes, groups: int) -> dict[str, Any]:
     """A kernel of one pixel over an image that is larger than its padding."""
-    extent = 2 * max([0, *padding]) + 1
-    image = shaped(input, [1, max(groups, 1), *[extent] * (input.ndim - 2)][: input.ndim])
-    kernel = shaped(weight, [max(groups, 1), *[1] * (weight.ndim - 1)][: weight.ndim])
-    shift = None if bias is None else shaped(bias, [max(groups, 1)] * bias.ndim)
-    return image, kernel, shift, stride, padding, dilation, transposed, output_padding, groups, *rest
+    extent, channels = 2 * max([0, *padding]) + 1, max(groups, 1)
+    return {
+        "input": shaped(input, [1, channels, *[extent] * (input.ndim - 2)][: input.ndim]),
+        "weight": shaped(weight, [channels, *[1] * (weight.ndim - 1)][: weight.ndim]),
+        "bias": None if bias is None else shaped(bias, [channels] * bias.ndim),
+    }
 
 
-TABLE.ask("convolution _convolution", question=Question(of=_of_one_pixel))
+TABLE.rows({
+    "convolution _convolution": Rule(_convolution, (_GROUPS, _BIAS), Question(of=_of_one_pixel)),
+    "convolution_backward": _convolution_backward,
+})  # fmt: skip

@@ -13,11 +13,13 @@ import torch
 
 from absint.errors import TypeRuleError
 from absint.kernels import Question
-from absint.meta import Meta, contiguous
+from absint.meta import Meta
 from absint.promote import complex_dtype, float_dtype, is_integral, real_dtype, result_type
 from absint.rules.pointwise import broadcast, cast, float_pointwise, pointwise
-from absint.rules.table import RuleTable, full_name
-from absint.strides import contiguous_stride, preserve_stride
+from absint.rules.results import empty_like, fresh
+from absint.rules.table import RuleTable
+from absint.signatures import full_name
+from absint.strides import contiguous_stride
 
 __all__ = ["TABLE"]
 
@@ -55,30 +57,23 @@ _BINARY_FLOAT = """
     xlogy.Scalar_Self special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar special_zeta
     special_zeta.other_scalar special_zeta.self_scalar
 """
-_POLYNOMIALS = """
-    chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w
-    hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p
-    shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v
-    shifted_chebyshev_polynomial_w
+_POLYNOMIALS = " ".join(
+    f"special_{kind}.{overload}"
+    for kind in (
+        "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w",
+        "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
+        "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+        "shifted_chebyshev_polynomial_w",
+    )
+    for overload in ("default", "n_scalar", "x_scalar")
+)  # fmt: skip
+_COMPARISON = """
+    eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor
+    ge.Scalar logical_and logical_or logical_xor
 """
-_COMPARISON = [
-    f"{op}.{overload}" for op in ("eq", "ne", "lt", "le", "gt", "ge") for overload in ("Tensor", "Scalar")
-] + ["logical_and", "logical_or", "logical_xor"]
 
 
-def _unary_same(self: Meta, *_: Any, **__: Any) -> Meta:
-    return pointwise((self,), self.dtype)
-
-
-def _unary_float(self: Meta, *_: Any, **__: Any) -> Meta:
-    return pointwise((self,), float_dtype(self.dtype))
-
-
-def _unary_bool(self: Meta) -> Meta:
-    return pointwise((self,), self.dtype, torch.bool)
-
-
-def _binary(self: Any, other: Any, *_: Any, **__: Any) -> Meta:
+def _binary(self: Any, other: Any, /) -> Meta:
     alike = type(self) is Meta and type(other) is Meta and len(self.shape) == len(other.shape) and self == other
     if alike and self.stride == contiguous_stride(self.shape):
         # The common case, answered without a new object.
@@ -86,133 +81,42 @@ def _binary(self: Any, other: Any, *_: Any, **__: Any) -> Meta:
     return pointwise((self, other))
 
 
-def _sum(self: Any, other: Any, alpha: Any = 1) -> Meta:
+def _sum(self: Any, other: Any, alpha: Any) -> Meta:
     made = _binary(self, other)
     if type(alpha) is float and is_integral(made.dtype):
         raise TypeRuleError("For integral input tensors, argument alpha must not be a floating point number.")
     return made
 
 
-def _binary_float(self: Any, other: Any) -> Meta:
-    return float_pointwise((self, other))
-
-
-def _comparison(self: Any, other: Any) -> Meta:
-    return pointwise((self, other), None, torch.bool)
-
-
-for _name in _POLYNOMIALS.split():
-    for _overload in ("default", "n_scalar", "x_scalar"):
-        TABLE.add(f"special_{_name}.{_overload}", _binary_float)
-for _names, _function in (
-    (_UNARY_SAME.split(), _unary_same),
-    (_UNARY_FLOAT.split(), _unary_float),
-    (_UNARY_BOOL.split(), _unary_bool),
-    (_BINARY.split(), _binary),
-    (_SUMS.split(), _sum),
-    (_BINARY_FLOAT.split(), _binary_float),
-    (_COMPARISON, _comparison),
-):
-    for _name in _names:
-        TABLE.add(_name, _function)
-
-
-@TABLE.rule("abs")
 def _abs(self: Meta) -> Meta:
-    if self.dtype.is_complex:
-        stride = preserve_stride(self.shape, self.stride)
-        return Meta(self.shape, stride, real_dtype(self.dtype), self.device)
-    return pointwise((self,), self.dtype, real_dtype(self.dtype))
+    dtype = real_dtype(self.dtype)
+    return empty_like(self, dtype=dtype) if self.dtype.is_complex else pointwise((self,), self.dtype, dtype)
 
 
-@TABLE.rule("nan_to_num")
-def _nan_to_num(self: Meta, *_: Any, **__: Any) -> Meta:
-    return Meta(self.shape, preserve_stride(self.shape, self.stride), self.dtype, self.device)
-
-
-@TABLE.rule("isinf")
 def _isinf(self: Meta) -> Meta:
     if is_integral(self.dtype):
-        stride = preserve_stride(self.shape, self.stride)
-        return Meta(self.shape, stride, torch.bool, self.device)
-    # Eager computes abs(x) == inf.
-    return pointwise((_abs(self), math.inf), None, torch.bool)
+        return empty_like(self, dtype=torch.bool)
+    return pointwise((_abs(self), math.inf), None, torch.bool)  # eager computes abs(x) == inf
 
 
-@TABLE.rule("isnan")
-def _isnan(self: Meta) -> Meta:
-    # Eager computes x != x.
-    return pointwise((self, self), None, torch.bool)
-
-
-@TABLE.rule("angle")
 def _angle(self: Meta) -> Meta:
     common = float_dtype(self.dtype)
     return pointwise((self,), common, real_dtype(common))
 
 
-@TABLE.rule("div.Tensor_mode div.Scalar_mode")
-def _div_mode(self: Meta, other: Any, *, rounding_mode: str | None) -> Meta:
-    return float_pointwise((self, other)) if rounding_mode is None else pointwise((self, other))
-
-
-@TABLE.rule("pow.Tensor_Scalar")
-def _pow_scalar(self: Meta, exponent: Any) -> Meta:
-    return pointwise((self,), result_type((self, exponent)))
-
-
-@TABLE.rule("polygamma")
-def _polygamma(n: int, self: Meta) -> Meta:
-    return _unary_float(self)
-
-
-@TABLE.rule("clamp")
-def _clamp(self: Meta, min: Any = None, max: Any = None) -> Meta:
-    operands = [operand for operand in (self, min, max) if operand is not None]
-    if len(operands) == 1:
+def _bounds(self: Meta, *bounds: Any) -> list[Any]:
+    given = [bound for bound in bounds if bound is not None]
+    if not given:
         raise TypeRuleError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    common = result_type(operands)
-    return pointwise((self,), common)
+    return [self, *given]
 
 
-@TABLE.rule("clamp.Tensor")
-def _clamp_tensor(self: Meta, min: Meta | None = None, max: Meta | None = None) -> Meta:
-    operands = [operand for operand in (self, min, max) if operand is not None]
-    if len(operands) == 1:
-        raise TypeRuleError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    return pointwise(operands)
-
-
-@TABLE.rule("clamp_min clamp_max")
-def _clamp_one(self: Meta, bound: Any) -> Meta:
-    return pointwise((self,), result_type((self, bound)))
-
-
-@TABLE.rule("clamp_min.Tensor clamp_max.Tensor")
-def _clamp_one_tensor(self: Meta, bound: Meta) -> Meta:
-    return pointwise((self, bound))
-
-
-@TABLE.rule("addcmul addcdiv")
-def _addc(self: Meta, tensor1: Meta, tensor2: Meta, *, value: Any = 1) -> Meta:
-    return pointwise((self, tensor1, tensor2))
-
-
-@TABLE.rule("lerp.Scalar")
-def _lerp_scalar(self: Meta, end: Meta, weight: Any) -> Meta:
+def _lerp(self: Meta, end: Meta, weight: Any) -> Meta:
     if self.dtype is not end.dtype:
         raise TypeRuleError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")
-    return pointwise((self, end))
+    return pointwise((self, end, weight) if type(weight) is Meta else (self, end))
 
 
-@TABLE.rule("lerp.Tensor")
-def _lerp_tensor(self: Meta, end: Meta, weight: Meta) -> Meta:
-    if self.dtype is not end.dtype:
-        raise TypeRuleError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")
-    return pointwise((self, end, weight))
-
-
-@TABLE.rule("where.self")
 def _where(condition: Meta, self: Any, other: Any) -> Meta:
     common = result_type((self, other))
     # The condition enters the stride rule unconverted, whatever its dtype.
@@ -220,39 +124,43 @@ def _where(condition: Meta, self: Any, other: Any) -> Meta:
     return pointwise((unconverted, cast(self, common), cast(other, common)), common)
 
 
-@TABLE.rule("masked_fill.Scalar masked_fill.Tensor")
-def _masked_fill(self: Meta, mask: Meta, value: Any) -> Meta:
-    return contiguous(broadcast(self.shape, mask.shape), self.dtype, self.device)
-
-
-@TABLE.rule("complex")
-def _complex(real: Meta, imag: Meta) -> Meta:
-    return pointwise((real, imag), real.dtype, complex_dtype(real.dtype))
-
-
-@TABLE.rule("polar")
-def _polar(abs: Meta, angle: Meta) -> Meta:
-    return _complex(abs, angle)
-
-
-@TABLE.rule("ldexp.Tensor")
-def _ldexp(self: Meta, other: Meta) -> Meta:
-    # Eager computes x * 2.0 ** other.
-    return pointwise((self, pointwise((other,), result_type((other, 2.0)))))
-
-
-@TABLE.rule("frexp.Tensor")
 def _frexp(self: Meta) -> tuple[Meta, Meta]:
     mantissa = pointwise((self,), self.dtype)
     return mantissa, Meta(mantissa.shape, mantissa.stride, torch.int32, self.device)
 
 
-@TABLE.rule("mvlgamma")
-def _mvlgamma(self: Meta, p: int) -> Meta:
-    return contiguous(self.shape, float_dtype(self.dtype), self.device)
-
+TABLE.rows({
+    _UNARY_SAME: lambda self: pointwise((self,), self.dtype),
+    _UNARY_FLOAT: lambda self, /: pointwise((self,), float_dtype(self.dtype)),
+    "polygamma": lambda self: pointwise((self,), float_dtype(self.dtype)),
+    _UNARY_BOOL: lambda self: pointwise((self,), self.dtype, torch.bool),
+    f"{_BINARY} clamp_min.Tensor clamp_max.Tensor": _binary,
+    _SUMS: _sum,
+    f"{_BINARY_FLOAT} {_POLYNOMIALS}": lambda self, other, /: float_pointwise((self, other)),
+    _COMPARISON: lambda self, other, /: pointwise((self, other), None, torch.bool),
+    "abs": _abs,
+    "nan_to_num": lambda self: empty_like(self),
+    "isinf": _isinf,
+    "isnan": lambda self: pointwise((self, self), None, torch.bool),  # eager computes x != x
+    "angle": _angle,
+    "div.Tensor_mode div.Scalar_mode": lambda self, other, rounding_mode: (
+        float_pointwise((self, other)) if rounding_mode is None else pointwise((self, other))
+    ),
+    "pow.Tensor_Scalar clamp_min clamp_max": lambda self, other, /: pointwise((self,), result_type((self, other))),
+    "clamp": lambda self, min, max: pointwise((self,), result_type(_bounds(self, min, max))),
+    "clamp.Tensor": lambda self, min, max: pointwise(_bounds(self, min, max)),
+    "addcmul addcdiv": lambda self, tensor1, tensor2: pointwise((self, tensor1, tensor2)),
+    "lerp.Scalar lerp.Tensor": _lerp,
+    "where.self": _where,
+    "masked_fill.Scalar masked_fill.Tensor": lambda self, mask: fresh(self, broadcast(self.shape, mask.shape)),
+    "complex polar": lambda real, imag, /: pointwise((real, imag), real.dtype, complex_dtype(real.dtype)),
+    # Eager computes x * 2.0 ** other.
+    "ldexp.Tensor": lambda self, other: pointwise((self, pointwise((other,), result_type((other, 2.0))))),
+    "frexp.Tensor": _frexp,
+    "mvlgamma": lambda self: fresh(self, dtype=float_dtype(self.dtype)),
+})  # fmt: skip
 
 _BY_NOTHING = "remainder.Scalar fmod.Scalar floor_divide floor_divide.Scalar div.Scalar_mode"
 """Division by zero is an error where there are integers to divide."""
-TABLE.ask(*set(TABLE).difference(map(full_name, _BY_NOTHING.split())))
-TABLE.ask(_BY_NOTHING, question=Question(empties=True))
+TABLE.ask(" ".join(set(TABLE).difference(map(full_name, _BY_NOTHING.split()))))
+TABLE.ask(_BY_NOTHING, Question(empties=True))

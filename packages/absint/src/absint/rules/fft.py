@@ -13,6 +13,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.meta import Meta, numel
 from absint.promote import complex_dtype, real_dtype
+from absint.rules.results import fresh, resized
 from absint.rules.sizes import wrap_dim, wrap_dims
 from absint.rules.table import RuleTable
 from absint.strides import contiguous_stride
@@ -21,10 +22,6 @@ __all__ = ["TABLE"]
 
 TABLE = RuleTable()
 Dims = Sequence[int]
-
-
-def _resized(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
-    return (*shape[:dim], size, *shape[dim + 1 :])
 
 
 def _transformed(self: Meta, shape: tuple[int, ...], dims: Dims, dtype: torch.dtype) -> Meta:
@@ -64,28 +61,25 @@ def _by_stride(self: Meta, dims: Dims) -> list[int]:
     return sorted(dims, key=lambda dim: -self.stride[dim])
 
 
-@TABLE.rule("_fft_r2c")
-def _r2c(self: Meta, dim: Dims, normalization: int, onesided: bool) -> Meta:
+def _r2c(self: Meta, dim: Dims, onesided: bool) -> Meta:
     if self.dtype.is_complex:
         raise TypeRuleError("the real Fourier transform takes a real tensor")
     *dims, last = wrap_dims(dim, self.ndim)
-    shape = _resized(self.shape, last, self.shape[last] // 2 + 1) if onesided else self.shape
+    shape = resized(self, last, self.shape[last] // 2 + 1) if onesided else self.shape
     return _transformed(self, shape, [*_by_stride(self, dims), last], complex_dtype(self.dtype))
 
 
-@TABLE.rule("_fft_c2c")
-def _c2c(self: Meta, dim: Dims, normalization: int, forward: bool) -> Meta:
-    if not dim:
-        return Meta(self.shape, contiguous_stride(self.shape), self.dtype, self.device)
-    return _transformed(self, self.shape, _by_stride(self, wrap_dims(dim, self.ndim)), self.dtype)
+def _c2c(self: Meta, dim: Dims) -> Meta:
+    return (
+        _transformed(self, self.shape, _by_stride(self, wrap_dims(dim, self.ndim)), self.dtype) if dim else fresh(self)
+    )
 
 
-@TABLE.rule("_fft_c2r")
-def _c2r(self: Meta, dim: Dims, normalization: int, last_dim_size: int) -> Meta:
+def _c2r(self: Meta, dim: Dims, last_dim_size: int) -> Meta:
     last = wrap_dim(dim[-1], self.ndim)
-    source = _c2c(self, dim[:-1], normalization, False) if len(dim) > 1 else self
-    shape = _resized(self.shape, last, last_dim_size)
-    return _transformed(source, shape, [last], real_dtype(self.dtype))
+    source = _c2c(self, dim[:-1]) if len(dim) > 1 else self
+    return _transformed(source, resized(self, last, last_dim_size), [last], real_dtype(self.dtype))
 
 
+TABLE.rows({"_fft_r2c": _r2c, "_fft_c2c": _c2c, "_fft_c2r": _c2r})
 TABLE.ask("_fft_r2c _fft_c2c")

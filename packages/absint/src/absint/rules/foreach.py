@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
 
 from absint.errors import TypeRuleError
 from absint.meta import Meta
-from absint.rules import elementwise, movement, reduce
-from absint.rules.table import Rule, RuleTable, full_name
+from absint.rules import elementwise, reduce
+from absint.rules.results import empty_like
+from absint.rules.table import RuleTable, TypeOf
+from absint.signatures import full_name
+from stagewire.capabilities import find
 
 __all__ = ["TABLE"]
 
@@ -33,69 +37,68 @@ _BINARY = {
 }
 
 
-def _single(name: str) -> Rule:
-    return elementwise.TABLE[full_name(name)]
+@cache
+def _single(name: str) -> TypeOf:
+    """The rule of the op on one tensor."""
+    name = full_name(name)
+    rules = reduce.TABLE if name in reduce.TABLE else elementwise.TABLE
+    return rules[name].bound(find(torch, f"torch.ops.{name}"))
 
 
-def _each(rule: Rule) -> Rule:
-    def of_list(self: Sequence[Meta]) -> list[Meta]:
+def _each(name: str) -> TypeOf:
+    """The op on every tensor of a list."""
+
+    def of_list(self: Sequence[Meta], /) -> list[Meta]:
+        rule = _single(name)
         return [rule(tensor) for tensor in self]
 
     return of_list
 
 
-def _with_list(rule: Rule) -> Rule:
-    def of_lists(self: Sequence[Meta], other: Sequence[Any], **_: Any) -> list[Meta]:
+def _with_list(name: str) -> TypeOf:
+    def of_lists(self: Sequence[Meta], other: Sequence[Any], /) -> list[Meta]:
         if len(self) != len(other):
             raise TypeRuleError(f"Tensor lists must have the same number of tensors, got {len(self)} and {len(other)}")
+        rule = _single(name)
         return [rule(tensor, item) for tensor, item in zip(self, other, strict=True)]
 
     return of_lists
 
 
-def _with_one(rule: Rule) -> Rule:
-    def of_one(self: Sequence[Meta], other: Any, **_: Any) -> list[Meta]:
+def _with_one(name: str) -> TypeOf:
+    def of_one(self: Sequence[Meta], other: Any, /) -> list[Meta]:
+        rule = _single(name)
         return [rule(tensor, other) for tensor in self]
 
     return of_one
 
 
-for _name in _UNARY.split():
-    TABLE.add(f"_foreach_{_name}", _each(_single(_name)))
+def _addc(self: Sequence[Meta], tensor1: Sequence[Meta], tensor2: Sequence[Meta]) -> list[Meta]:
+    return [_single("addcmul")(*operands) for operands in zip(self, tensor1, tensor2, strict=True)]
+
+
+def _lerp(self: Sequence[Meta], tensors1: Sequence[Meta]) -> list[Meta]:
+    return [_single("lerp.Scalar")(tensor, end, 0.5) for tensor, end in zip(self, tensors1, strict=True)]
+
+
+def _norm(self: Sequence[Meta], ord: Any, dtype: torch.dtype | None) -> list[Meta]:
+    return [_single("linalg_vector_norm")(tensor, ord, dtype=dtype) for tensor in self]
+
+
+TABLE.rows({f"_foreach_{name}": _each(name) for name in _UNARY.split()})
 for _name, (_on_tensor, _on_number) in _BINARY.items():
-    TABLE.add(f"_foreach_{_name}.List", _with_list(_single(_on_tensor)))
-    TABLE.add(f"_foreach_{_name}.ScalarList", _with_list(_single(_on_number)))
-    TABLE.add(f"_foreach_{_name}.Scalar", _with_one(_single(_on_number)))
-for _name in ("add", "mul", "div"):
-    TABLE.add(f"_foreach_{_name}.Tensor", _with_one(_single(_BINARY[_name][0])))
-
-
-@TABLE.rule(
+    TABLE.rows({
+        f"_foreach_{_name}.List": _with_list(_on_tensor),
+        f"_foreach_{_name}.ScalarList": _with_list(_on_number),
+        f"_foreach_{_name}.Scalar": _with_one(_on_number),
+    })  # fmt: skip
+TABLE.rows({f"_foreach_{name}.Tensor": _with_one(f"{name}.Tensor") for name in ("add", "mul", "div")})
+TABLE.rows({
     """_foreach_addcmul.Scalar _foreach_addcmul.ScalarList _foreach_addcmul.Tensor
-    _foreach_addcdiv.Scalar _foreach_addcdiv.ScalarList _foreach_addcdiv.Tensor"""
-)
-def _addc(self: Sequence[Meta], tensor1: Sequence[Meta], tensor2: Sequence[Meta], *_: Any, **__: Any) -> list[Meta]:
-    rule = _single("addcmul")
-    return [rule(*operands) for operands in zip(self, tensor1, tensor2, strict=True)]
-
-
-@TABLE.rule("_foreach_lerp.List _foreach_lerp.Scalar _foreach_lerp.ScalarList")
-def _lerp(self: Sequence[Meta], tensors1: Sequence[Meta], weight: Any) -> list[Meta]:
-    rule = _single("lerp.Scalar")
-    return [rule(tensor, end, 0.5) for tensor, end in zip(self, tensors1, strict=True)]
-
-
-@TABLE.rule("_foreach_norm.Scalar")
-def _norm(self: Sequence[Meta], ord: Any = 2, dtype: torch.dtype | None = None) -> list[Meta]:
-    rule = reduce.TABLE["aten.linalg_vector_norm.default"]
-    return [rule(tensor, ord, dtype=dtype) for tensor in self]
-
-
-@TABLE.rule("_foreach_max")
-def _max(self: Sequence[Meta]) -> list[Meta]:
-    return [reduce.TABLE["aten.max.default"](tensor) for tensor in self]
-
-
-@TABLE.rule("_foreach_copy")
-def _copy(self: Sequence[Meta], src: Sequence[Meta], non_blocking: bool = False) -> list[Meta]:
-    return [movement.like(tensor, None) for tensor in self]
+    _foreach_addcdiv.Scalar _foreach_addcdiv.ScalarList _foreach_addcdiv.Tensor
+    """: _addc,
+    "_foreach_lerp.List _foreach_lerp.Scalar _foreach_lerp.ScalarList": _lerp,
+    "_foreach_norm.Scalar": _norm,
+    "_foreach_max": _each("max"),
+    "_foreach_copy": lambda self: [empty_like(tensor) for tensor in self],
+})  # fmt: skip

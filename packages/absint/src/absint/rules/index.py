@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NoReturn
 
 import torch
 
 from absint.errors import DataDependentError, DimensionError, TypeRuleError, UnsupportedTensor
 from absint.kernels import Question
-from absint.meta import Meta, contiguous, numel
+from absint.meta import Meta, numel
 from absint.rules.constraint import Constraint, Refused, f32, i64
 from absint.rules.index_constraints import (
     COUNTED,
@@ -24,18 +24,15 @@ from absint.rules.index_constraints import (
     broadcasts_to,
 )
 from absint.rules.pointwise import broadcast
+from absint.rules.results import empty_like, fresh, resized
 from absint.rules.sizes import expand_stride, wrap_dim
-from absint.rules.table import RuleTable
+from absint.rules.table import Rule, RuleTable
 from absint.strides import elementwise_stride, preserve_stride, view_stride
 
 __all__ = ["TABLE"]
 
 TABLE = RuleTable()
 Indices = Sequence["Meta | None"]
-
-
-def _preserved(self: Meta) -> Meta:
-    return Meta(self.shape, preserve_stride(self.shape, self.stride), self.dtype, self.device)
 
 
 def _index_operands(self: Meta, indices: Indices) -> tuple[Meta, list[Meta | None]]:
@@ -58,33 +55,23 @@ def _index_operands(self: Meta, indices: Indices) -> tuple[Meta, list[Meta | Non
     used = [dim for dim, index in enumerate(padded) if index is not None]
     if used and used[-1] - used[0] + 1 != len(used):
         order = used + [dim for dim in range(self.ndim) if dim not in used]
-        self = Meta(
-            tuple([self.shape[d] for d in order]),
-            tuple([self.stride[d] for d in order]),
-            self.dtype,
-            self.device,
-        )
+        shape, stride = tuple([self.shape[d] for d in order]), tuple([self.stride[d] for d in order])
+        self = Meta(shape, stride, self.dtype, self.device)
         padded = [padded[d] for d in order]
     return self, padded
 
 
-@TABLE.rule("index.Tensor _unsafe_index.Tensor")
-def _index(self: Meta, indices: Indices) -> Meta:
+def indexed(self: Meta, indices: Indices) -> Meta:
     source, padded = _index_operands(self, indices)
     used = [dim for dim, index in enumerate(padded) if index is not None]
     if not used:
-        return contiguous(self.shape, self.dtype, self.device)
+        return fresh(self)
     before, after = used[0], source.ndim - used[-1] - 1
     shape = padded[used[0]].shape
-    indexed = [source.shape[dim] for dim in used]
-    if 0 in indexed and 0 not in shape:
+    if 0 in [source.shape[dim] for dim in used] and 0 not in shape:
         raise DimensionError("index is out of bounds for dimension with size 0")
     result = (*source.shape[:before], *shape, *source.shape[source.ndim - after :])
-    stride = (
-        *source.stride[:before],
-        *(0,) * len(shape),
-        *source.stride[source.ndim - after :],
-    )
+    stride = (*source.stride[:before], *(0,) * len(shape), *source.stride[source.ndim - after :])
     operands = [(result, stride)]
     for dim in used:
         index = padded[dim]
@@ -96,11 +83,11 @@ def _index(self: Meta, indices: Indices) -> Meta:
     return Meta(result, elementwise_stride(result, operands), self.dtype, self.device)
 
 
-def _values_fit(self: Meta, indices: Indices, values: Meta, accumulate: bool = False) -> bool:
+def _values_fit(self: Meta, indices: Indices, values: Meta) -> bool:
     """Masks are left to their kernel: data decides how much they select."""
     if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
         return True
-    return broadcasts_to(values.shape, _index(self, indices).shape)
+    return broadcasts_to(values.shape, indexed(self, indices).shape)
 
 
 _VALUES_FIT = Constraint(
@@ -109,157 +96,88 @@ _VALUES_FIT = Constraint(
 )  # fmt: skip
 
 
-@TABLE.rule("index_put _unsafe_index_put", requires=(_VALUES_FIT,))
-def _index_put(self: Meta, indices: Indices, values: Meta, accumulate: bool = False) -> Meta:
-    return _preserved(self)
-
-
-@TABLE.rule("index_select", requires=(INDEX_OF_SCALAR,))
 def _index_select(self: Meta, dim: int, index: Meta) -> Meta:
     dim = wrap_dim(dim, self.ndim)
     if index.ndim > 1:
         raise DimensionError("index_select(): Index is supposed to be a vector")
-    if not self.shape:
-        return contiguous((), self.dtype, self.device)
-    shape = (*self.shape[:dim], numel(index.shape), *self.shape[dim + 1 :])
-    return contiguous(shape, self.dtype, self.device)
+    return fresh(self, resized(self, dim, numel(index.shape)) if self.shape else ())
 
 
-@TABLE.rule("index_fill.int_Scalar index_fill.int_Tensor")
-def _index_fill(self: Meta, dim: int, index: Meta, value: Any) -> Meta:
+def _index_fill(self: Meta, dim: int) -> Meta:
     wrap_dim(dim, self.ndim)
-    return _preserved(self)
+    return empty_like(self)
 
 
-@TABLE.rule("index_add index_reduce", requires=(COUNTED, SAME_SLICES))
-def _index_written(self: Meta, dim: int, index: Meta, *_: Any, **__: Any) -> Meta:
+def _written(self: Meta, dim: int) -> Meta:
     wrap_dim(dim, self.ndim)
-    return contiguous(self.shape, self.dtype, self.device)
+    return fresh(self)
 
 
-TABLE.add("index_copy", _index_written, (SAME_SLICES_COPIED, COUNTED_INDEX))
-
-
-@TABLE.rule("gather", requires=(NO_LARGER,))
-def _gather(self: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> Meta:
+def _gather(self: Meta, dim: int, index: Meta) -> Meta:
     wrap_dim(dim, self.ndim)
-    return contiguous(index.shape, self.dtype, self.device)
+    return fresh(self, index.shape)
 
 
-@TABLE.rule("scatter.value scatter.value_reduce", requires=(SELF_NO_SMALLER,))
-def _scatter(self: Meta, dim: int, index: Meta, *_: Any, **__: Any) -> Meta:
-    wrap_dim(dim, self.ndim)
-    return contiguous(self.shape, self.dtype, self.device)
-
-
-for _name in ("scatter.src", "scatter.reduce", "scatter_add", "scatter_reduce.two"):
-    TABLE.add(_name, _scatter, (SELF_NO_SMALLER, NO_LARGER_THAN_SOURCE))
-
-
-@TABLE.rule("masked_scatter")
-def _masked_scatter(self: Meta, mask: Meta, source: Meta) -> Meta:
+def _masked_scatter(self: Meta, mask: Meta) -> Meta:
     shape = broadcast(self.shape, mask.shape)
     stride = self.stride if shape == self.shape else expand_stride(self, shape)
-    return _preserved(Meta(shape, stride, self.dtype, self.device))
+    return empty_like(Meta(shape, stride, self.dtype, self.device))
 
 
-@TABLE.rule("take")
-def _take(self: Meta, index: Meta) -> Meta:
-    return contiguous(index.shape, self.dtype, self.device)
-
-
-@TABLE.rule("put", requires=(PUT_ALL,))
-def _put(self: Meta, index: Meta, source: Meta, accumulate: bool = False) -> Meta:
-    return _preserved(self)
-
-
-@TABLE.rule("embedding")
-def _embedding(
-    weight: Meta,
-    indices: Meta,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Meta:
+def _embedding(weight: Meta, indices: Meta) -> Meta:
     if weight.ndim != 2:
         raise TypeRuleError("'weight' must be 2-D")
-    return contiguous((*indices.shape, weight.shape[1]), weight.dtype, weight.device)
+    return fresh(weight, (*indices.shape, weight.shape[1]))
 
 
-@TABLE.rule("embedding_dense_backward")
-def _embedding_backward(
-    grad_output: Meta, indices: Meta, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
-) -> Meta:
-    shape = (num_weights, grad_output.shape[-1])
-    return contiguous(shape, grad_output.dtype, grad_output.device)
-
-
-@TABLE.rule("nonzero masked_select")
-def _data_dependent(self: Meta, *_: Any, **__: Any) -> Meta:
+def _selected(self: Meta) -> NoReturn:
     raise DataDependentError("the number of selected elements depends on data")
 
 
-@TABLE.rule("_unique")
-def _unique(self: Meta, sorted: bool = True, return_inverse: bool = False) -> Meta:
+def _unique(self: Meta) -> NoReturn:
     """What torch's derivatives call; it is not tagged as one whose sizes data decides before torch 2.13."""
     raise DataDependentError("the number of different elements depends on data")
 
 
-@TABLE.rule("repeat_interleave.Tensor")
-def _repeat_interleave(repeats: Meta, *, output_size: int | None = None) -> Meta:
+def _repeat_interleave(repeats: Meta, output_size: int | None) -> Meta:
     if output_size is None:
         raise DataDependentError("the number of repeated elements depends on data")
     if repeats.ndim != 1:
         raise DimensionError("repeat_interleave only accept 1D vector as repeat")
-    return contiguous((output_size,), repeats.dtype, repeats.device)
-
-
-@TABLE.rule("nonzero_static")
-def _nonzero_static(self: Meta, *, size: int, fill_value: int = -1) -> Meta:
-    return contiguous((size, self.ndim), torch.int64, self.device)
-
-
-@TABLE.rule("_embedding_bag")
-def _embedding_bag(
-    weight: Meta,
-    indices: Meta,
-    offsets: Meta,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Meta | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> tuple[Meta, ...]:
-    bags = offsets.shape[0] - (1 if include_last_offset else 0)
-    output = contiguous((bags, weight.shape[1]), weight.dtype, weight.device)
-    dtype, device = offsets.dtype, weight.device
-    if device.type == "cuda":  # its kernel allocates otherwise
-        unused = contiguous((0,), dtype, device)
-        bag_of = contiguous(indices.shape, dtype, device)
-        largest = contiguous(output.shape, dtype, device) if mode == _BAG_MAX else unused
-        return output, bag_of, contiguous(offsets.shape, dtype, device), largest
-    bag_size = contiguous((bags,), dtype, device)
-    largest = contiguous(output.shape, dtype, device) if mode == _BAG_MAX else bag_size
-    fast = _bag_is_fast(weight, per_sample_weights, mode, padding_idx)
-    # The fast kernel of the CPU leaves offset2bag empty.
-    offset2bag = contiguous((0 if fast else indices.shape[0],), dtype, device)
-    return output, offset2bag, bag_size, largest
-
-
-@TABLE.rule("_embedding_bag_forward_only")
-def _embedding_bag_forward_only(
-    weight: Meta, indices: Meta, offsets: Meta, scale_grad_by_freq: bool = False, mode: int = 0, *rest: Any
-) -> tuple[Meta, ...]:
-    output, offset2bag, bag_size, largest = _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, *rest)
-    if mode != _BAG_SUM or weight.device.type == "cuda":
-        return output, offset2bag, bag_size, largest
-    # Without a gradient the bag sizes of a sum are not needed, and keep the size they were allocated with.
-    unused = contiguous(offsets.shape, offsets.dtype, weight.device)
-    return output, offset2bag, unused, unused
+    return fresh(repeats, (output_size,))
 
 
 _BAG_SUM, _BAG_MEAN, _BAG_MAX = 0, 1, 2
+
+
+def _embedding_bag(
+    weight: Meta, indices: Meta, offsets: Meta, mode: int, per_sample_weights: Meta | None, include_last_offset: bool,
+    padding_idx: int,
+) -> tuple[Meta, ...]:  # fmt: skip
+    bags = offsets.shape[0] - (1 if include_last_offset else 0)
+    output = fresh(weight, (bags, weight.shape[1]))
+    dtype = offsets.dtype
+    if weight.device.type == "cuda":  # its kernel allocates otherwise
+        largest = fresh(weight, output.shape if mode == _BAG_MAX else (0,), dtype)
+        return output, fresh(weight, indices.shape, dtype), fresh(weight, offsets.shape, dtype), largest
+    bag_size = fresh(weight, (bags,), dtype)
+    largest = fresh(output, dtype=dtype) if mode == _BAG_MAX else bag_size
+    fast = _bag_is_fast(weight, per_sample_weights, mode, padding_idx)
+    # The fast kernel of the CPU leaves offset2bag empty.
+    return output, fresh(weight, (0 if fast else indices.shape[0],), dtype), bag_size, largest
+
+
+def _embedding_bag_forward_only(
+    weight: Meta, indices: Meta, offsets: Meta, mode: int, per_sample_weights: Meta | None, include_last_offset: bool,
+    padding_idx: int,
+) -> tuple[Meta, ...]:  # fmt: skip
+    rest = (per_sample_weights, include_last_offset, padding_idx)
+    output, offset2bag, bag_size, largest = _embedding_bag(weight, indices, offsets, mode, *rest)
+    if mode != _BAG_SUM or weight.device.type == "cuda":
+        return output, offset2bag, bag_size, largest
+    # Without a gradient the bag sizes of a sum are not needed, and keep the size they were allocated with.
+    unused = fresh(weight, offsets.shape, offsets.dtype)
+    return output, offset2bag, unused, unused
 
 
 def _bag_is_fast(weight: Meta, scale: Meta | None, mode: int, padding_idx: int) -> bool:
@@ -273,63 +191,45 @@ def _bag_is_fast(weight: Meta, scale: Meta | None, mode: int, padding_idx: int) 
     )
 
 
-@TABLE.rule("_embedding_bag_dense_backward")
-def _embedding_bag_backward(
-    grad: Meta,
-    indices: Meta,
-    offset2bag: Meta,
-    bag_size: Meta,
-    maximum_indices: Meta,
-    num_weights: int,
-    *_: Any,
-    **__: Any,
-) -> Meta:
-    return contiguous((num_weights, grad.shape[1]), grad.dtype, grad.device)
-
-
-@TABLE.rule("_embedding_bag_per_sample_weights_backward")
-def _embedding_bag_weights_backward(grad: Meta, weight: Meta, indices: Meta, *_: Any, **__: Any) -> Meta:
-    return contiguous(indices.shape, grad.dtype, grad.device)
-
-
-@TABLE.rule("_embedding_bag_backward")
-def _embedding_bag_backward_any(
-    grad: Meta,
-    indices: Meta,
-    offsets: Meta,
-    offset2bag: Meta,
-    bag_size: Meta,
-    maximum_indices: Meta,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    *_: Any,
-    **__: Any,
-) -> Meta:
+def _bag_gradient(grad: Meta, num_weights: int, sparse: bool = False) -> Meta:
     if sparse:
         raise UnsupportedTensor("the gradient of a sparse embedding bag is a sparse tensor")
-    return contiguous((num_weights, grad.shape[1]), grad.dtype, grad.device)
+    return fresh(grad, (num_weights, grad.shape[1]))
 
 
-@TABLE.rule("embedding_renorm")
-def _embedding_renorm(self: Meta, indices: Meta, max_norm: float, norm_type: float) -> Meta:
-    return _preserved(self)
-
-
-@TABLE.rule("_unsafe_masked_index")
-def _masked_index(self: Meta, mask: Meta, indices: Indices, fill: Any) -> Meta:
-    return contiguous(_index(self, indices).shape, self.dtype, self.device)
-
-
-@TABLE.rule("_unsafe_masked_index_put_accumulate")
-def _masked_index_put(self: Meta, mask: Meta, indices: Indices, values: Meta) -> Meta:
-    return _preserved(self)
-
-
+TABLE.rows({
+    "index.Tensor _unsafe_index.Tensor": indexed,
+    "index_put _unsafe_index_put": Rule(lambda self: empty_like(self), (_VALUES_FIT,)),
+    "index_select": Rule(_index_select, (INDEX_OF_SCALAR,)),
+    "index_fill.int_Scalar index_fill.int_Tensor": _index_fill,
+    "index_add index_reduce": Rule(_written, (COUNTED, SAME_SLICES)),
+    "index_copy": Rule(_written, (SAME_SLICES_COPIED, COUNTED_INDEX)),
+    "gather": Rule(_gather, (NO_LARGER,)),
+    "scatter.value scatter.value_reduce": Rule(_written, (SELF_NO_SMALLER,)),
+    "scatter.src scatter.reduce scatter_add scatter_reduce.two": Rule(
+        _written, (SELF_NO_SMALLER, NO_LARGER_THAN_SOURCE)
+    ),
+    "masked_scatter": _masked_scatter,
+    "take": lambda self, index: fresh(self, index.shape),
+    "put": Rule(lambda self: empty_like(self), (PUT_ALL,)),
+    "embedding": _embedding,
+    "embedding_dense_backward": lambda grad_output, num_weights: (
+        fresh(grad_output, (num_weights, grad_output.shape[-1]))
+    ),
+    "nonzero masked_select": _selected,
+    "_unique": _unique,
+    "repeat_interleave.Tensor": _repeat_interleave,
+    "nonzero_static": lambda self, size: fresh(self, (size, self.ndim), torch.int64),
+    "_embedding_bag": _embedding_bag,
+    "_embedding_bag_forward_only": _embedding_bag_forward_only,
+    "_embedding_bag_dense_backward _embedding_bag_backward": _bag_gradient,
+    "_embedding_bag_per_sample_weights_backward": lambda grad, indices: fresh(grad, indices.shape),
+    "embedding_renorm _unsafe_masked_index_put_accumulate": lambda self: empty_like(self),
+    "_unsafe_masked_index": lambda self, indices: fresh(self, indexed(self, indices).shape),
+})  # fmt: skip
 TABLE.ask(
     """index_select index_fill.int_Scalar index_fill.int_Tensor index_add index_copy index_reduce index_put
     _unsafe_index_put gather scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add
     scatter_reduce.two masked_scatter embedding _unsafe_masked_index take put""",
-    question=Question(fill=0, empties=True),
+    Question(fill=0, empties=True),
 )

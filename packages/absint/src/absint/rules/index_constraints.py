@@ -6,7 +6,6 @@ An index says where in one dimension; in the others it counts through the operan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from absint.errors import DimensionError
 from absint.meta import Meta, numel
@@ -30,12 +29,8 @@ def _fits_beside(inner: Meta, outer: Meta, dim: int | None) -> bool:
     return all(small <= large for axis, (small, large) in pairs if axis != dim) or 0 in inner.shape
 
 
-def _index_within_self(self: Meta, dim: int, index: Meta, *_: Any, **__: Any) -> bool:
+def _index_within_self(self: Meta, dim: int, index: Meta) -> bool:
     return _fits_beside(index, self, wrap_dim(dim, self.ndim))
-
-
-def _index_within_source(self: Meta, dim: int, index: Meta, src: Meta, *_: Any, **__: Any) -> bool:
-    return _fits_beside(index, src, None)
 
 
 NO_LARGER = Constraint(
@@ -47,18 +42,24 @@ SELF_NO_SMALLER = Constraint(
     Refused("scatter.value", (f32(3, 2), 0, i64(3, 5), 1.0)),
 )  # fmt: skip
 NO_LARGER_THAN_SOURCE = Constraint(
-    "C2", "no dimension of index is larger than that of src", _index_within_source,
+    "C2", "no dimension of index is larger than that of src",
+    lambda self, dim, index, src, /: _fits_beside(index, src, None),
     Refused("scatter.src", (f32(3, 5), 0, i64(3, 5), f32(1, 5))),
 )  # fmt: skip
 
 
-def _counted(self: Meta, dim: int, index: Meta, source: Meta, *_: Any, **__: Any) -> bool:
+def _counted(self: Meta, dim: int, index: Meta, source: Meta) -> bool:
     rows = source.shape[wrap_dim(dim, source.ndim)] if source.shape else 1
     return numel(index.shape) == rows
 
 
 def _counted_unless_scalar(self: Meta, dim: int, index: Meta, source: Meta) -> bool:
     return not source.shape or _counted(self, dim, index, source)
+
+
+def _same_slices(self: Meta, dim: int, source: Meta) -> bool:
+    dim = wrap_dim(dim, self.ndim)
+    return self.shape[:dim] + self.shape[dim + 1 :] == source.shape[:dim] + source.shape[dim + 1 :]
 
 
 COUNTED = Constraint(
@@ -69,13 +70,6 @@ COUNTED_INDEX = Constraint(
     "C1", "there are as many indices as rows of source", _counted_unless_scalar,
     Refused("index_copy", (f32(3, 2), 0, i64(4), f32(2, 2))), DimensionError,
 )  # fmt: skip
-
-
-def _same_slices(self: Meta, dim: int, index: Meta, source: Meta, *_: Any, **__: Any) -> bool:
-    dim = wrap_dim(dim, self.ndim)
-    return self.shape[:dim] + self.shape[dim + 1 :] == source.shape[:dim] + source.shape[dim + 1 :]
-
-
 SAME_SLICES = Constraint(
     "C2", "self and source have the same sizes, apart from dim", _same_slices,
     Refused("index_add", (f32(3, 2), 0, i64(2), f32(2, 3))),
@@ -84,25 +78,14 @@ SAME_SLICES_COPIED = Constraint(
     "C2", "self and source have the same sizes, apart from dim", _same_slices,
     Refused("index_copy", (f32(3, 2), 0, i64(2), f32(2, 3))),
 )  # fmt: skip
-
-
-def _one_for_scalar(self: Meta, dim: int, index: Meta) -> bool:
-    return bool(self.shape) or numel(index.shape) == 1
-
-
 INDEX_OF_SCALAR = Constraint(
-    "C1", "a tensor without dimensions is selected from once", _one_for_scalar,
-    Refused("index_select", (f32(), 0, i64(2))),
+    "C1", "a tensor without dimensions is selected from once",
+    lambda self, index: bool(self.shape) or numel(index.shape) == 1, Refused("index_select", (f32(), 0, i64(2))),
 )  # fmt: skip
-
-
-def _put_all(self: Meta, index: Meta, source: Meta, accumulate: bool = False) -> bool:
-    return numel(index.shape) == numel(source.shape)
-
-
 PUT_ALL = Constraint(
-    "C1", "there are as many indices as elements of source", _put_all,
-    Refused("put", (f32(3), i64(5), f32(2))), DimensionError,
+    "C1", "there are as many indices as elements of source",
+    lambda index, source: numel(index.shape) == numel(source.shape), Refused("put", (f32(3), i64(5), f32(2))),
+    DimensionError,
 )  # fmt: skip
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
 from absint.rules.pointwise import broadcast, common_device, pointwise
+from absint.rules.results import fresh
 from absint.rules.table import RuleTable
 
 __all__ = ["TABLE"]
@@ -22,7 +21,6 @@ def _same_dtype(first: Meta, second: Meta) -> torch.dtype:
     return first.dtype
 
 
-@TABLE.rule("mm mm.dtype")
 def _mm(self: Meta, mat2: Meta, out_dtype: torch.dtype | None = None) -> Meta:
     if self.ndim != 2 or mat2.ndim != 2:
         raise TypeRuleError("mat1 and mat2 must be matrices" if self.ndim != 2 else "mat2 must be a matrix")
@@ -35,28 +33,12 @@ def _mm(self: Meta, mat2: Meta, out_dtype: torch.dtype | None = None) -> Meta:
     return contiguous((self.shape[0], mat2.shape[1]), dtype, common_device((self, mat2)))
 
 
-@TABLE.rule("_int_mm")
 def _int_mm(self: Meta, mat2: Meta) -> Meta:
     if self.dtype not in (torch.int8, torch.uint8) or mat2.dtype is not torch.int8:
         raise TypeRuleError(f"expected int8 or uint8 times int8, but got {self.dtype} times {mat2.dtype}")
     return _mm(self, mat2, torch.int32)
 
 
-@TABLE.rule("addmm _addmm_activation")
-def _addmm(self: Meta, mat1: Meta, mat2: Meta, **_: Any) -> Meta:
-    product = _mm(mat1, mat2)
-    _check_expands(self, product)
-    return product
-
-
-def _check_expands(self: Meta, product: Meta) -> None:
-    if broadcast(self.shape, product.shape) != product.shape:
-        raise TypeRuleError(
-            f"The expanded size of the tensor {list(product.shape)} must match the existing size {list(self.shape)}"
-        )
-
-
-@TABLE.rule("bmm bmm.dtype")
 def _bmm(self: Meta, mat2: Meta, out_dtype: torch.dtype | None = None) -> Meta:
     if self.ndim != 3 or mat2.ndim != 3:
         raise TypeRuleError("batch1 must be a 3D tensor" if self.ndim != 3 else "batch2 must be a 3D tensor")
@@ -69,61 +51,52 @@ def _bmm(self: Meta, mat2: Meta, out_dtype: torch.dtype | None = None) -> Meta:
     return contiguous(shape, out_dtype or _same_dtype(self, mat2), common_device((self, mat2)))
 
 
-@TABLE.rule("baddbmm")
-def _baddbmm(self: Meta, batch1: Meta, batch2: Meta, **_: Any) -> Meta:
-    product = _bmm(batch1, batch2)
-    _check_expands(self, product)
+def _expanded(self: Meta, product: Meta) -> Meta:
+    if broadcast(self.shape, product.shape) != product.shape:
+        raise TypeRuleError(
+            f"The expanded size of the tensor {list(product.shape)} must match the existing size {list(self.shape)}"
+        )
     return product
 
 
-@TABLE.rule("mv")
 def _mv(self: Meta, vec: Meta) -> Meta:
     if self.ndim != 2 or vec.ndim != 1 or self.shape[1] != vec.shape[0]:
         raise TypeRuleError(f"size mismatch, got input {list(self.shape)}, vec {list(vec.shape)}")
-    return contiguous(self.shape[:1], _same_dtype(self, vec), self.device)
+    return fresh(self, self.shape[:1], _same_dtype(self, vec))
 
 
-@TABLE.rule("addmv")
-def _addmv(self: Meta, mat: Meta, vec: Meta, **_: Any) -> Meta:
-    return _mv(mat, vec)
-
-
-@TABLE.rule("dot vdot")
-def _dot(self: Meta, tensor: Meta) -> Meta:
-    if self.ndim != 1 or tensor.ndim != 1 or self.shape != tensor.shape:
+def _dot(self: Meta, other: Meta, /) -> Meta:
+    if self.ndim != 1 or other.ndim != 1 or self.shape != other.shape:
         raise TypeRuleError(
-            f"inconsistent tensor size, expected tensor {list(self.shape)} and src {list(tensor.shape)} to "
+            f"inconsistent tensor size, expected tensor {list(self.shape)} and src {list(other.shape)} to "
             "have the same number of elements"
         )
-    return contiguous((), _same_dtype(self, tensor), self.device)
+    return fresh(self, (), _same_dtype(self, other))
 
 
-@TABLE.rule("addr")
-def _addr(self: Meta, vec1: Meta, vec2: Meta, **_: Any) -> Meta:
+def _addr(self: Meta, vec1: Meta, vec2: Meta) -> Meta:
     column = Meta((vec1.shape[0], 1), (vec1.stride[0], 0), vec1.dtype, vec1.device)
     return pointwise((self, column, vec2))
 
 
-@TABLE.rule("_grouped_mm")
-def _grouped_mm(
-    self: Meta,
-    mat2: Meta,
-    offs: Meta | None = None,
-    bias: Meta | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Meta:
-    dtype = out_dtype or self.dtype
-    if self.ndim == 2 and mat2.ndim == 2:
-        shape = (offs.shape[0], self.shape[0], mat2.shape[1]) if offs is not None else None
-    elif self.ndim == 2:
-        shape = (self.shape[0], mat2.shape[-1])
-    elif mat2.ndim == 2:
-        shape = (self.shape[1], mat2.shape[1])
-    else:
-        shape = (self.shape[0], self.shape[1], mat2.shape[-1])
-    if shape is None:
+def _grouped_mm(self: Meta, mat2: Meta, offs: Meta | None, out_dtype: torch.dtype | None) -> Meta:
+    if self.ndim == 2 and mat2.ndim == 2 and offs is None:
         raise TypeRuleError("_grouped_mm of two matrices needs offs")
-    return contiguous(shape, dtype, self.device)
+    groups = offs.shape[:1] if self.ndim == mat2.ndim == 2 else ()
+    rows = self.shape[1:2] if self.ndim == 3 and mat2.ndim == 2 else self.shape[:-1]
+    return fresh(self, (*groups, *rows, mat2.shape[-1]), out_dtype)
 
 
+TABLE.rows({
+    "mm mm.dtype": _mm,
+    "_int_mm": _int_mm,
+    "addmm _addmm_activation": lambda self, mat1, mat2: _expanded(self, _mm(mat1, mat2)),
+    "bmm bmm.dtype": _bmm,
+    "baddbmm": lambda self, batch1, batch2: _expanded(self, _bmm(batch1, batch2)),
+    "mv": _mv,
+    "addmv": lambda mat, vec: _mv(mat, vec),
+    "dot vdot": _dot,
+    "addr": _addr,
+    "_grouped_mm": _grouped_mm,
+})  # fmt: skip
 TABLE.ask("addmm addmv addr baddbmm bmm dot mm mv vdot")

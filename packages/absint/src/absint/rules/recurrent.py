@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
-from absint.meta import Meta, contiguous
+from absint.meta import Meta
+from absint.rules.results import fresh
 from absint.rules.table import RuleTable
 from absint.workspaces import WORK_SPACE, with_workspace
 
@@ -20,52 +21,27 @@ __all__ = ["TABLE"]
 TABLE = RuleTable()
 
 
-@TABLE.rule("mkldnn_rnn_layer")
-def _rnn_layer(
-    input: Meta,
-    weight0: Meta,
-    weight1: Meta,
-    weight2: Meta,
-    weight3: Meta,
-    hx_: Meta,
-    cx_: Meta,
-    reverse: bool,
-    batch_sizes: Sequence[int],
-    mode: int,
-    hidden_size: int,
-    num_layers: int,
-    has_biases: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    train: bool,
-) -> tuple[Meta, ...]:
-    output = contiguous((*input.shape[:2], hidden_size), input.dtype, input.device)
-    state = contiguous(hx_.shape, input.dtype, input.device)
-    cell = contiguous(cx_.shape, input.dtype, input.device)
+def _layer(
+    input: Meta, weight0: Meta, weight1: Meta, weight2: Meta, weight3: Meta, hx_: Meta, cx_: Meta, reverse: bool,
+    batch_sizes: Sequence[int], mode: int, hidden_size: int, num_layers: int, has_biases: bool, bidirectional: bool,
+    batch_first: bool, train: bool,
+) -> tuple[Meta, ...]:  # fmt: skip
     space = 0
     if torch.is_grad_enabled():
+        operands = (input, weight0, weight1, weight2, weight3, hx_, cx_)
         how = (reverse, batch_sizes, mode, hidden_size, num_layers, has_biases, bidirectional, batch_first, train)
-        space = _work_space((input, weight0, weight1, weight2, weight3, hx_, cx_), how)
-    return output, state, cell, contiguous((space,), torch.uint8, input.device)
+        zeros = [torch.zeros(meta.shape, dtype=meta.dtype) for meta in operands]
+        space = with_workspace(torch.ops.aten.mkldnn_rnn_layer.default)(*zeros, *how)[WORK_SPACE].numel()
+    shapes = ((*input.shape[:2], hidden_size), hx_.shape, cx_.shape)
+    return *[fresh(input, shape) for shape in shapes], fresh(input, (space,), torch.uint8)
 
 
-def _work_space(operands: tuple[Meta, ...], how: tuple[object, ...]) -> int:
-    """Bytes of the work space."""
-    zeros = [torch.zeros(meta.shape, dtype=meta.dtype) for meta in operands]
-    return with_workspace(torch.ops.aten.mkldnn_rnn_layer.default)(*zeros, *how)[WORK_SPACE].numel()
-
-
-@TABLE.rule("mkldnn_rnn_layer_backward")
-def _rnn_layer_backward(
-    input: Meta,
-    weight1: Meta,
-    weight2: Meta,
-    weight3: Meta,
-    weight4: Meta,
-    hx_: Meta,
-    cx_tmp: Meta,
-    *_: object,
-) -> tuple[Meta, ...]:
+def _layer_backward(
+    input: Meta, weight1: Meta, weight2: Meta, weight3: Meta, hx_: Meta, cx_tmp: Meta
+) -> tuple[Meta, ...]:  # fmt: skip
     """Gradients of the input, the two weights, the two biases, the state and the cell: float32 for bfloat16 too."""
     operands = (input, weight1, weight2, weight3, weight3, hx_, cx_tmp)
-    return tuple(contiguous(one.shape, torch.float32, input.device) for one in operands)
+    return tuple([fresh(input, one.shape, torch.float32) for one in operands])
+
+
+TABLE.rows({"mkldnn_rnn_layer": _layer, "mkldnn_rnn_layer_backward": _layer_backward})

@@ -1,70 +1,75 @@
-"""How rule modules register: a table filled by a decorator while the module is imported."""
+"""The form of the rules: tables of rows, each a function of types for some overloads.
+
+    row  ::= name* function constraint* question?
+
+A function names the arguments that it looks at, as the schema does (`absint.signatures`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from absint.kernels import Question, asked
-from absint.meta import Meta
 from absint.rules.constraint import Constraint, checked
+from absint.signatures import bind, full_name
 
-__all__ = ["Rule", "RuleTable", "Types"]
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
-Types = Meta | tuple["Types | None", ...] | None
-Rule = Callable[..., Any]
+__all__ = ["Rule", "RuleTable", "TypeOf"]
+
+TypeOf = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How the result type of an overload is found.
+
+    type_of: a function of those of its arguments that it names.
+    requires: what is demanded of the arguments first.
+    question: how ATen's kernel is asked for the dtypes, ranks and attributes that it takes, before all else.
+    """
+
+    type_of: TypeOf
+    requires: tuple[Constraint, ...] = ()
+    question: Question | None = None
+
+    def bound(self, func: OpOverload) -> TypeOf:
+        """The result type as a function of all arguments of the overload."""
+        rule = bind(self.type_of, func)
+        if self.requires:
+            rule = checked(func, rule, self.requires)
+        return rule if self.question is None else asked(func, rule, self.question)
 
 
 class RuleTable(dict[str, Rule]):
-    """Rules of one family by overload name; `@table.rule("aten.add.Tensor")` adds one.
+    """Rules of one family by overload name.
 
     Namespaces are implied: "add.Tensor" means "aten.add.Tensor", "gelu" means "aten.gelu.default".
-
-    constraints: what the rules demand, by overload.
-    questions: how ATen's kernel is asked for the dtypes, ranks and attributes that it takes, by overload.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.constraints: dict[str, tuple[Constraint, ...]] = {}
-        self.questions: dict[str, Question] = {}
+    def rows(self, rows: Mapping[str, TypeOf | Rule]) -> None:
+        """Add a rule for each name of each row; names are separated by spaces, and a second owner is an error."""
+        for names, rule in rows.items():
+            for name in map(full_name, names.split()):
+                if name in self:
+                    raise ValueError(f"{name} has two rules")
+                self[name] = rule if isinstance(rule, Rule) else Rule(rule)
 
-    def rule(self, *names: str, requires: tuple[Constraint, ...] = ()) -> Callable[[Rule], Rule]:
-        """Register the decorated function for each of `names` (separated by spaces or arguments)."""
+    def rule(self, names: str, *requires: Constraint) -> Callable[[TypeOf], TypeOf]:
+        """Add the decorated function as a row."""
 
-        def register(function: Rule) -> Rule:
-            for entry in names:
-                for name in entry.split():
-                    self.add(name, function, requires)
+        def register(function: TypeOf) -> TypeOf:
+            self.rows({names: Rule(function, requires)})
             return function
 
         return register
 
-    def add(self, name: str, function: Rule, requires: tuple[Constraint, ...] = ()) -> None:
-        """Register `function` for one short or full overload name; a second owner is an error."""
-        full = full_name(name)
-        if full in self:
-            raise ValueError(f"{full} has two rules")
-        if requires:
-            self.constraints[full] = requires
-        self[full] = checked(name, function, requires) if requires else function
-
-    def ask(self, *names: str, question: Question | None = None) -> None:
-        """Have ATen's kernel asked, before the rule of each of `names` answers (`absint.kernels`)."""
-        for entry in names:
-            for name in entry.split():
-                full = full_name(name)
-                if full not in self or full in self.questions:
-                    raise ValueError(f"{full} has no rule, or is asked about twice")
-                self.questions[full] = question or Question()
-                self[full] = asked(full, self[full], self.questions[full])
-
-
-def full_name(name: str) -> str:
-    """ "add.Tensor" -> "aten.add.Tensor", "gelu" -> "aten.gelu.default"."""
-    parts = name.split(".")
-    if len(parts) == 1:
-        return f"aten.{name}.default"
-    if len(parts) == 2:
-        return f"aten.{name}"
-    return name
+    def ask(self, names: str, question: Question | None = None) -> None:
+        """Have ATen's kernel asked before the rule of each of `names` answers (`absint.kernels`)."""
+        for name in map(full_name, names.split()):
+            if name not in self or self[name].question is not None:
+                raise ValueError(f"{name} has no rule, or is asked about twice")
+            self[name] = replace(self[name], question=question or Question())

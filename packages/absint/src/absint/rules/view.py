@@ -15,15 +15,22 @@ from absint.rules.table import RuleTable
 from absint.strides import view_stride
 from absint.symbolic.size import is_unknown, known_negative, surely_equal, sym_max, sym_min
 
-__all__ = ["TABLE"]
+__all__ = ["TABLE", "as_strided", "diagonal", "narrowed", "selected", "sliced", "transposed", "viewed"]
 
 TABLE = RuleTable()
 Sizes = Sequence[int]
 
 
-def _restrided(self: Meta, shape: tuple[int, ...], stride: tuple[int, ...], offset: int | None = None) -> Meta:
-    start = self.storage_offset if offset is None else offset
-    return Meta(shape, stride, self.dtype, self.device, start)
+def _restrided(
+    self: Meta, shape: tuple[int, ...], stride: tuple[int, ...], offset: int | None = None,
+    dtype: torch.dtype | None = None,
+) -> Meta:  # fmt: skip
+    return Meta(shape, stride, dtype or self.dtype, self.device, self.storage_offset if offset is None else offset)
+
+
+def _without(self: Meta, dims: Sequence[int], offset: int | None = None) -> Meta:
+    kept = [dim for dim in range(self.ndim) if dim not in dims]
+    return _restrided(self, tuple([self.shape[d] for d in kept]), tuple([self.stride[d] for d in kept]), offset)
 
 
 def viewed(self: Meta, size: Sizes) -> Meta:
@@ -38,20 +45,18 @@ def viewed(self: Meta, size: Sizes) -> Meta:
     return _restrided(self, shape, stride)
 
 
-TABLE.add("view", viewed)
-TABLE.add("_reshape_alias", lambda self, size, stride: _restrided(self, tuple(size), tuple(stride)))
-
-
-@TABLE.rule("detach alias lift_fresh lift _conj _neg_view")
-def _alias(self: Meta) -> Meta:
-    return self
+TABLE.rows({
+    "view _unsafe_view": viewed,
+    "_reshape_alias": lambda self, size, stride: _restrided(self, tuple(size), tuple(stride)),
+    "detach alias lift_fresh lift _conj _neg_view": lambda self: self,
+})  # fmt: skip
 
 
 @TABLE.rule("view.dtype")
 def _view_dtype(self: Meta, dtype: torch.dtype) -> Meta:
     old, new = self.dtype.itemsize, dtype.itemsize
     if old == new:
-        return Meta(self.shape, self.stride, dtype, self.device, self.storage_offset)
+        return _restrided(self, self.shape, self.stride, dtype=dtype)
     if not self.shape:
         raise TypeRuleError(f"self.dim() cannot be 0 to view {self.dtype} as {dtype} (different element sizes)")
     if self.stride[-1] != 1:
@@ -60,14 +65,14 @@ def _view_dtype(self: Meta, dtype: torch.dtype) -> Meta:
         ratio = old // new
         shape = (*self.shape[:-1], self.shape[-1] * ratio)
         stride = tuple([step * ratio for step in self.stride[:-1]])
-        return Meta(shape, (*stride, 1), dtype, self.device, self.storage_offset * ratio)
+        return _restrided(self, shape, (*stride, 1), self.storage_offset * ratio, dtype)
     ratio = new // old
     steps = (self.shape[-1], self.storage_offset, *self.stride[:-1])
     if any(step % ratio != 0 for step in steps):
         raise TypeRuleError(f"sizes and strides must be divisible by {ratio} to view as {dtype}")
     shape = (*self.shape[:-1], self.shape[-1] // ratio)
     stride = tuple([step // ratio for step in self.stride[:-1]])
-    return Meta(shape, (*stride, 1), dtype, self.device, self.storage_offset // ratio)
+    return _restrided(self, shape, (*stride, 1), self.storage_offset // ratio, dtype)
 
 
 _IS_COMPLEX = Constraint(
@@ -78,23 +83,22 @@ _IS_REAL = Constraint(
 )
 
 
-@TABLE.rule("view_as_real", requires=(_IS_COMPLEX,))
+@TABLE.rule("view_as_real", _IS_COMPLEX)
 def _view_as_real(self: Meta) -> Meta:
     shape, stride = (*self.shape, 2), (*[step * 2 for step in self.stride], 1)
-    return Meta(shape, stride, real_dtype(self.dtype), self.device, self.storage_offset * 2)
+    return _restrided(self, shape, stride, self.storage_offset * 2, real_dtype(self.dtype))
 
 
-@TABLE.rule("view_as_complex", requires=(_IS_REAL,))
+@TABLE.rule("view_as_complex", _IS_REAL)
 def _view_as_complex(self: Meta) -> Meta:
     if not self.shape or self.shape[-1] != 2 or self.stride[-1] != 1:
         raise TypeRuleError("Tensor must have a last dimension of size 2 with stride 1")
     stride = tuple([step // 2 for step in self.stride[:-1]])
-    dtype = complex_dtype(self.dtype)
-    return Meta(self.shape[:-1], stride, dtype, self.device, self.storage_offset // 2)
+    return _restrided(self, self.shape[:-1], stride, self.storage_offset // 2, complex_dtype(self.dtype))
 
 
 @TABLE.rule("expand")
-def _expand(self: Meta, size: Sizes, *, implicit: bool = False) -> Meta:
+def _expand(self: Meta, size: Sizes) -> Meta:
     lead = len(size) - self.ndim
     if lead < 0:
         raise TypeRuleError(
@@ -126,7 +130,7 @@ def _permute(self: Meta, dims: Sizes) -> Meta:
 
 
 @TABLE.rule("transpose.int")
-def _transpose(self: Meta, dim0: int, dim1: int) -> Meta:
+def transposed(self: Meta, dim0: int, dim1: int) -> Meta:
     first, second = wrap_dim(dim0, self.ndim), wrap_dim(dim1, self.ndim)
     if first == second:
         return self
@@ -155,12 +159,7 @@ def selected(self: Meta, dim: int, index: int) -> Meta:
         )
     if index < 0:
         index = index + size
-    return _restrided(
-        self,
-        self.shape[:dim] + self.shape[dim + 1 :],
-        self.stride[:dim] + self.stride[dim + 1 :],
-        self.storage_offset + index * self.stride[dim],
-    )
+    return _without(self, (dim,), self.storage_offset + index * self.stride[dim])
 
 
 def clamp_slice(size: int, start: int | None, end: int | None) -> tuple[int, int]:
@@ -219,7 +218,7 @@ def narrowed(self: Meta, dim: int, start: int, length: int) -> Meta:
 
 
 @TABLE.rule("split.Tensor")
-def _split(self: Meta, split_size: int, dim: int = 0) -> list[Meta]:
+def _split(self: Meta, split_size: int, dim: int) -> list[Meta]:
     if not self.shape:
         raise TypeRuleError("split expects at least a 1-dimensional tensor")
     if split_size < 0:
@@ -236,7 +235,7 @@ def _split(self: Meta, split_size: int, dim: int = 0) -> list[Meta]:
 
 
 @TABLE.rule("split_with_sizes")
-def _split_with_sizes(self: Meta, split_sizes: Sizes, dim: int = 0) -> list[Meta]:
+def _split_with_sizes(self: Meta, split_sizes: Sizes, dim: int) -> list[Meta]:
     dim = wrap_dim(dim, self.ndim)
     if sum(split_sizes) != self.shape[dim]:
         raise TypeRuleError(
@@ -251,27 +250,18 @@ def _split_with_sizes(self: Meta, split_sizes: Sizes, dim: int = 0) -> list[Meta
 
 
 @TABLE.rule("unbind.int")
-def _unbind(self: Meta, dim: int = 0) -> list[Meta]:
+def _unbind(self: Meta, dim: int) -> list[Meta]:
     if not self.shape:
         raise DimensionError("unbind(): dimension specified but tensor has no dimensions")
     dim = wrap_dim(dim, self.ndim)
     return [selected(self, dim, index) for index in range(self.shape[dim])]
 
 
-def _drop(self: Meta, dims: Sequence[int]) -> Meta:
-    kept = [d for d, size in enumerate(self.shape) if d not in dims or size != 1]
-    return _restrided(self, tuple([self.shape[d] for d in kept]), tuple([self.stride[d] for d in kept]))
-
-
-@TABLE.rule("squeeze")
-def _squeeze(self: Meta) -> Meta:
-    return _drop(self, range(self.ndim))
-
-
-@TABLE.rule("squeeze.dim squeeze.dims")
-def _squeeze_dim(self: Meta, dim: int | Sizes) -> Meta:
-    dims = (dim,) if isinstance(dim, int) else dim
-    return _drop(self, [wrap_dim(d, self.ndim) for d in dims])
+@TABLE.rule("squeeze squeeze.dim squeeze.dims")
+def _squeeze(self: Meta, dim: int | Sizes | None = None) -> Meta:
+    dims = (dim,) if isinstance(dim, int) else range(self.ndim) if dim is None else dim
+    wrapped = [wrap_dim(d, self.ndim) for d in dims]
+    return _without(self, [d for d, size in enumerate(self.shape) if d in wrapped and size == 1])
 
 
 @TABLE.rule("unsqueeze")
@@ -332,8 +322,3 @@ def _unfold(self: Meta, dimension: int, size: int, step: int) -> Meta:
         (*self.shape[:dim], count, *self.shape[dim + 1 :], size),
         (*self.stride[:dim], self.stride[dim] * step, *self.stride[dim + 1 :], self.stride[dim]),
     )
-
-
-@TABLE.rule("_unsafe_view")
-def _unsafe_view(self: Meta, size: Sizes) -> Meta:
-    return viewed(self, size)
