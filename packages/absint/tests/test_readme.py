@@ -16,7 +16,7 @@ def test_programs_run():
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         for block in blocks:
-            if "@TABLE" not in block:
+            if "TABLE." not in block:
                 exec(compile(block, str(README), "exec"), names)
     said = re.findall(r"print\(.*#\s*(.*)", "\n".join(blocks))
     assert said

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from absint.rules import FAMILIES, RULES
-from absint.rules.constraint import Refused
+from absint.rules.table import Refused
 from absint.schema import record_of
 from absint.targets import resolve
 

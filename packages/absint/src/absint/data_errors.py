@@ -2,7 +2,7 @@
 
     error ::= operands (always | on integers | where an index is no mask | where `check_errors` is true)
 
-What only sizes, dtypes and attributes decide is refused before anything runs (`absint.rules.constraint`,
+What only sizes, dtypes and attributes decide is refused before anything runs (`absint.rules.table`,
 `absint.kernels`). On a GPU only factorizations raise: an index out of range stops the device, and a division by zero is
 none of its errors.
 

@@ -9,6 +9,7 @@ What one mask selects has one size, however often and from whatever it selects.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,7 @@ from absint.mode import AbstractMode
 from absint.rules.index import indexed
 from absint.rules.pointwise import broadcast
 from absint.rules.sizes import wrap_dim
+from absint.signatures import bind
 from absint.tensor import AbstractTensor
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class DataSizedMode(AbstractMode):
                 raise
             args = tuple(self._abstract_tree(arg) for arg in args)
             kwargs = {name: self._abstract_tree(value) for name, value in kwargs.items()}
-            return self.finish(record, args, kwargs, rule(self, *args, **kwargs))
+            return self.finish(record, args, kwargs, bind(partial(rule, self), func)(*args, **kwargs))
 
     def selected(self, mask: AbstractTensor) -> Any:
         """How many elements of `mask` are not zero."""
@@ -85,27 +87,16 @@ def _index(mode: DataSizedMode, self: AbstractTensor, indices: Sequence[Abstract
     return indexed(self.meta, found)
 
 
-def _unique(
-    mode: DataSizedMode,
-    self: AbstractTensor,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-) -> tuple[Meta, ...]:
-    count = mode.new_size(0, _most(self))
-    return _distinct(self, count, return_inverse, return_counts)
+def _unique(mode: DataSizedMode, self: AbstractTensor, return_inverse: bool, return_counts: bool) -> tuple[Meta, ...]:
+    return _distinct(self, mode.new_size(0, _most(self)), return_inverse, return_counts)
 
 
 def _unique_consecutive(
-    mode: DataSizedMode,
-    self: AbstractTensor,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
+    mode: DataSizedMode, self: AbstractTensor, return_inverse: bool, return_counts: bool, dim: int | None
 ) -> tuple[Meta, ...]:
     if dim is not None:
         raise DataDependentError("unique_consecutive() along a dimension depends on data")
-    return _unique(mode, self, True, return_inverse, return_counts)
+    return _unique(mode, self, return_inverse, return_counts)
 
 
 def _distinct(self: AbstractTensor, count: Any, inverse: bool, counts: bool) -> tuple[Meta, ...]:
@@ -117,9 +108,7 @@ def _distinct(self: AbstractTensor, count: Any, inverse: bool, counts: bool) -> 
     )
 
 
-def _bincount(
-    mode: DataSizedMode, self: AbstractTensor, weights: AbstractTensor | None = None, minlength: int = 0
-) -> Meta:
+def _bincount(mode: DataSizedMode, self: AbstractTensor, weights: AbstractTensor | None, minlength: int) -> Meta:
     dtype = torch.int64
     if weights is not None:
         dtype = torch.float32 if weights.meta.dtype is torch.float32 else torch.float64
@@ -127,18 +116,11 @@ def _bincount(
     return contiguous((mode.new_size(least, None),), dtype, self.meta.device)
 
 
-def _repeat_interleave(mode: DataSizedMode, repeats: AbstractTensor, *, output_size: int | None = None) -> Meta:
+def _repeat_interleave(mode: DataSizedMode, repeats: AbstractTensor) -> Meta:
     return contiguous((mode.new_size(0, None),), repeats.meta.dtype, repeats.meta.device)
 
 
-def _slice(
-    mode: DataSizedMode,
-    self: AbstractTensor,
-    dim: int = 0,
-    start: Any = None,
-    end: Any = None,
-    step: int = 1,
-) -> Meta:
+def _slice(mode: DataSizedMode, self: AbstractTensor, dim: int, start: Any, step: int) -> Meta:
     """A slice of which nothing is known but the stride."""
     meta = self.meta
     dim = wrap_dim(dim, meta.ndim)

@@ -2,7 +2,7 @@
 
 The overload runs once on tensors of one element, with the dtypes and ranks of the operands and the same other
 arguments; what it raises is what eager raises. Answers are kept by the question. Conditions between sizes are
-constraints of the rules (`rules.constraint`), because with symbolic sizes they have to become guards.
+constraints of the rules (`rules.table`), because with symbolic sizes they have to become guards.
 """
 
 from __future__ import annotations

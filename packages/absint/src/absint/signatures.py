@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import cache
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +25,10 @@ def full_name(name: str) -> str:
     return f"aten.{name}" if len(parts) == 2 else name
 
 
-@cache
 def bind(function: Callable[..., Any], func: OpOverload) -> Callable[..., Any]:
     """`function`, called with the arguments of the overload `func`.
 
+    >>> import torch
     >>> bind(lambda alpha, self: (self, alpha), torch.ops.aten.add.Tensor)(3, 4)
     (3, 1)
     """
@@ -44,7 +43,7 @@ def bind(function: Callable[..., Any], func: OpOverload) -> Callable[..., Any]:
         elif parameter.default is parameter.empty:
             raise TypeError(f"{func} has no argument {parameter.name}")
     defaults = [_default(a) for a in func._schema.arguments if a.has_default_value()]
-    if taken == in_order and function.__defaults__ == (tuple(defaults) or None):
+    if taken == in_order and getattr(function, "__defaults__", None) == (tuple(defaults) or None):
         return function
     looked_at = {name.partition("=")[2] or name for name in taken}
     parameters: list[str] = []

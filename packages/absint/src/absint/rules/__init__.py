@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from absint.rules import (
-    activation,
-    attention,
     conv,
-    copies,
     elementwise,
     factory,
     fft,
     foreach,
     index,
+    layers,
     linalg,
     loss,
     matmul,
     movement,
     norm,
     pool,
-    recurrent,
     reduce,
-    rng,
     view,
 )
 from absint.rules.table import Rule, RuleTable
@@ -29,7 +25,6 @@ __all__ = ["FAMILIES", "RULES", "Rule", "RuleTable"]
 
 FAMILIES: dict[str, RuleTable] = {
     "elementwise": elementwise.TABLE,
-    "activation": activation.TABLE,
     "reduce": reduce.TABLE,
     "matmul": matmul.TABLE,
     "linalg": linalg.TABLE,
@@ -37,14 +32,11 @@ FAMILIES: dict[str, RuleTable] = {
     "pool": pool.TABLE,
     "norm": norm.TABLE,
     "loss": loss.TABLE,
-    "attention": attention.TABLE,
     "index": index.TABLE,
+    "layers": layers.TABLE,
     "view": view.TABLE,
     "movement": movement.TABLE,
-    "copies": copies.TABLE,
     "factory": factory.TABLE,
-    "rng": rng.TABLE,
-    "recurrent": recurrent.TABLE,
     "fft": fft.TABLE,
     "foreach": foreach.TABLE,
 }

@@ -13,9 +13,8 @@ import torch
 from absint.errors import TypeRuleError
 from absint.kernels import Question, shaped
 from absint.meta import Meta
-from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.results import fresh, masked
-from absint.rules.table import Rule, RuleTable
+from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import stride_of_format, suggest_format
 
 __all__ = ["TABLE"]

@@ -1,4 +1,4 @@
-"""Rules of factories: tensors from sizes, `*_like` and `new_*`."""
+"""Rules of factories, tensors from sizes, `*_like` and `new_*`, and of random sampling."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from absint.errors import TypeRuleError
+from absint.kernels import Question, ones
 from absint.meta import CPU, Meta, contiguous
 from absint.promote import number_dtype
-from absint.rules.constraint import Constraint, Refused
-from absint.rules.results import empty_like, numbered
-from absint.rules.table import Rule, RuleTable
+from absint.rules.pointwise import broadcast, pointwise
+from absint.rules.results import empty_like, fresh, numbered
+from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import contiguous_stride, stride_of_format
 
 __all__ = ["TABLE"]
@@ -128,3 +129,38 @@ TABLE.rows({
     "new_empty_strided": _new_empty_strided,
     "zero fill.Scalar fill.Tensor": lambda self: empty_like(self),
 })  # fmt: skip
+
+
+# Random sampling from tensors.
+
+_DRAWN = Constraint(
+    "C1", "some are drawn, and no more than there are without replacement", lambda self, num_samples, replacement: (
+        num_samples > 0 and (replacement or all(num_samples <= size for size in self.shape[-1:]))
+    ),
+    Refused("multinomial", (f32(3), 4)),
+)  # fmt: skip
+
+
+def _native_dropout(input: Meta) -> tuple[Meta, Meta]:
+    mask = fresh(input, dtype=torch.bool)
+    return pointwise((input, mask), input.dtype), mask
+
+
+def _rrelu_backward(grad_output: Meta, self: Meta, noise: Meta, lower: float, upper: float, training: bool) -> Meta:
+    return pointwise((grad_output, noise) if training and upper - lower > 1e-6 else (self, grad_output))
+
+
+_FILLS = "uniform normal_functional exponential log_normal cauchy geometric random"
+TABLE.rows({
+    "bernoulli bernoulli.p bernoulli.Tensor rrelu_with_noise": lambda self: fresh(self),
+    f"{_FILLS} random.from random.to": lambda self: empty_like(self),
+    "multinomial": Rule(lambda self, num_samples: fresh(self, (*self.shape[:-1], num_samples), torch.int64), (_DRAWN,)),
+    "native_dropout": _native_dropout,
+    "normal.Tensor_float": lambda mean: empty_like(mean),
+    "normal.float_Tensor": lambda std: empty_like(std),
+    "normal.Tensor_Tensor": lambda mean, std: fresh(mean, broadcast(mean.shape, std.shape)),
+    "rrelu_with_noise_functional": lambda self, noise: (fresh(self), noise),
+    "rrelu_with_noise_backward": _rrelu_backward,
+})  # fmt: skip
+TABLE.ask(f"bernoulli bernoulli.Tensor {_FILLS} normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor")
+TABLE.ask("multinomial", Question(of=lambda self: {"self": ones(self), "num_samples": 1}, drops_sizes=True))

@@ -1,4 +1,7 @@
-"""Rules of indexing, gathering, scattering and embedding."""
+"""Rules of indexing, gathering, scattering and embedding.
+
+An index says where in one dimension; in the others it counts through the operand, which has to be that large.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,87 @@ import torch
 from absint.errors import DataDependentError, DimensionError, TypeRuleError, UnsupportedTensor
 from absint.kernels import Question
 from absint.meta import Meta, numel
-from absint.rules.constraint import Constraint, Refused, f32, i64
-from absint.rules.index_constraints import (
-    COUNTED,
-    COUNTED_INDEX,
-    INDEX_OF_SCALAR,
-    NO_LARGER,
-    NO_LARGER_THAN_SOURCE,
-    PUT_ALL,
-    SAME_SLICES,
-    SAME_SLICES_COPIED,
-    SELF_NO_SMALLER,
-    broadcasts_to,
-)
 from absint.rules.pointwise import broadcast
 from absint.rules.results import empty_like, fresh, resized
-from absint.rules.sizes import expand_stride, wrap_dim
-from absint.rules.table import Rule, RuleTable
+from absint.rules.sizes import broadcasts_to, expand_stride, wrap_dim
+from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 from absint.strides import elementwise_stride, preserve_stride, view_stride
 
-__all__ = ["TABLE"]
+__all__ = ["TABLE", "indexed"]
 
 TABLE = RuleTable()
 Indices = Sequence["Meta | None"]
+
+
+def _sizes(meta: Meta) -> tuple[int, ...]:
+    """The shape; a number counts as one element of one dimension."""
+    return meta.shape or (1,)
+
+
+def _fits_beside(inner: Meta, outer: Meta, dim: int | None) -> bool:
+    """Whether no dimension of `inner` but `dim` is larger than that of `outer`; nothing fits everywhere."""
+    pairs = enumerate(zip(_sizes(inner), _sizes(outer), strict=False))
+    return all(small <= large for axis, (small, large) in pairs if axis != dim) or 0 in inner.shape
+
+
+def _index_within_self(self: Meta, dim: int, index: Meta) -> bool:
+    return _fits_beside(index, self, wrap_dim(dim, self.ndim))
+
+
+_NO_LARGER = Constraint(
+    "C1", "no dimension of index is larger than that of self, apart from dim", _index_within_self,
+    Refused("gather", (f32(3, 2), 0, i64(3, 5))),
+)  # fmt: skip
+_SELF_NO_SMALLER = Constraint(
+    "C1", "no dimension of index is larger than that of self, apart from dim", _index_within_self,
+    Refused("scatter.value", (f32(3, 2), 0, i64(3, 5), 1.0)),
+)  # fmt: skip
+_NO_LARGER_THAN_SOURCE = Constraint(
+    "C2", "no dimension of index is larger than that of src",
+    lambda self, dim, index, src, /: _fits_beside(index, src, None),
+    Refused("scatter.src", (f32(3, 5), 0, i64(3, 5), f32(1, 5))),
+)  # fmt: skip
+
+
+def _counted(self: Meta, dim: int, index: Meta, source: Meta) -> bool:
+    rows = source.shape[wrap_dim(dim, source.ndim)] if source.shape else 1
+    return numel(index.shape) == rows
+
+
+def _counted_unless_scalar(self: Meta, dim: int, index: Meta, source: Meta) -> bool:
+    return not source.shape or _counted(self, dim, index, source)
+
+
+def _same_slices(self: Meta, dim: int, source: Meta) -> bool:
+    dim = wrap_dim(dim, self.ndim)
+    return self.shape[:dim] + self.shape[dim + 1 :] == source.shape[:dim] + source.shape[dim + 1 :]
+
+
+_COUNTED = Constraint(
+    "C1", "there are as many indices as rows of source", _counted,
+    Refused("index_add", (f32(3, 2), 0, i64(4), f32(2, 2))),
+)  # fmt: skip
+_COUNTED_INDEX = Constraint(
+    "C1", "there are as many indices as rows of source", _counted_unless_scalar,
+    Refused("index_copy", (f32(3, 2), 0, i64(4), f32(2, 2))), DimensionError,
+)  # fmt: skip
+_SAME_SLICES = Constraint(
+    "C2", "self and source have the same sizes, apart from dim", _same_slices,
+    Refused("index_add", (f32(3, 2), 0, i64(2), f32(2, 3))),
+)  # fmt: skip
+_SAME_SLICES_COPIED = Constraint(
+    "C2", "self and source have the same sizes, apart from dim", _same_slices,
+    Refused("index_copy", (f32(3, 2), 0, i64(2), f32(2, 3))),
+)  # fmt: skip
+_INDEX_OF_SCALAR = Constraint(
+    "C1", "a tensor without dimensions is selected from once",
+    lambda self, index: bool(self.shape) or numel(index.shape) == 1, Refused("index_select", (f32(), 0, i64(2))),
+)  # fmt: skip
+_PUT_ALL = Constraint(
+    "C1", "there are as many indices as elements of source",
+    lambda index, source: numel(index.shape) == numel(source.shape), Refused("put", (f32(3), i64(5), f32(2))),
+    DimensionError,
+)  # fmt: skip
 
 
 def _index_operands(self: Meta, indices: Indices) -> tuple[Meta, list[Meta | None]]:
@@ -200,18 +261,18 @@ def _bag_gradient(grad: Meta, num_weights: int, sparse: bool = False) -> Meta:
 TABLE.rows({
     "index.Tensor _unsafe_index.Tensor": indexed,
     "index_put _unsafe_index_put": Rule(lambda self: empty_like(self), (_VALUES_FIT,)),
-    "index_select": Rule(_index_select, (INDEX_OF_SCALAR,)),
+    "index_select": Rule(_index_select, (_INDEX_OF_SCALAR,)),
     "index_fill.int_Scalar index_fill.int_Tensor": _index_fill,
-    "index_add index_reduce": Rule(_written, (COUNTED, SAME_SLICES)),
-    "index_copy": Rule(_written, (SAME_SLICES_COPIED, COUNTED_INDEX)),
-    "gather": Rule(_gather, (NO_LARGER,)),
-    "scatter.value scatter.value_reduce": Rule(_written, (SELF_NO_SMALLER,)),
+    "index_add index_reduce": Rule(_written, (_COUNTED, _SAME_SLICES)),
+    "index_copy": Rule(_written, (_SAME_SLICES_COPIED, _COUNTED_INDEX)),
+    "gather": Rule(_gather, (_NO_LARGER,)),
+    "scatter.value scatter.value_reduce": Rule(_written, (_SELF_NO_SMALLER,)),
     "scatter.src scatter.reduce scatter_add scatter_reduce.two": Rule(
-        _written, (SELF_NO_SMALLER, NO_LARGER_THAN_SOURCE)
+        _written, (_SELF_NO_SMALLER, _NO_LARGER_THAN_SOURCE)
     ),
     "masked_scatter": _masked_scatter,
     "take": lambda self, index: fresh(self, index.shape),
-    "put": Rule(lambda self: empty_like(self), (PUT_ALL,)),
+    "put": Rule(lambda self: empty_like(self), (_PUT_ALL,)),
     "embedding": _embedding,
     "embedding_dense_backward": lambda grad_output, num_weights: (
         fresh(grad_output, (num_weights, grad_output.shape[-1]))

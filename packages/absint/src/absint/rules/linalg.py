@@ -11,11 +11,10 @@ from absint.errors import DataDependentError, TypeRuleError
 from absint.kernels import Question
 from absint.meta import Meta, contiguous
 from absint.promote import complex_dtype, real_dtype, result_type
-from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.pointwise import broadcast, pointwise
 from absint.rules.results import empty_like, fresh
 from absint.rules.sizes import wrap_dim
-from absint.rules.table import Rule, RuleTable
+from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import contiguous_stride
 
 __all__ = ["TABLE"]

@@ -8,11 +8,10 @@ from typing import Any
 from absint.errors import DataDependentError, TypeRuleError
 from absint.kernels import Question
 from absint.meta import Meta, numel
-from absint.rules.constraint import Constraint, Refused, f32, i64
-from absint.rules.index_constraints import broadcasts_to
 from absint.rules.pointwise import pointwise
 from absint.rules.results import fresh
-from absint.rules.table import Rule, RuleTable
+from absint.rules.sizes import broadcasts_to
+from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 
 __all__ = ["TABLE"]
 

@@ -10,9 +10,8 @@ import torch
 from absint.errors import TypeRuleError
 from absint.kernels import Question, ones, shaped
 from absint.meta import Meta
-from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.results import empty_like, formatted, fresh, suggested
-from absint.rules.table import Rule, RuleTable, TypeOf
+from absint.rules.table import Constraint, Refused, Rule, RuleTable, TypeOf, f32
 from absint.strides import preserve_stride
 
 __all__ = ["TABLE"]

@@ -8,7 +8,7 @@ from absint.errors import DimensionError, TypeRuleError
 from absint.meta import Meta, numel
 from absint.symbolic.size import is_unknown
 
-__all__ = ["expand_stride", "infer_size", "reduced_shape", "wrap_dim", "wrap_dims"]
+__all__ = ["broadcasts_to", "expand_stride", "infer_size", "reduced_shape", "wrap_dim", "wrap_dims"]
 
 
 def wrap_dim(dim: int, rank: int) -> int:
@@ -99,3 +99,13 @@ def expand_stride(self: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:
                 )
         strides[dim] = step
     return tuple(strides)
+
+
+def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether a tensor of `shape` expands to `target` (leading dimensions of size one beyond its rank are dropped)."""
+    extra = len(shape) - len(target)
+    if extra > 0 and any(size != 1 for size in shape[:extra]):
+        return False
+    own = shape[max(extra, 0) :]
+    pairs = zip(reversed(own), reversed(target), strict=False)
+    return all(size == wanted or size == 1 for size, wanted in pairs)

@@ -1,26 +1,73 @@
 """The form of the rules: tables of rows, each a function of types for some overloads.
 
-    row  ::= name* function constraint* question?
+    row         ::= name* function constraint* question?
+    constraint  ::= label text holds refused error
 
-A function names the arguments that it looks at, as the schema does (`absint.signatures`).
+A function names the arguments that it looks at, as the schema does (`absint.signatures`). A constraint is what is
+demanded beyond what the function computes with, with a call that it refuses: eager refuses the same call, with an
+exception of the same class (`tests/test_constraints.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from absint.errors import TypeRuleError
 from absint.kernels import Question, asked
-from absint.rules.constraint import Constraint, checked
+from absint.meta import Meta, contiguous
 from absint.signatures import bind, full_name
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["Rule", "RuleTable", "TypeOf"]
+__all__ = ["Constraint", "Refused", "Rule", "RuleTable", "TypeOf", "f32", "i64"]
 
 TypeOf = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A call that a constraint refuses: the overload's short name, the arguments with types in place of tensors."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constraint:
+    """One condition on the operands of a rule.
+
+    label: "C1"; unique among the constraints of an overload.
+    text: the condition, a sentence.
+    holds: of those arguments that it names, as a rule. A question about symbolic sizes becomes a guard.
+    refused: a call for which it does not hold.
+    error: what is raised then; its `eager` is the class that eager raises.
+    """
+
+    label: str
+    text: str
+    holds: Callable[..., Any]
+    refused: Refused
+    error: type[TypeRuleError] = TypeRuleError
+
+
+def _checked(func: OpOverload, rule: Callable[..., Any], constraints: tuple[Constraint, ...]) -> Callable[..., Any]:
+    """The rule of an overload behind its constraints."""
+    name = str(func).removeprefix("aten.").removesuffix(".default")
+    conditions = [(bind(constraint.holds, func), constraint) for constraint in constraints]
+
+    def check(*args: Any, **kwargs: Any) -> Any:
+        for holds, constraint in conditions:
+            if not holds(*args, **kwargs):
+                raise constraint.error(f"{name}: {constraint.text} ({constraint.label})")
+        return rule(*args, **kwargs)
+
+    return check
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +87,7 @@ class Rule:
         """The result type as a function of all arguments of the overload."""
         rule = bind(self.type_of, func)
         if self.requires:
-            rule = checked(func, rule, self.requires)
+            rule = _checked(func, rule, self.requires)
         return rule if self.question is None else asked(func, rule, self.question)
 
 
@@ -73,3 +120,13 @@ class RuleTable(dict[str, Rule]):
             if name not in self or self[name].question is not None:
                 raise ValueError(f"{name} has no rule, or is asked about twice")
             self[name] = replace(self[name], question=question or Question())
+
+
+def f32(*shape: int) -> Meta:
+    """A contiguous float32, for examples."""
+    return contiguous(shape, torch.float32)
+
+
+def i64(*shape: int) -> Meta:
+    """A contiguous int64, for examples."""
+    return contiguous(shape, torch.int64)

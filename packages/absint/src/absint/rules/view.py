@@ -9,9 +9,8 @@ import torch
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import Meta, numel
 from absint.promote import complex_dtype, real_dtype
-from absint.rules.constraint import Constraint, Refused, f32, i64
 from absint.rules.sizes import expand_stride, infer_size, wrap_dim
-from absint.rules.table import RuleTable
+from absint.rules.table import Constraint, Refused, RuleTable, f32, i64
 from absint.strides import view_stride
 from absint.symbolic.size import is_unknown, known_negative, surely_equal, sym_max, sym_min
 
