@@ -13,7 +13,8 @@ captures         what bytecap writes alone, without the stages behind it: graphs
 
 A record holds one file for each graph of each case: its documents (capture, grad, prim, cut, loop, program) as printed,
 the kernels' sources among them. Names of values are numbers in order of appearance, and places in files are left out:
-names and places are nobody's behaviour. What no document could be made of is recorded as the error that said so.
+names and places are nobody's behaviour. Each is verified. What no document could be made of, and what it breaks, is
+recorded as the error that said so.
 `compare` prints the cases that differ, by kind of document, and the first lines that do. Exit code 1 if any does.
 """
 
@@ -116,7 +117,7 @@ def documents(capture: Capture) -> dict[str, str]:
         made[KINDS[len(made)]] = canonical(print_document(event.document))
 
     try:
-        Pipeline.build(Options()).run(capture, observe=observe)
+        Pipeline.build(Options(verify=True)).run(capture, observe=observe)
     except Exception as error:
         made[KINDS[len(made)]] = f"{type(error).__name__}: {error}"
     return made

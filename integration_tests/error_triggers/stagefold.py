@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 import bytecap
 import stagefold
+from loopir import LoopIR
+from loopir.pipeline import KERNEL_PASSES
 from stagefold.adapters.from_fx import from_fx
 from stagefold.backend import StagefoldBackend
 from stagefold.cli import main
 from stagefold.options import parse_options
 from stagewire.capture import Capture
 from stagewire.grad import Grad
+from stagewire.loop import LoopGraph
 from stagewire.prim import Prim
 
 
@@ -51,6 +56,18 @@ def SF008() -> None:
     stagefold.compile(lambda x: x * 2, backend=lambda graph, inputs: None)(torch.ones(3))
 
 
+def SF010(folder: Path) -> None:
+    def forgets_a_kernel(graph: LoopGraph) -> LoopGraph:
+        return replace(graph, steps=graph.steps[:-1])
+
+    options = {"loopir.kernel_passes": (*KERNEL_PASSES, forgets_a_kernel), "cache_dir": folder}
+    stagefold.compile(torch.exp, options=options)(torch.ones(3))
+
+
+def SF011() -> None:
+    stagefold.compile(torch.exp, backend="inductor", stages={"loopir": LoopIR()})
+
+
 def SF009() -> None:
     captures = []
 
@@ -61,6 +78,6 @@ def SF009() -> None:
     def compares_sizes(document: Grad) -> Prim:
         raise TypeError("'<' not supported between instances of 'int' and 'Expr'")
 
-    keep.takes_symbols = compares_sizes.takes_symbols = True
+    keep.takes_symbols = True
     bytecap.optimize(lambda x: x * 2, keep, dynamic=True)(torch.ones(3))
     StagefoldBackend(parse_options(None, None), {"primops": compares_sizes})(captures[0], ())

@@ -12,6 +12,7 @@ from stagewire.capabilities import Capabilities, Capability
 from stagewire.errors import PartlyDone
 from stagewire.expr import parse_expr
 from stagewire.parser import parse_document
+from stagewire.passes import run_passes
 from stagewire.stage import discover, expect
 from stagewire.verify import verify
 from stagewire.vocabulary import find, namespaces
@@ -73,6 +74,13 @@ def SW010() -> None:
 def SW011() -> None:
     prim = parse_document("prim 3 { binding { inputs {} outputs {} } forward { return } }")
     expect(prim, "prim", "partition")
+
+
+def SW012() -> None:
+    def prints_it(text: str) -> None:
+        print(text)
+
+    run_passes("loopir", [prints_it], "a value", lambda text: None)
 
 
 def SW007() -> None:

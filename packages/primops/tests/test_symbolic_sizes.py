@@ -14,7 +14,7 @@ N = symbol("n")
 
 def lowered(target: str, args: tuple[object, ...], result: TensorType, *inputs: Value) -> Graph:
     node = Node(target, args, {}, (Value("out", result),))  # type: ignore[arg-type]
-    return lower_graph(Graph(inputs, (node,), (Ref("out"),)), strict=False)
+    return lower_graph(Graph(inputs, (node,), (Ref("out"),)), strict=frozenset())
 
 
 def test_a_size_is_an_operand() -> None:

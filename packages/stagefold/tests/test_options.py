@@ -84,14 +84,14 @@ def test_a_backend_that_takes_no_sizes_open_says_so() -> None:
     assert [double(torch.ones(n)).numel() for n in (2, 3)] == [2, 3]
 
 
-def test_a_stage_of_the_users_takes_no_sizes_open_unless_it_says_so() -> None:
+def test_a_stage_of_the_users_keeps_sizes_open_unless_it_says_that_it_takes_none() -> None:
     def same(document: Prim) -> Loop:
         return LoopIR().run(document)
 
     assert StagefoldBackend(parse_options(None, None), {}).takes_symbols
-    assert not StagefoldBackend(parse_options(None, None), {"loopir": same}).takes_symbols
-    same.takes_symbols = True  # type: ignore[attr-defined]
     assert StagefoldBackend(parse_options(None, None), {"loopir": same}).takes_symbols
+    same.takes_symbols = False  # type: ignore[attr-defined]
+    assert not StagefoldBackend(parse_options(None, None), {"loopir": same}).takes_symbols
     assert StagefoldBackend(parse_options(None, None), {"loopir": LoopIR()}).takes_symbols
 
 

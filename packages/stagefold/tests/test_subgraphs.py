@@ -150,7 +150,6 @@ def test_what_no_stage_compiles_runs_plain_and_says_so_once():
     def refuse(document):
         raise RuntimeError("this stage takes nothing")
 
-    refuse.takes_symbols = True
     compiled = stagefold.compile(selected, fullgraph=True, stages={"loopir": refuse})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -167,7 +166,6 @@ def test_a_stage_that_takes_no_symbols_gets_sizes():
             raise RuntimeError("this stage takes no symbols")
         return LoopIR().run(document)
 
-    fixed.takes_symbols = True
     compiled = stagefold.compile(selected, fullgraph=True, stages={"loopir": fixed})
     for count in (2, 3, 2, 4, 5, 6, 7):
         same(compiled, selected, given(count))
@@ -183,7 +181,6 @@ def test_a_fault_of_a_stage_is_told_and_raised_under_verify(verify):
     def faulty(document):
         raise TypeError("no such thing\nat all")
 
-    faulty.takes_symbols = True
     backend = StagefoldBackend(parse_options(None, {"cache": False, "verify": verify}), {"primops": faulty})
     compiled = optimize(selected, backend, fullgraph=True)
     if verify:

@@ -13,7 +13,9 @@ from aotgrad.tracer.joint import trace
 from aotgrad.written_attention import Choice, Fusion, without_weights
 from stagewire.capture import Capture
 from stagewire.grad import Grad, Rewrite
+from stagewire.passes import run_passes
 from stagewire.stage import expect
+from stagewire.verify import verify_graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +62,11 @@ class AotGrad:
 
     def _joint(self, document: Capture, options: Options) -> tuple[Joint, tuple[Rewrite, ...]]:
         joint, rewrites = _traced(document, options)
-        for run_pass in options.passes:
-            joint = run_pass(joint)
-        return joint, rewrites
+        return run_passes("aotgrad", options.passes, joint, _verify), rewrites
+
+
+def _verify(joint: Joint) -> None:
+    verify_graph(joint.graph)
 
 
 def _traced(capture: Capture, options: Options) -> tuple[Joint, tuple[Rewrite, ...]]:

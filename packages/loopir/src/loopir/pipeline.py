@@ -39,7 +39,9 @@ from loopir.passes.update_inputs import UpdateInputs
 from loopir.schedule import Schedule, freeze
 from stagewire.graph import Graph, references
 from stagewire.loop import LoopGraph
+from stagewire.passes import run_passes
 from stagewire.sizes import NO_HINTS, Hints
+from stagewire.verify import verify_loop_graph
 
 
 class SchedulePass(Protocol):
@@ -104,9 +106,6 @@ def schedule_graph(
     updated = frozenset(name for number, _ in updates for name in references(graph.outputs[number]))
     schedule = lower_graph(graph, private, hints)
     schedule = msgspec.structs.replace(schedule, ending=ending, updated=updated)
-    for schedule_pass in passes:
-        schedule = schedule_pass.run(schedule)
+    schedule = run_passes("loopir", passes, schedule, lambda reached: verify_loop_graph(freeze(reached)))
     loops = msgspec.structs.replace(freeze(schedule), updates=updates)
-    for kernel_pass in kernel_passes:
-        loops = kernel_pass.run(loops)
-    return loops
+    return run_passes("loopir", kernel_passes, loops, verify_loop_graph)

@@ -17,13 +17,16 @@ from primops.errors import Decline, DecompositionFault
 from primops.exactness import is_deterministic, is_exact, reads_mode
 from primops.passes import DEFAULT_PASSES, Pass
 from primops.prims import OPSET
+from stagewire import vocabulary
 from stagewire.grad import Grad
 from stagewire.graph import Graph, Node
 from stagewire.graph import Value as NamedValue
 from stagewire.graph_passes import rename, rename_node
+from stagewire.passes import run_passes
 from stagewire.prim import Prim
 from stagewire.stage import expect
 from stagewire.types import TensorType, ValueType
+from stagewire.verify import verify_graph
 
 logger = logging.getLogger("primops")
 
@@ -33,9 +36,9 @@ class Options:
     """Choices of the stage.
 
     keep: ATen ops left whole, by name ("aten.gelu.default").
-    decompositions: more of them, or others, by overload name.
+    decompositions: more of them, or others, by overload name; one that fails is an error.
     passes: run on the lowered graph, in order.
-    strict: a decomposition that fails is an error; otherwise its call stays with ATen and a warning is logged.
+    strict: one of ours that fails is an error, too; otherwise its call stays with ATen and a warning is logged.
     numerics: "eager" decomposes only what then gives eager's bits on a CPU (`exactness`).
     channels_last: inference through depthwise convolutions on a CPU runs in that layout (module `channels_last`).
     random_threads: threads that ATen's random kernels have at most on the GPU that programs are for; their numbers are
@@ -52,6 +55,11 @@ class Options:
     channels_last: bool = True
     random_threads: int = 0
     deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        for target in (*self.keep, *dict(self.decompositions)):
+            if target not in TABLE:
+                vocabulary.find(target)  # raises for a name that is none
 
 
 @dataclass(frozen=True)
@@ -75,8 +83,9 @@ class Primops:
         table = {**TABLE, **dict(options.decompositions)}
         for target in options.keep:
             table.pop(target, None)
+        strict = frozenset(table if options.strict else dict(options.decompositions))
         joint = lower_graph(
-            graph, table, options.passes, strict=options.strict, exact=exact, deterministic=options.deterministic,
+            graph, table, options.passes, strict=strict, exact=exact, deterministic=options.deterministic,
             random_threads=options.random_threads, trains=trains,
         )  # fmt: skip
         return Prim(binding=document.binding, joint=joint, opset=OPSET)
@@ -87,19 +96,19 @@ def lower_graph(
     table: Mapping[str, Function] = TABLE,
     passes: tuple[Pass, ...] = DEFAULT_PASSES,
     *,
-    strict: bool = True,
+    strict: frozenset[str] | None = None,
     exact: bool = False,
     deterministic: bool = False,
     random_threads: int = 0,
     trains: bool = False,
 ) -> Graph:
-    """One graph of ATen calls as a graph of prims and externs. trains: whether it has a backward."""
-    lowering = _Lowering(graph, table, strict, exact, deterministic)
+    """One graph of ATen calls as a graph of prims and externs.
+
+    strict: the ops whose decompositions may not fail; None: all. trains: whether it has a backward.
+    """
+    lowering = _Lowering(graph, table, frozenset(table) if strict is None else strict, exact, deterministic)
     lowering.builder.most_threads, lowering.builder.trains = random_threads, trains
-    lowered = lowering.run()
-    for step in passes:
-        lowered = step.run(lowered)
-    return lowered
+    return run_passes("primops", passes, lowering.run(), verify_graph)
 
 
 # Lazy conjugation and negation are bits on a tensor, which some kernels refuse; a graph means the numbers.
@@ -110,7 +119,7 @@ class _Lowering:
     """The state of one graph's decomposition: the builder and, for each ATen value, the value that stands for it."""
 
     def __init__(
-        self, graph: Graph, table: Mapping[str, Function], strict: bool, exact: bool, deterministic: bool
+        self, graph: Graph, table: Mapping[str, Function], strict: frozenset[str], exact: bool, deterministic: bool
     ) -> None:
         self.graph = graph
         self.table = table
@@ -150,7 +159,7 @@ class _Lowering:
             del builder.nodes[mark:]
             return False
         except DecompositionFault as fault:
-            if self.strict:
+            if node.target in self.strict:
                 raise DecompositionFault(fault.message, where=str(node.line) if node.line else None) from fault
             logger.warning("%s stays with ATen: %s", node.target, fault.message)
             del builder.nodes[mark:]
@@ -200,8 +209,10 @@ class _Lowering:
         results = tuple([NamedValue(v.name, _without_storage(v.type)) for v in node.results])
         args = tuple([rename(arg, self.renamed) for arg in node.args])
         kwargs = {key: rename(arg, self.renamed) for key, arg in node.kwargs.items()}
-        target = _PHYSICAL.get(node.target, node.target)
-        self.builder.nodes.append(replace(node, target=target, args=args, kwargs=kwargs, results=results))
+        physical = _PHYSICAL.get(node.target)
+        if physical is not None:
+            node = replace(node, target=physical, effect=None if node.effect == "aliases" else node.effect)
+        self.builder.nodes.append(replace(node, args=args, kwargs=kwargs, results=results))
         for value in node.results:
             self.values[value.name] = Value(value.type, value.name)  # type: ignore[arg-type]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import bytecap
+from stagefold.errors import UnusedStages
 from stagefold.options import Options, parse_options
 from stagefold.pipeline import StageLike
 from stagewire.capture import Capture
@@ -40,6 +41,8 @@ def resolve_backend(
 
     A foreign back end gets `mode` and `options` as torch.compile would pass them; the pipeline has its defaults then.
     """
+    if stages and backend != "stagefold":
+        raise UnusedStages(f"the back end {backend!r} has no slot {', '.join(map(repr, stages))}")
     if isinstance(backend, str) and backend in _BACKENDS:
         parsed = parse_options(mode, options)
         return _BACKENDS[backend](parsed, stages), parsed

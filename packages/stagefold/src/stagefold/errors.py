@@ -42,6 +42,20 @@ class BadModel(StageError):
     fix = "Pass a function, a method, an nn.Module, or nothing (to use compile as a decorator with arguments)."
 
 
+class BrokenDocument(StageError):
+    """What a stage of the user's was given or has made, or any stage under `verify`, breaks a labelled constraint."""
+
+    code = "SF010"
+    fix = "Look at the marked line: the constraints are in stagewire's README; `stagefold show` prints the document."
+
+
+class UnusedStages(StageError):
+    """stages= beside a back end that has no such slots."""
+
+    code = "SF011"
+    fix = 'Leave stages= away, or use backend="stagefold".'
+
+
 class CommandFault(StageError):
     """A command line that cannot be carried out."""
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-FOLDERS = ("programs", "code")
+FOLDERS = ("programs", "code", "broken")
 """Of a cache; nothing else in its directory is looked at."""
 
 _STAMP = "pruned"

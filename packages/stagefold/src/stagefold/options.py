@@ -58,7 +58,8 @@ class Options:
     cache_size: megabytes; what was used least recently beyond them is removed (looked at once an hour).
     cache_days: days; entries that were not used for so long are removed.
     trace_dir: every document of every compilation is saved there. Default: STAGEFOLD_TRACE, if set.
-    verify: check every document at every boundary (slower; for people who write stages).
+    verify: check every document at every boundary (slower). What stages, passes, partitioners and decompositions of
+        your own make is checked without it.
     progress: one status line on stderr while compiling. Default: when stderr is a terminal.
     recompile_limit: versions of one code object, beyond which it runs plain.
     rng: "default" draws eager's random numbers, bit for bit on a CPU: through ATen, in program order, from the stream
@@ -100,6 +101,11 @@ class Options:
     @property
     def cache_directory(self) -> Path:
         return self.cache_dir or default_cache_dir()
+
+    @property
+    def broken_directory(self) -> Path:
+        """Where documents are saved that break a constraint: beside the trace, or in the cache."""
+        return (self.trace_dir or self.cache_directory) / "broken"
 
     @property
     def cache_limits(self) -> Limits:

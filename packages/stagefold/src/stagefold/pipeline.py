@@ -4,22 +4,30 @@
 
 Every boundary is a document of this form (`stagewire.codec.form_of`; "cut" is a `Prim` in two parts): `Pipeline.run`
 can start at any of them and stop at any of them.
+
+A slot is foreign when its stage is none of ours, or has options with code of somebody else's (a pass, a partitioner, a
+decomposition). What a foreign slot is given and what it makes is verified; what it should not have made is saved.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import stagewire
-from stagefold.errors import BadOption, BadStage, UnknownStage
+from stagefold.errors import BadOption, BadStage, BrokenDocument, UnknownStage
 from stagefold.fingerprint import fingerprint
 from stagefold.options import SLOTS, Options
 from stagewire.codec import form_of
 from stagewire.collector import resting_collector
+from stagewire.errors import PassFault, VerifyError
+from stagewire.passes import verified_passes
+from stagewire.private_files import private_directory
 from stagewire.stage import Stage, discover
 from stagewire.verify import verify
 
@@ -40,6 +48,8 @@ BOUNDARIES: dict[str, tuple[str, str]] = {
 }
 """The form of document that each slot consumes and produces."""
 
+_MEMBERS = ("name", "version", "consumes", "produces", "run")
+
 StageLike = Stage | str | Callable[[Any], Any]
 
 
@@ -55,8 +65,8 @@ class FunctionStage:
 
     @property
     def takes_symbols(self) -> bool:
-        """Whether the function says that sizes may be symbolic."""
-        return getattr(self.function, "takes_symbols", False)
+        """Whether sizes may be symbolic: unless the function says that it takes none."""
+        return getattr(self.function, "takes_symbols", True)
 
     def run(self, document: Any, options: Any = None) -> Any:
         return self.function(document)
@@ -103,18 +113,24 @@ def resolve_stage(slot: str, stage: StageLike) -> Stage:
         return stage
     if callable(stage):
         return FunctionStage(getattr(stage, "__qualname__", slot), consumes, produces, stage)
+    missing = [name for name in _MEMBERS if not hasattr(stage, name)]
     raise BadStage(
-        f"stages[{slot!r}] is a {type(stage).__name__}",
+        f"stages[{slot!r}] is a {type(stage).__name__}, which has no {' and no '.join(missing)}",
         fix="Pass a Stage (name, version, consumes, produces, run) or a function of a document.",
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
-    """One stage for each slot, with its options object."""
+    """One stage for each slot, with its options object.
+
+    verify: verify what every slot makes, foreign or not. broken: the directory in which a document is saved that breaks
+    a constraint; None where it is not.
+    """
 
     stages: tuple[tuple[str, Stage, Any], ...]
     verify: bool = False
+    broken: Path | None = None
 
     @staticmethod
     def build(options: Options, stages: Mapping[str, StageLike] | None = None) -> Pipeline:
@@ -124,7 +140,7 @@ class Pipeline:
         for slot in SLOTS:
             stage = chosen.get(slot) or _default_stage(slot)
             rows.append((slot, stage, _stage_options(slot, stage, options)))
-        pipeline = Pipeline(tuple(rows), options.verify)
+        pipeline = Pipeline(tuple(rows), options.verify, options.broken_directory)
         times = options.autotune and "autotune" not in options.for_stage("codegen")
         return pipeline.with_facts(autotune="time") if times else pipeline
 
@@ -167,8 +183,8 @@ class Pipeline:
 
     @property
     def takes_symbols(self) -> bool:
-        """Whether all stages take symbolic sizes: ours do, others have to say so (`takes_symbols = True`)."""
-        return all(_takes_symbols(slot, stage) for slot, stage, _ in self.stages)
+        """Whether all stages take symbolic sizes: one that takes none says so (`takes_symbols = False`)."""
+        return all(getattr(stage, "takes_symbols", True) for _, stage, _ in self.stages)
 
     def run(
         self,
@@ -199,26 +215,79 @@ class Pipeline:
         document: stagewire.Document,
         observe: Callable[[Event], None] | None,
     ) -> stagewire.Document:
+        foreign = _is_foreign(slot, stage, options)
+        if foreign:
+            self._verify(document, f"what slot {slot!r} is given")
         start = time.perf_counter()
         produced = stage.run(document, options)
         wanted = BOUNDARIES[slot][1]
         if not isinstance(produced, stagewire.Document) or form_of(produced) != wanted:
             found = form_of(produced) if isinstance(produced, stagewire.Document) else type(produced).__name__
             raise BadStage(f"stage {stage.name!r} in slot {slot!r} returned a {found}, not a {wanted}")
-        if self.verify:
-            verify(produced)
         if observe is not None:
             observe(Event(slot, time.perf_counter() - start, produced))
+        if foreign or self.verify:
+            self._verify(
+                produced, f"what stage {stage.name!r} made in slot {slot!r}", lambda: stage.run(document, options)
+            )
         return produced
+
+    def _verify(self, document: stagewire.Document, what: str, again: Callable[[], Any] | None = None) -> None:
+        """Raise `BrokenDocument` for one that breaks a constraint; `again` makes it once more, to find the pass."""
+        try:
+            verify(document)
+        except VerifyError as error:
+            saved = self._saved(document)
+            culprit = _broken_pass(again) if again is not None else None
+            told = f"{what} breaks {error.message}" + (f"\n{culprit.message}" if culprit is not None else "")
+            raise BrokenDocument(told + saved, where=error.where) from (culprit or error)
+
+    def _saved(self, document: stagewire.Document) -> str:
+        """A sentence that says where the document lies now, if anywhere."""
+        if self.broken is None:
+            return ""
+        name = hashlib.sha256(stagewire.encode(document)).hexdigest()[:16]
+        path = self.broken / f"{name}.{form_of(document)}.json"
+        try:
+            stagewire.save(document, private_directory(self.broken) / path.name)
+        except OSError as error:
+            return f"\nIt is not saved: {error}"
+        return f"\nIt is saved as {path}"
+
+
+def _broken_pass(again: Callable[[], Any]) -> PassFault | None:
+    """The fault of the first pass that breaks a constraint; None where each keeps all of them."""
+    try:
+        with verified_passes():
+            again()
+    except PassFault as fault:
+        return fault
+    return None
+
+
+_OURS = frozenset(("aotgrad", "primops", "loopir", "codegen"))
+
+
+def _is_foreign(slot: str, stage: Stage, options: Any) -> bool:
+    """Whether code of others than ours is at work."""
+    return type(stage) is not _class(DEFAULT_STAGES[slot]) or any(
+        not _is_ours(getattr(options, name)) for name in _fields(options)
+    )
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a value of an option is plain data or code of ours."""
+    if isinstance(value, (tuple, list, frozenset)):
+        return all(map(_is_ours, value))
+    if isinstance(value, (str, int, float, Path, type(None))):
+        return True
+    owner = value if hasattr(value, "__qualname__") else type(value)
+    return str(owner.__module__).partition(".")[0] in _OURS
 
 
 def _fields(options: Any) -> tuple[str, ...]:
     """Names of the fields of a stage's options."""
     return tuple(field.name for field in dataclasses.fields(options)) if dataclasses.is_dataclass(options) else ()
-
-
-def _takes_symbols(slot: str, stage: Stage) -> bool:
-    return getattr(stage, "takes_symbols", type(stage) is _class(DEFAULT_STAGES[slot]))
 
 
 def _describe(slot: str, stage: Stage, options: Any) -> str:

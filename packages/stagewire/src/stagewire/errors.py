@@ -121,6 +121,13 @@ class UnknownOp(StageError):
     fix = "`python -m stagewire ops` lists the ops there are; the document may come from another version of them."
 
 
+class PassFault(StageError):
+    """A pass that returned no value of the kind that it was given, or one that breaks a constraint."""
+
+    code = "SW012"
+    fix = "Have the pass return the whole value, changed or as it was; the constraints are in stagewire's README."
+
+
 class Misplaced(StageError):
     """A document at a place between the stages where it does not belong."""
 

@@ -196,8 +196,8 @@ _TAKEN = {
 
 
 def _of_operands(*operands: Any) -> tuple[TensorType, ...]:
-    """The dtype of the last value: of `where` the first may be the condition."""
-    return (_values(operands)[-1],)
+    """The dtype of the values; nothing where all operands are literals, whose dtype the statement states."""
+    return tuple(_values(operands)[-1:])
 
 
 def _op(family: str, name: str, count: int, dtypes: frozenset[str], doc: str) -> Op:
@@ -212,7 +212,7 @@ def _op(family: str, name: str, count: int, dtypes: frozenset[str], doc: str) ->
     elif name in PREDICATES:
         rule, result = (lambda *operands: (scalar("bool"),)), "b8"
     elif name == "where":
-        kinds[0] = "b8"
+        kinds[0], rule = "b8", lambda condition, *chosen: _of_operands(*chosen)
     example = ", ".join(f"{p.name}: {k}[]" for p, k in zip(parameters, kinds, strict=False))
     constraints = (S2 if name == "where" else S1, _TAKEN[dtypes])
     return Op(name, family, parameters, doc, rule, constraints, f"{name}({example}{last}) -> {result}[]")

@@ -292,6 +292,8 @@ REFUSALS = (
     Refusal("K9", "loop", "%b: f32 = mul(%a, 2.0)", "%b: f32 = mul(%a)", "mul takes 2 operands, not 1"),
     Refusal("K9", "loop", "%b: f32 = mul(%a, 2.0)", "%b: f32 = mull(%a, 2.0)", "has no op 'mull'"),
     Refusal("K9", "loop", "%b: f32 = mul(%a, 2.0)", "%b: f64 = mul(%a, 2.0)", "mul gives float32"),
+    Refusal("K10", "loop", "store %q[16*i0 + i1]", "store %q[i1]", "all points of the axis 'i0' set one element of %q"),
+    Refusal("K10", "loop", "store %q[16*i0 + i1]", "store %q[8*i0 + i1]", "two points set element 8 of %q"),
     # R: programs
     Refusal(
         "R1", "program", "launch exp_kernel(%x, %y)", "launch sin_kernel(%x, %y)", "there is no kernel 'sin_kernel'"
@@ -408,3 +410,16 @@ def test_integers_of_types_are_checked_without_the_printed_form() -> None:
     assert next(faults(broken)).label == "G1"
     with pytest.raises(VerifyError, match=r"\[G1\] a value has an empty name"):
         verify(broken)
+
+
+@pytest.mark.parametrize(("loaded", "stored", "broken"), [
+    ("i0", "i0", ()), ("i0", "i1", ("K10",)), ("8*i1 + i0", "i0", ("K10",)),
+    ("i0 + i1", "i0 + i1", ()), ("i0", "i0 + i1", ("K10",)),
+])  # fmt: skip
+def test_points_that_set_one_element_to_one_value_are_let_be(loaded: str, stored: str, broken: tuple[str, ...]) -> None:
+    """As overlapping windows do that are read from one row."""
+    text = (DOCUMENTS / "loop.txt").read_text()
+    text = text.replace("%a: f32 = load %s[16*i0 + i1]", f"%a: f32 = load %s[{loaded}]")
+    text = text.replace(" reuse %s", "")
+    text = text.replace("store %r[16*i0 + i1]", f"store %r[{stored}]")
+    assert tuple(fault.label for fault in faults(parse_document(text))) == broken

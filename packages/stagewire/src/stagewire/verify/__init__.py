@@ -14,17 +14,17 @@ from stagewire.codec import Document
 from stagewire.errors import VerifyError
 from stagewire.grad import Grad
 from stagewire.graph import Graph
-from stagewire.loop import Loop
+from stagewire.loop import Loop, LoopGraph
 from stagewire.prim import Prim
 from stagewire.printer import Page, print_page
 from stagewire.program import Program
 from stagewire.verify.bindings import check_grad, check_prim, check_qualified
 from stagewire.verify.captures import check_capture
 from stagewire.verify.fault import Fault, Path
-from stagewire.verify.loops import check_loop
+from stagewire.verify.loops import check_loop, check_loop_graph
 from stagewire.verify.programs import check_program
 
-__all__ = ["Fault", "faults", "verify", "verify_graph", "window"]
+__all__ = ["Fault", "faults", "verify", "verify_graph", "verify_loop_graph", "window"]
 
 _LINES_AROUND = 3
 
@@ -39,6 +39,12 @@ def verify(document: Document) -> None:
 def verify_graph(graph: Graph) -> None:
     """The same for one graph of calls, as in Grad and Prim, whatever symbols its sizes are made of."""
     for fault in check_qualified(graph, None, ()):
+        raise VerifyError(fault.label, fault.message, where=_user_line(graph, fault.path))
+
+
+def verify_loop_graph(graph: LoopGraph) -> None:
+    """The same for one direction of a Loop, whatever symbols its sizes are made of."""
+    for fault in check_loop_graph(graph, None, ()):
         raise VerifyError(fault.label, fault.message, where=_user_line(graph, fault.path))
 
 
@@ -82,7 +88,7 @@ def _shared_indent(lines: list[str]) -> int:
     return min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
 
 
-def _user_line(document: Document | Graph, path: Path) -> str | None:
+def _user_line(document: Document | Graph | LoopGraph, path: Path) -> str | None:
     """The user's line of the nearest part that has one."""
     found: str | None = None
     part: Any = document

@@ -1,4 +1,4 @@
-"""K1 to K9: inside one kernel of a Loop.
+"""K1 to K10: inside one kernel of a Loop.
 
 K1 axis names are unique in a kernel and sizes are not negative
 K2 value names are unique in a kernel, not empty, and not those of axes
@@ -10,6 +10,8 @@ K6 masks are bools, values in an index are integers, a load or store names a buf
 K7 welford has three results, every other reduction one
 K8 a scan stands in a section with inner axes, and its operand has its dtype
 K9 a computation is by an op of the vocabulary `loop`, takes what that takes, and has the dtype that it gives
+K10 no two points of a section set one element to values that may differ (stores without mask: at an index that lacks
+   an axis, or a static one, up to 4096 points)
 
 The constraints of an op are reported by their label: `loop.S1`.
 """
@@ -18,14 +20,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from stagewire import index as ix
 from stagewire import loop
 from stagewire.errors import UnknownOp
 from stagewire.graph import NonFinite, Ref
-from stagewire.index import axes_of, values_of
-from stagewire.loop_ops import TYPED, VOCABULARY, arity, scalar
-from stagewire.statements import indices, operands, results
+from stagewire.index import axes_of, has_values, values_of
+from stagewire.loop_ops import VOCABULARY, arity, scalar
+from stagewire.statements import indices, operands, results, used_values
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
-from stagewire.verify.ranges import extent, index_range
+from stagewire.verify.ranges import collision, extent, index_range
 from stagewire.verify.types import Symbols, check_dim
 from stagewire.vocabulary import seen
 
@@ -33,12 +36,14 @@ _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8", "uint16", "ui
 
 
 class Scope(NamedTuple):
-    """What a statement can see: sizes of axes, dtypes of values, buffers; `inner` are the axes of its own section."""
+    """What a statement can see: sizes of axes, dtypes of values, buffers; of its own section, the `inner` axes and the
+    statements before it, by the values that they define."""
 
     axes: dict[str, loop.Axis]
     values: dict[str, str]
     buffers: dict[str, loop.Buffer]
     inner: tuple[loop.Axis, ...] = ()
+    section: dict[str, loop.Statement] = {}  # noqa: RUF012  (never written: the default of a tuple's field)
 
 
 def check_kernel(kernel: loop.Kernel, buffers: dict[str, loop.Buffer], symbols: Symbols, path: Path) -> Faults:
@@ -50,11 +55,13 @@ def check_kernel(kernel: loop.Kernel, buffers: dict[str, loop.Buffer], symbols: 
         axes = {axis.name: axis for axis in (*kernel.axes, *section.axes)}
         local = dict(visible)
         reduced: dict[str, str] = {}
+        made: dict[str, loop.Statement] = {}
         for number, statement in enumerate(section.statements):
-            scope = Scope(axes, local, buffers, section.axes)
+            scope = Scope(axes, local, buffers, section.axes, made)
             yield from _check_statement(statement, scope, (*where, "statements", number))
             dtypes = dict.fromkeys(results(statement), getattr(statement, "dtype", ""))
             (reduced if isinstance(statement, loop.Reduce) else local).update(dtypes)
+            made.update(dict.fromkeys(dtypes, statement))
         visible = {**(visible if section.axes else local), **reduced}
 
 
@@ -132,10 +139,10 @@ def _check_compute(statement: loop.Compute, values: dict[str, str], path: Path) 
     refused = op.refusal(arguments)
     if refused is not None:
         yield Fault(f"loop.{refused[0]}", refused[1], path)
-    elif op.rule is not None and (known or op.name in TYPED):
-        (result,) = op.rule(*arguments, statement.dtype)
-        if result.dtype != statement.dtype:
-            yield Fault("K9", f"{op.name} gives {result.dtype}, the statement states {statement.dtype}", path)
+    elif op.rule is not None:
+        for result in op.rule(*arguments, statement.dtype):
+            if result.dtype != statement.dtype:
+                yield Fault("K9", f"{op.name} gives {result.dtype}, the statement states {statement.dtype}", path)
 
 
 def _check_operand(operand: loop.Operand, scope: Scope, path: Path) -> Faults:
@@ -170,6 +177,42 @@ def _check_access(statement: loop.Load | loop.Store, scope: Scope, path: Path) -
         yield Fault("K6", f"a load of {statement.dtype} from %{buffer.name} of dtype {buffer.type.dtype}", path)
     if mask is None:
         yield from _check_bounds(statement.index, buffer, scope, path)
+        if isinstance(statement, loop.Store) and statement.mode == "set":
+            yield from _check_points(statement, scope, path)
+
+
+def _check_points(store: loop.Store, scope: Scope, path: Path) -> Faults:
+    index, buffer = store.index, store.buffer
+    sizes = {axis.name: axis.size for axis in scope.axes.values() if axis.size != 1}
+    if has_values(index) or any(size == 0 for size in sizes.values()):
+        return
+    deciding = _deciding(store.value, scope)
+    for name in sorted(sizes.keys() - axes_of(index)):
+        if any(name in axes_of(one) for one in deciding):
+            yield Fault("K10", f"all points of the axis {name!r} set one element of %{buffer}", path)
+            return
+    twice = collision(index, deciding, sizes)
+    if twice is not None:
+        yield Fault("K10", f"two points set element {twice} of %{buffer}", path)
+
+
+def _deciding(value: loop.Operand, scope: Scope) -> list[loop.Index]:
+    """The indices that decide which value it is at a point: where they are equal, it is the same."""
+    found: list[loop.Index] = []
+    names, known = [value.name] if isinstance(value, Ref) else [], set[str]()
+    while names:
+        name = names.pop()
+        if name in known:
+            continue
+        known.add(name)
+        statement = scope.section.get(name)
+        if statement is None or isinstance(statement, loop.Scan):  # of an earlier section, or of the points before
+            owners = scope.axes if statement is not None else scope.axes.keys() - {axis.name for axis in scope.inner}
+            found += [ix.axis(one) for one in owners]
+        else:
+            found += indices(statement)
+            names += used_values(statement)
+    return found
 
 
 def _check_bounds(index: loop.Index, buffer: loop.Buffer, scope: Scope, path: Path) -> Faults:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stagewire import index as ix
+from stagewire.expr import Dim
 from stagewire.loop import Index
 from stagewire.types import TensorType
 
@@ -33,20 +34,35 @@ def index_range(index: Index, sizes: Sizes) -> tuple[int, int] | None:
     An affine index is bounded exactly. One with // or % is bounded by intervals if `exact` is not affordable, which
     may be too wide: then the answer is None.
     """
-    axes = sorted(ix.axes_of(index))
-    if not ix.is_static(index) or ix.has_values(index) or any(sizes.get(axis, 0) == 0 for axis in axes):
-        return None
-    if ix.is_plain(index):
+    if ix.is_plain(index) and ix.is_static(index) and all(sizes.get(axis, 0) for axis in ix.axes_of(index)):
         return ix.range_of(index, sizes)
-    if math.prod(sizes[axis] for axis in axes) > _MOST_POINTS:
+    if ix.has_values(index):
         return None
-    points = itertools.product(*(range(sizes[axis]) for axis in axes))
+    values = _at_all_points((index,), {axis: sizes.get(axis, 0) for axis in ix.axes_of(index)})
+    return (min(values)[0], max(values)[0]) if values else None
+
+
+def collision(index: Index, deciding: Sequence[Index], sizes: Mapping[str, Dim]) -> int | None:
+    """A value that the index has at two points that differ in a deciding one; None where there is none, or that is not
+    known. Values in the deciding ones are decided by others of them."""
+    found: dict[int, tuple[int, ...]] = {}
+    for value, *others in _at_all_points((index, *deciding), sizes):
+        if found.setdefault(value, tuple(others)) != tuple(others):
+            return value
+    return None
+
+
+def _at_all_points(indices: Sequence[Index], sizes: Mapping[str, Dim]) -> list[tuple[int, ...]]:
+    """Their values at each point; nothing for symbolic sizes, no points or too many of them."""
+    counts = [size for size in sizes.values() if isinstance(size, int)]
+    if len(counts) < len(sizes) or not all(map(ix.is_static, indices)) or math.prod(counts) > _MOST_POINTS:
+        return []
+    points = itertools.product(*map(range, counts))
     try:
-        values = [_value(index, dict(zip(axes, point, strict=True))) for point in points]
+        return [tuple([_value(index, dict(zip(sizes, point, strict=True))) for index in indices]) for point in points]
     except ZeroDivisionError:
-        return None
-    return min(values), max(values)
+        return []
 
 
 def _value(index: Index, point: Mapping[str, int]) -> int:
-    return int(ix.evaluate(index, lambda atom: point[atom.name]))
+    return int(ix.evaluate(index, lambda atom: point.get(atom.name, 0)))

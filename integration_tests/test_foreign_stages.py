@@ -1,0 +1,215 @@
+"""What a stage, a pass or a decomposition of the user's gets wrong is told with its name, before any kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+import stagefold
+from aotgrad import AotGrad
+from codegen import Codegen
+from loopir import LoopIR
+from loopir.pipeline import KERNEL_PASSES, PASSES
+from primops import Primops
+from stagefold.errors import BadStage, BrokenDocument, UnusedStages
+from stagewire import load
+from stagewire.errors import PassFault, UnknownOp
+from stagewire.grad import Grad
+from stagewire.loop import Kernel, Loop, LoopGraph, Store
+from stagewire.prim import Prim
+from stagewire.program import Program
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x * 2, -1)
+
+
+def run(folder: Path, **settings: Any) -> torch.Tensor:
+    options = {"cache_dir": str(folder), **settings.pop("options", {})}
+    return stagefold.compile(softmax, fullgraph=True, options=options, **settings)(torch.ones(4, 8))
+
+
+def mapped(graph: LoopGraph, change: Callable[[Store], Store]) -> LoopGraph:
+    """The graph whose kernels store as `change` says."""
+
+    def kernel(step: Kernel) -> Kernel:
+        sections = [
+            replace(one, statements=tuple(change(s) if isinstance(s, Store) else s for s in one.statements))
+            for one in step.sections
+        ]
+        return replace(step, sections=tuple(sections))
+
+    return replace(graph, steps=tuple(kernel(step) if isinstance(step, Kernel) else step for step in graph.steps))
+
+
+def outside(store: Store) -> Store:
+    return replace(store, index=replace(store.index, constant=store.index.constant + 1_000_000))
+
+
+def to_one_place(store: Store) -> Store:
+    return replace(store, index=replace(store.index, terms=()))
+
+
+def forgotten(graph: LoopGraph) -> LoopGraph:
+    return replace(graph, steps=graph.steps[:-1])
+
+
+FAULTS: dict[str, tuple[Callable[[LoopGraph], LoopGraph], str, str]] = {
+    "outside": (lambda graph: mapped(graph, outside), "K5", "has elements 0 to 31"),
+    "to one place": (lambda graph: mapped(graph, to_one_place), "K10", "set one element of %"),
+    "forgotten": (forgotten, "L5", "nothing writes the output %"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_stage_is_named_and_its_document_is_saved(fault: str, tmp_path: Path) -> None:
+    change, label, message = FAULTS[fault]
+
+    def mine(document: Prim) -> Loop:
+        loop = LoopIR().run(document)
+        return replace(loop, forward=change(loop.forward))
+
+    with pytest.raises(BrokenDocument) as found:
+        run(tmp_path, stages={"loopir": mine})
+    text = str(found.value)
+    assert f"mine' made in slot 'loopir' breaks [{label}]" in text
+    assert message in text
+    assert "\n> " in text, "the printed place"
+    (saved,) = (tmp_path / "broken").iterdir()
+    assert str(saved) in text
+    assert isinstance(load(saved), Loop)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_pass_is_named(fault: str, tmp_path: Path) -> None:
+    change, label, _ = FAULTS[fault]
+
+    def my_pass(graph: LoopGraph) -> LoopGraph:
+        return change(graph)
+
+    passes = (*KERNEL_PASSES[:3], my_pass, *KERNEL_PASSES[3:])
+    with pytest.raises(BrokenDocument, match=rf"my_pass' \(number 3\) of 'loopir' broke \[{label}\]"):
+        run(tmp_path, options={"loopir.kernel_passes": passes})
+
+
+def test_a_pass_that_returns_nothing(tmp_path: Path) -> None:
+    def my_pass(value: object) -> None:
+        return None
+
+    for option in ("aotgrad.passes", "primops.passes", "loopir.passes", "loopir.kernel_passes"):
+        slot, _, field = option.partition(".")
+        own = {"aotgrad": AotGrad, "primops": Primops, "loopir": LoopIR}[slot].Options()
+        with pytest.raises(PassFault, match=rf"my_pass' \(number \d+\) of '{slot}' returned NoneType"):
+            run(tmp_path, options={option: (*getattr(own, field), my_pass)})
+
+
+def test_a_pass_that_raises_is_named(tmp_path: Path) -> None:
+    def my_pass(value: object) -> object:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as found:
+        run(tmp_path, options={"loopir.passes": (*PASSES, my_pass)})
+    (note,) = found.value.__notes__
+    assert "my_pass" in note
+    assert "'loopir'" in note
+
+
+def test_an_unknown_op_is_found_where_it_was_written(tmp_path: Path) -> None:
+    def mine(document: Grad) -> Prim:
+        prim = Primops().run(document)
+        nodes = tuple(replace(node, target="prims.frobnicate") for node in prim.joint.nodes)
+        return replace(prim, joint=replace(prim.joint, nodes=nodes))
+
+    with pytest.raises(BrokenDocument, match=r"in slot 'primops' breaks \[V1\]"):
+        run(tmp_path, stages={"primops": mine})
+
+
+def test_what_a_stage_is_given_is_verified_too(tmp_path: Path) -> None:
+    """A wrong document is not blamed on the stage that reads it."""
+    loops = []
+
+    def keep(document: Prim) -> Loop:
+        loops.append(LoopIR().run(document))
+        return loops[0]
+
+    run(tmp_path, stages={"loopir": keep})
+
+    def mine(document: Loop) -> Program:
+        raise AssertionError("it is not asked")
+
+    pipeline = stagefold.Pipeline.build(stagefold.options.Options(cache_dir=tmp_path), {"codegen": mine})
+    with pytest.raises(BrokenDocument, match="what slot 'codegen' is given breaks"):
+        pipeline.run(replace(loops[0], forward=forgotten(loops[0].forward)))
+
+
+def test_what_is_right_is_left_alone(tmp_path: Path) -> None:
+    def mine(document: Loop) -> Program:
+        return Codegen().run(document)
+
+    def my_pass(graph: LoopGraph) -> LoopGraph:
+        return graph
+
+    options = {"loopir.kernel_passes": (*KERNEL_PASSES, my_pass)}
+    found = run(tmp_path, stages={"codegen": mine}, options=options)
+    torch.testing.assert_close(found, softmax(torch.ones(4, 8)))
+    assert not (tmp_path / "broken").exists()
+
+
+def test_a_decomposition_that_fails_raises_with_its_traceback(tmp_path: Path) -> None:
+    def mine(p: Any, x: Any, dim: int, half_to_float: bool) -> Any:
+        return p.no_such_prim(x)
+
+    with pytest.raises(stagefold.StageError, match="no_such_prim") as found:
+        run(tmp_path, options={"primops.decompositions": (("aten._softmax.default", mine),)})
+    causes, error = [], found.value
+    while error is not None:
+        causes.append(error)
+        error = error.__cause__
+    frames = torch._utils.traceback.extract_tb(causes[-1].__traceback__)
+    assert [frame.name for frame in frames][-1] in ("mine", "__getattr__")
+
+
+@pytest.mark.parametrize("options", [
+    {"primops.keep": ("aten.gellu.default",)},
+    {"primops.decompositions": (("aten.gellu.default", lambda p, x: x),)},
+])  # fmt: skip
+def test_an_unknown_operator_in_options_is_refused_with_the_nearest(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UnknownOp, match=r"Did you mean gelu\.default"):
+        run(tmp_path, options=options)
+
+
+def test_a_stage_without_a_version_is_told_so(tmp_path: Path) -> None:
+    class Mine:
+        name, consumes, produces = "loopir", "prim", "loop"
+
+        def run(self, document: Prim, options: object = None) -> Loop:
+            return LoopIR().run(document)
+
+    with pytest.raises(BadStage, match=r"is a Mine, which has no version"):
+        run(tmp_path, stages={"loopir": Mine()})
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor", lambda module, inputs: module.forward])
+def test_stages_of_another_back_end_are_refused(backend: Any) -> None:
+    with pytest.raises(UnusedStages, match="has no slot 'loopir'"):
+        stagefold.compile(softmax, backend=backend, stages={"loopir": LoopIR()})
+
+
+def test_a_swapped_stage_keeps_sizes_open() -> None:
+    seen = []
+
+    def mine(document: Prim) -> Loop:
+        seen.append(document.binding.symbols)
+        return LoopIR().run(document)
+
+    call = stagefold.compile(softmax, fullgraph=True, stages={"loopir": mine})
+    for size in (3, 4, 5, 6):
+        x = torch.randn(size, 8)
+        torch.testing.assert_close(call(x), softmax(x))
+    assert len(seen) == 2
+    assert seen[-1]
