@@ -42,7 +42,7 @@ _FLOAT: dict[str, str] = _COMMON | {
         ("lgamma", "lgamma"), ("ceil", "ceil"), ("floor", "floor"), ("round", "rint"), ("trunc", "trunc"),
         ("abs", "fabs"), ("sqrt", "sqrt"))},
     **{op: f"sf_{{form}}{op}_{{suffix}}({{0}})" for op in ("sigmoid", "erfinv", "digamma")},
-    **{op: f"sf_{{form}}{op}_{{suffix}}({{0}}, {{1}})" for op in (
+    **{op: f"sf_{{form}}{op}({{0}}, {{1}})" for op in (
         "nextafter", "floor_div", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin")},
     "neg": "(-{0})", "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "div": "({0} / {1})",
     "fma": "({0} * {1} + {2})", "copysign": "__builtin_copysign{mark}({0}, {1})",

@@ -61,6 +61,9 @@ SF_INLINE f32 sf_round_f16(f32 x) { return (f32)(_Float16)x; }
 
 // ---- float32, at most 2 ulp unless said otherwise
 
+template <class... C> SF_INLINE f32 sf_horner(f32 x, f32 p, C... c) { ((p = SF_FMA(p, x, c)), ...); return p; }
+template <class... C> SF_INLINE f64 sf_horner(f64 x, f64 p, C... c) { ((p = SF_FMAD(p, x, c)), ...); return p; }
+
 SF_INLINE f32 sf_pow2_scale_f32(f32 p, i32 n) {
   // p * 2**n in two steps, so that results below the normal range round once
   i32 h = n >> 1;
@@ -69,12 +72,7 @@ SF_INLINE f32 sf_pow2_scale_f32(f32 p, i32 n) {
 
 SF_INLINE f32 sf_exp_reduced_f32(f32 r) {
   // exp(r) for |r| <= log(2)/2
-  f32 p = 1.37805939e-3f;
-  p = SF_FMA(p, r, 8.37312452e-3f);
-  p = SF_FMA(p, r, 4.16695364e-2f);
-  p = SF_FMA(p, r, 1.66664720e-1f);
-  p = SF_FMA(p, r, 4.99999851e-1f);
-  p = SF_FMA(p, r, 1.0f);
+  f32 p = sf_horner(r, 1.37805939e-3f, 8.37312452e-3f, 4.16695364e-2f, 1.66664720e-1f, 4.99999851e-1f, 1.0f);
   return SF_FMA(p, r, 1.0f);
 }
 
@@ -83,13 +81,17 @@ SF_INLINE f32 sf_exp_scaled_f32(f32 r, f32 z) {
   return sf_pow2_scale_f32(sf_exp_reduced_f32(r), SF_BITS(i32, z) - 0x4b400000);
 }
 
+SF_INLINE f32 sf_exp_reduction_f32(f32 x, f32 *z) {
+  // x - n * log(2), and n + 1.5 * 2**23
+  *z = SF_FMA(x, 1.44269504f, 12582912.0f);
+  f32 n = *z - 12582912.0f;
+  return SF_FMA(n, -1.42860677e-6f, SF_FMA(n, -0.693145752f, x));
+}
+
 SF_INLINE f32 sf_exp_f32(f32 x) {
   x = x > 89.0f ? 89.0f : x;
   x = x < -104.0f ? -104.0f : x;
-  f32 z = SF_FMA(x, 1.44269504f, 12582912.0f);
-  f32 n = z - 12582912.0f;
-  f32 r = SF_FMA(n, -0.693145752f, x);
-  r = SF_FMA(n, -1.42860677e-6f, r);
+  f32 z, r = sf_exp_reduction_f32(x, &z);
   return sf_exp_scaled_f32(r, z);
 }
 
@@ -104,16 +106,8 @@ SF_INLINE f32 sf_exp2_f32(f32 x) {
 SF_INLINE f32 sf_expm1_f32(f32 a) {
   f32 x = a > 89.0f ? 89.0f : a;
   x = x < -25.0f ? -25.0f : x;
-  f32 z = SF_FMA(x, 1.44269504f, 12582912.0f);
-  f32 n = z - 12582912.0f;
-  f32 r = SF_FMA(n, -0.693145752f, x);
-  r = SF_FMA(n, -1.42860677e-6f, r);
-  f32 p = 1.98412698e-4f;
-  p = SF_FMA(p, r, 1.38888889e-3f);
-  p = SF_FMA(p, r, 8.33333333e-3f);
-  p = SF_FMA(p, r, 4.16666667e-2f);
-  p = SF_FMA(p, r, 1.66666667e-1f);
-  p = SF_FMA(p, r, 0.5f);
+  f32 z, r = sf_exp_reduction_f32(x, &z);
+  f32 p = sf_horner(r, 1.98412698e-4f, 1.38888889e-3f, 8.33333333e-3f, 4.16666667e-2f, 1.66666667e-1f, 0.5f);
   p = SF_FMA(p * r, r, r);
   f32 s = SF_BITS(f32, (SF_BITS(i32, z) - 0x4b400000 + 126) << 23);
   f32 y = SF_FMA(s, p, s - 0.5f);
@@ -123,17 +117,8 @@ SF_INLINE f32 sf_expm1_f32(f32 a) {
 SF_INLINE f32 sf_log1p_reduced_f32(f32 f) {
   // log(1 + f) for f in [-1/3, 1/3]
   f32 s = f * f;
-  f32 r = -0.130310059f;
-  f32 t = 0.140869141f;
-  r = SF_FMA(r, s, -0.121483684f);
-  t = SF_FMA(t, s, 0.139814854f);
-  r = SF_FMA(r, f, t);
-  r = SF_FMA(r, f, -0.166846126f);
-  r = SF_FMA(r, f, 0.200120345f);
-  r = SF_FMA(r, f, -0.249996200f);
-  r = SF_FMA(r, f, 0.333331972f);
-  r = SF_FMA(r, f, -0.500000000f);
-  return SF_FMA(r, s, f);
+  f32 r = SF_FMA(-0.130310059f, s, -0.121483684f), t = SF_FMA(0.140869141f, s, 0.139814854f);
+  return SF_FMA(sf_horner(f, r, t, -0.166846126f, 0.200120345f, -0.249996200f, 0.333331972f, -0.5f), s, f);
 }
 
 SF_INLINE f32 sf_log_special_f32(f32 x, f32 r) {
@@ -142,30 +127,27 @@ SF_INLINE f32 sf_log_special_f32(f32 x, f32 r) {
   return x < SF_INF ? r : x;
 }
 
-SF_INLINE f32 sf_log_f32(f32 x) {
+SF_INLINE f32 sf_log_parts_f32(f32 x, f32 *k) {
+  // log(m), and k: x is m * 2**k
   bool tiny = x < 1.17549435e-38f;
   f32 a = tiny ? x * 8388608.0f : x;
   i32 e = (SF_BITS(i32, a) - 0x3f2aaaab) & (i32)0xff800000;
-  f32 m = SF_BITS(f32, SF_BITS(i32, a) - e);
-  f32 k = SF_FMA((f32)e, 1.1920929e-7f, tiny ? -23.0f : 0.0f);
-  return sf_log_special_f32(x, SF_FMA(k, 0.693147182f, sf_log1p_reduced_f32(m - 1.0f)));
+  *k = SF_FMA((f32)e, 1.1920929e-7f, tiny ? -23.0f : 0.0f);
+  return sf_log1p_reduced_f32(SF_BITS(f32, SF_BITS(i32, a) - e) - 1.0f);
+}
+
+SF_INLINE f32 sf_log_f32(f32 x) {
+  f32 k, p = sf_log_parts_f32(x, &k);
+  return sf_log_special_f32(x, SF_FMA(k, 0.693147182f, p));
 }
 
 SF_INLINE f32 sf_log2_f32(f32 x) {
-  bool tiny = x < 1.17549435e-38f;
-  f32 a = tiny ? x * 8388608.0f : x;
-  i32 e = (SF_BITS(i32, a) - 0x3f2aaaab) & (i32)0xff800000;
-  f32 p = sf_log1p_reduced_f32(SF_BITS(f32, SF_BITS(i32, a) - e) - 1.0f);
-  f32 k = SF_FMA((f32)e, 1.1920929e-7f, tiny ? -23.0f : 0.0f);
+  f32 k, p = sf_log_parts_f32(x, &k);
   return sf_log_special_f32(x, SF_FMA(p, 1.44269502f, SF_FMA(p, 1.92596299e-8f, k)));
 }
 
 SF_INLINE f32 sf_log10_f32(f32 x) {
-  bool tiny = x < 1.17549435e-38f;
-  f32 a = tiny ? x * 8388608.0f : x;
-  i32 e = (SF_BITS(i32, a) - 0x3f2aaaab) & (i32)0xff800000;
-  f32 p = sf_log1p_reduced_f32(SF_BITS(f32, SF_BITS(i32, a) - e) - 1.0f);
-  f32 k = SF_FMA((f32)e, 1.1920929e-7f, tiny ? -23.0f : 0.0f);
+  f32 k, p = sf_log_parts_f32(x, &k);
   return sf_log_special_f32(x, SF_FMA(k, 0.30102998f, SF_FMA(p, 0.434294482f, k * 1.4320989e-8f)));
 }
 
@@ -198,68 +180,27 @@ SF_INLINE f32 sf_erf_f32(f32 a) {
   // 1 - exp(r) with r = log(1 - erf(t)) = -t * (1 + polynomial) for t = |a|, by least squares up to 4, where erf is 1
   f32 t = __builtin_fabsf(a);
   t = t > 4.0f ? 4.0f : t;
-  f32 t2 = t * t, odd = -0.000117666328f, even = 9.25896711e-06f;  // two chains of operations, side by side
-  even = SF_FMA(even, t2, 0.000632930081f);
-  odd = SF_FMA(odd, t2, -0.00166720652f);
-  even = SF_FMA(even, t2, 0.000160586322f);
-  odd = SF_FMA(odd, t2, 0.0191529524f);
-  even = SF_FMA(even, t2, -0.102777794f);
-  odd = SF_FMA(odd, t2, -0.636619389f);
-  even = SF_FMA(even, t2, -0.128379166f);
+  f32 t2 = t * t;
+  f32 even = sf_horner(t2, 9.25896711e-06f, 0.000632930081f, 0.000160586322f, -0.102777794f, -0.128379166f);
+  f32 odd = sf_horner(t2, -0.000117666328f, -0.00166720652f, 0.0191529524f, -0.636619389f);
   f32 q = SF_FMA(odd, t, even);
   f32 x = SF_FMA(q, t, -t);
   f32 z = SF_FMA(x, 1.44269504f, 12582912.0f);
   f32 n = z - 12582912.0f;
   f32 s = SF_BITS(f32, (SF_BITS(i32, z) << 23) + 0x3f800000);  // 2**n: n is -26 to 0
-  f32 y = SF_FMA(n, -0.693147182f, x), p = 1.98412698e-4f;  // exp(y) - 1
-  p = SF_FMA(p, y, 1.38888889e-3f);
-  p = SF_FMA(p, y, 8.33333333e-3f);
-  p = SF_FMA(p, y, 4.16666667e-2f);
-  p = SF_FMA(p, y, 1.66666667e-1f);
-  p = SF_FMA(p, y, 0.5f);
+  f32 y = SF_FMA(n, -0.693147182f, x);  // exp(y) - 1
+  f32 p = sf_horner(y, 1.98412698e-4f, 1.38888889e-3f, 8.33333333e-3f, 4.16666667e-2f, 1.66666667e-1f, 0.5f);
   p = SF_FMA(p * y, y, y);
   return a != a ? a : __builtin_copysignf(SF_FMA(-s, p, 1.0f - s), a);
 }
 
-static const u64 sf_turns_high[85] = {  // 2**(20 + i) / (2*pi) without its whole part: the first 64 bits
-  0x0db9391054a7f09dull, 0x1b727220a94fe13aull, 0x36e4e441529fc275ull, 0x6dc9c882a53f84eaull,
-  0xdb9391054a7f09d5ull, 0xb727220a94fe13abull, 0x6e4e441529fc2757ull, 0xdc9c882a53f84eafull,
-  0xb9391054a7f09d5full, 0x727220a94fe13abeull, 0xe4e441529fc2757dull, 0xc9c882a53f84eafaull,
-  0x9391054a7f09d5f4ull, 0x27220a94fe13abe8ull, 0x4e441529fc2757d1ull, 0x9c882a53f84eafa3ull,
-  0x391054a7f09d5f47ull, 0x7220a94fe13abe8full, 0xe441529fc2757d1full, 0xc882a53f84eafa3eull,
-  0x91054a7f09d5f47dull, 0x220a94fe13abe8faull, 0x441529fc2757d1f5ull, 0x882a53f84eafa3eaull,
-  0x1054a7f09d5f47d4ull, 0x20a94fe13abe8fa9ull, 0x41529fc2757d1f53ull, 0x82a53f84eafa3ea6ull,
-  0x054a7f09d5f47d4dull, 0x0a94fe13abe8fa9aull, 0x1529fc2757d1f534ull, 0x2a53f84eafa3ea69ull,
-  0x54a7f09d5f47d4d3ull, 0xa94fe13abe8fa9a6ull, 0x529fc2757d1f534dull, 0xa53f84eafa3ea69bull,
-  0x4a7f09d5f47d4d37ull, 0x94fe13abe8fa9a6eull, 0x29fc2757d1f534ddull, 0x53f84eafa3ea69bbull,
-  0xa7f09d5f47d4d377ull, 0x4fe13abe8fa9a6eeull, 0x9fc2757d1f534ddcull, 0x3f84eafa3ea69bb8ull,
-  0x7f09d5f47d4d3770ull, 0xfe13abe8fa9a6ee0ull, 0xfc2757d1f534ddc0ull, 0xf84eafa3ea69bb81ull,
-  0xf09d5f47d4d37703ull, 0xe13abe8fa9a6ee06ull, 0xc2757d1f534ddc0dull, 0x84eafa3ea69bb81bull,
-  0x09d5f47d4d377036ull, 0x13abe8fa9a6ee06dull, 0x2757d1f534ddc0dbull, 0x4eafa3ea69bb81b6ull,
-  0x9d5f47d4d377036dull, 0x3abe8fa9a6ee06dbull, 0x757d1f534ddc0db6ull, 0xeafa3ea69bb81b6cull,
-  0xd5f47d4d377036d8ull, 0xabe8fa9a6ee06db1ull, 0x57d1f534ddc0db62ull, 0xafa3ea69bb81b6c5ull,
-  0x5f47d4d377036d8aull, 0xbe8fa9a6ee06db14ull, 0x7d1f534ddc0db629ull, 0xfa3ea69bb81b6c52ull,
-  0xf47d4d377036d8a5ull, 0xe8fa9a6ee06db14aull, 0xd1f534ddc0db6295ull, 0xa3ea69bb81b6c52bull,
-  0x47d4d377036d8a56ull, 0x8fa9a6ee06db14acull, 0x1f534ddc0db62959ull, 0x3ea69bb81b6c52b3ull,
-  0x7d4d377036d8a566ull, 0xfa9a6ee06db14accull, 0xf534ddc0db629599ull, 0xea69bb81b6c52b32ull,
-  0xd4d377036d8a5664ull, 0xa9a6ee06db14acc9ull, 0x534ddc0db6295993ull, 0xa69bb81b6c52b327ull,
-  0x4d377036d8a5664full};
-static const u64 sf_turns_low[85] = {  // and the 40 bits after them
-  0x5f47d4d377ull, 0xbe8fa9a6eeull, 0x7d1f534ddcull, 0xfa3ea69bb8ull, 0xf47d4d3770ull, 0xe8fa9a6ee0ull,
-  0xd1f534ddc0ull, 0xa3ea69bb81ull, 0x47d4d37703ull, 0x8fa9a6ee06ull, 0x1f534ddc0dull, 0x3ea69bb81bull,
-  0x7d4d377036ull, 0xfa9a6ee06dull, 0xf534ddc0dbull, 0xea69bb81b6ull, 0xd4d377036dull, 0xa9a6ee06dbull,
-  0x534ddc0db6ull, 0xa69bb81b6cull, 0x4d377036d8ull, 0x9a6ee06db1ull, 0x34ddc0db62ull, 0x69bb81b6c5ull,
-  0xd377036d8aull, 0xa6ee06db14ull, 0x4ddc0db629ull, 0x9bb81b6c52ull, 0x377036d8a5ull, 0x6ee06db14aull,
-  0xddc0db6295ull, 0xbb81b6c52bull, 0x77036d8a56ull, 0xee06db14acull, 0xdc0db62959ull, 0xb81b6c52b3ull,
-  0x7036d8a566ull, 0xe06db14accull, 0xc0db629599ull, 0x81b6c52b32ull, 0x036d8a5664ull, 0x06db14acc9ull,
-  0x0db6295993ull, 0x1b6c52b327ull, 0x36d8a5664full, 0x6db14acc9eull, 0xdb6295993cull, 0xb6c52b3278ull,
-  0x6d8a5664f1ull, 0xdb14acc9e2ull, 0xb6295993c4ull, 0x6c52b32788ull, 0xd8a5664f10ull, 0xb14acc9e21ull,
-  0x6295993c43ull, 0xc52b327887ull, 0x8a5664f10eull, 0x14acc9e21cull, 0x295993c439ull, 0x52b3278872ull,
-  0xa5664f10e4ull, 0x4acc9e21c8ull, 0x95993c4390ull, 0x2b32788720ull, 0x5664f10e41ull, 0xacc9e21c82ull,
-  0x5993c43904ull, 0xb327887208ull, 0x664f10e410ull, 0xcc9e21c820ull, 0x993c439041ull, 0x3278872083ull,
-  0x64f10e4107ull, 0xc9e21c820full, 0x93c439041full, 0x278872083full, 0x4f10e4107full, 0x9e21c820ffull,
-  0x3c439041feull, 0x78872083fcull, 0xf10e4107f9ull, 0xe21c820ff2ull, 0xc439041fe5ull, 0x8872083fcaull,
-  0x10e4107f94ull};
+static constexpr struct sf_turns {  // 2**(20 + i) / (2*pi) without its whole part: the first 64 bits, and the 40 after them
+  u64 high[85], low[85];
+  constexpr sf_turns() : high(), low() {
+    u64 a = 0x0db9391054a7f09dull, b = 0x5f47d4d377036d8aull, c = 0x5664f10e4107f940ull;
+    for (int i = 0; i < 85; i++, a = a << 1 | b >> 63, b = b << 1 | c >> 63, c <<= 1) high[i] = a, low[i] = b >> 24;
+  }
+} sf_turns;
 
 SF_INLINE f64 sf_exact_product_sum_f64(f64 a, f64 b, f64 c) {
   // a * b + c, as good as if fused; without FMA by Dekker's product: what a * b loses is added to the sum
@@ -279,7 +220,7 @@ SF_INLINE f64 sf_quarter_turns_f32(f32 x, i32 *quadrant) {
   i32 row = ((bits >> 23) & 255) - 170;
   row = row < 0 ? 0 : row > 84 ? 84 : row;
   u64 m = (u64)((bits & 0x7fffff) | 0x800000);
-  u64 turns = m * sf_turns_high[row] + ((m * sf_turns_low[row]) >> 40);
+  u64 turns = m * sf_turns.high[row] + ((m * sf_turns.low[row]) >> 40);
   u64 quarter = (turns + 0x2000000000000000ull) >> 62;
   f64 far = (f64)(i64)(turns - (quarter << 62)) * 3.4061215800865545e-19;
   i32 is_far = __builtin_fabsf(x) >= 8796093022208.0f;
@@ -290,16 +231,9 @@ SF_INLINE f64 sf_quarter_turns_f32(f32 x, i32 *quadrant) {
 
 SF_INLINE f32 sf_sine_of_turns_f32(f64 r, i32 q) {
   f64 s = r * r;
-  f64 c = -2.7557313707070068e-7;
-  c = SF_FMAD(c, s, 2.4801587302e-5);
-  c = SF_FMAD(c, s, -1.3888888888888889e-3);
-  c = SF_FMAD(c, s, 4.1666666666666664e-2);
-  c = SF_FMAD(c, s, -0.5);
-  c = SF_FMAD(c, s, 1.0);
-  f64 t = 2.7557313707e-6;
-  t = SF_FMAD(t, s, -1.9841269841e-4);
-  t = SF_FMAD(t, s, 8.3333333333e-3);
-  t = SF_FMAD(t, s, -1.6666666666666666e-1);
+  f64 c = sf_horner(s, -2.7557313707070068e-7, 2.4801587302e-5, -1.3888888888888889e-3, 4.1666666666666664e-2, -0.5,
+                       1.0);
+  f64 t = sf_horner(s, 2.7557313707e-6, -1.9841269841e-4, 8.3333333333e-3, -1.6666666666666666e-1);
   t = SF_FMAD(t * s, r, r);
   f32 y = (f32)(q & 1 ? c : t);
   return q & 2 ? -y : y;
@@ -320,7 +254,7 @@ SF_INLINE f32 sf_cos_f32(f32 x) {
   return __builtin_fabsf(x) < SF_INF ? y : SF_NAN;
 }
 
-// The same for |x| < 32768, in float32 alone: a loop takes them where no argument of it is larger (see near.py).
+// The same for |x| < 32768, in float32 alone: a loop takes them where no argument of it is larger (see range_guard in statements.py).
 
 SF_INLINE f32 sf_near_quarter_turns_f32(f32 x, f32 *rest, i32 *quadrant) {
   // x - n*pi/2 by a three-part pi/2: the first difference is exact, `rest` is what the second one and its product lose
@@ -336,14 +270,10 @@ SF_INLINE f32 sf_near_quarter_turns_f32(f32 x, f32 *rest, i32 *quadrant) {
 
 SF_INLINE f32 sf_near_sine_of_turns_f32(f32 r, f32 rest, i32 q) {
   f32 s = r * r;
-  f32 c = 2.44331571e-5f;
-  c = SF_FMA(c, s, -1.38873162e-3f);
-  c = SF_FMA(c, s, 4.16666456e-2f);
+  f32 c = sf_horner(s, 2.44331571e-5f, -1.38873162e-3f, 4.16666456e-2f);
   f32 half = s * 0.5f, w = 1.0f - half;
   c = w + (((1.0f - w) - half) + SF_FMA(c, s * s, -r * rest));
-  f32 t = -1.95152959e-4f;
-  t = SF_FMA(t, s, 8.33216087e-3f);
-  t = SF_FMA(t, s, -1.66666546e-1f);
+  f32 t = sf_horner(s, -1.95152959e-4f, 8.33216087e-3f, -1.66666546e-1f);
   t = r + SF_FMA(t * s, r, rest);
   f32 y = q & 1 ? c : t;
   return q & 2 ? -y : y;
@@ -368,14 +298,7 @@ SF_INLINE f64 sf_log2_of_f32(f32 a) {
   i64 e = (SF_BITS(i64, x) - 0x3fe5555555555555ll) & (i64)0xfff0000000000000ull;
   f64 m = SF_BITS(f64, SF_BITS(i64, x) - e);
   f64 s = (m - 1.0) / (m + 1.0), w = s * s;
-  f64 p = 2.0 / 15.0;
-  p = SF_FMAD(p, w, 2.0 / 13.0);
-  p = SF_FMAD(p, w, 2.0 / 11.0);
-  p = SF_FMAD(p, w, 2.0 / 9.0);
-  p = SF_FMAD(p, w, 2.0 / 7.0);
-  p = SF_FMAD(p, w, 2.0 / 5.0);
-  p = SF_FMAD(p, w, 2.0 / 3.0);
-  p = SF_FMAD(p, w, 2.0);
+  f64 p = sf_horner(w, 2.0 / 15.0, 2.0 / 13.0, 2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0, 2.0);
   f64 k = (f64)(i32)(e >> 52);
   f64 r = SF_FMAD(p * s, 1.4426950408889634, k);
   r = a == 0.0f ? -(f64)SF_INF : r;
@@ -388,18 +311,9 @@ SF_INLINE f64 sf_exp2_narrow_f64(f64 t) {
   t = t < -200.0 ? -200.0 : t;
   f64 z = t + 6755399441055744.0;
   f64 r = (t - (z - 6755399441055744.0)) * 0.69314718055994531;
-  f64 p = 2.5052108385441720e-8;
-  p = SF_FMAD(p, r, 2.7557319223985893e-7);
-  p = SF_FMAD(p, r, 2.7557319223985888e-6);
-  p = SF_FMAD(p, r, 2.4801587301587302e-5);
-  p = SF_FMAD(p, r, 1.9841269841269841e-4);
-  p = SF_FMAD(p, r, 1.3888888888888889e-3);
-  p = SF_FMAD(p, r, 8.3333333333333333e-3);
-  p = SF_FMAD(p, r, 4.1666666666666664e-2);
-  p = SF_FMAD(p, r, 1.6666666666666666e-1);
-  p = SF_FMAD(p, r, 0.5);
-  p = SF_FMAD(p, r, 1.0);
-  p = SF_FMAD(p, r, 1.0);
+  f64 p = sf_horner(r, 2.5052108385441720e-8, 2.7557319223985893e-7, 2.7557319223985888e-6, 2.4801587301587302e-5,
+                       1.9841269841269841e-4, 1.3888888888888889e-3, 8.3333333333333333e-3, 4.1666666666666664e-2,
+                       1.6666666666666666e-1, 0.5, 1.0, 1.0);
   i64 n = SF_BITS(i64, z) - 0x4338000000000000ll;
   return p * SF_BITS(f64, (n + 1023) << 52);
 }
@@ -518,113 +432,75 @@ static inline f32 sf_philox(i64 seed, i64 offset, i64 e, i64 threads, i64 width)
 
 // ---- choices; maximum and minimum give nan if either is nan
 
-SF_INLINE f32 sf_maximum_f32(f32 a, f32 b) {
+template <class T> SF_INLINE T sf_maximum(T a, T b) {
   // two selects: a condition with || becomes branches, which gcc does not make vectors of
-  f32 c = b >= a ? b : a;
+  T c = b >= a ? b : a;
   return b != b ? b : c;
 }
 
-SF_INLINE f64 sf_maximum_f64(f64 a, f64 b) {
-  f64 c = b >= a ? b : a;
+template <class T> SF_INLINE T sf_minimum(T a, T b) {
+  T c = b <= a ? b : a;
   return b != b ? b : c;
 }
 
-SF_INLINE f32 sf_minimum_f32(f32 a, f32 b) {
-  f32 c = b <= a ? b : a;
-  return b != b ? b : c;
-}
-
-SF_INLINE f64 sf_minimum_f64(f64 a, f64 b) {
-  f64 c = b <= a ? b : a;
-  return b != b ? b : c;
-}
-
-SF_INLINE f32 sf_fmax_f32(f32 a, f32 b) {
-  f32 c = a > b ? a : b;
+template <class T> SF_INLINE T sf_fmax(T a, T b) {
+  T c = a > b ? a : b;
   return b != b ? a : c;
 }
 
-SF_INLINE f64 sf_fmax_f64(f64 a, f64 b) {
-  f64 c = a > b ? a : b;
+template <class T> SF_INLINE T sf_fmin(T a, T b) {
+  T c = a < b ? a : b;
   return b != b ? a : c;
 }
 
-SF_INLINE f32 sf_fmin_f32(f32 a, f32 b) {
-  f32 c = a < b ? a : b;
-  return b != b ? a : c;
-}
+SF_INLINE f32 sf_copysign(f32 a, f32 b) { return __builtin_copysignf(a, b); }
+SF_INLINE f64 sf_copysign(f64 a, f64 b) { return __builtin_copysign(a, b); }
 
-SF_INLINE f64 sf_fmin_f64(f64 a, f64 b) {
-  f64 c = a < b ? a : b;
-  return b != b ? a : c;
-}
-
-SF_INLINE f32 sf_nextafter_f32(f32 a, f32 b) {
-  i32 u = SF_BITS(i32, a);
-  f32 next = SF_BITS(f32, u + ((a < b) == (u >= 0) ? 1 : -1));
-  next = a == 0.0f ? __builtin_copysignf(SF_BITS(f32, 1), b) : next;
+template <class T, class I> SF_INLINE T sf_next(T a, T b, I u) {
+  T next = SF_BITS(T, u + ((a < b) == (u >= 0) ? 1 : -1));
+  next = a == 0 ? sf_copysign(SF_BITS(T, (I)1), b) : next;
   return a != a || b != b ? a + b : a == b ? b : next;
 }
 
-SF_INLINE f64 sf_nextafter_f64(f64 a, f64 b) {
-  i64 u = SF_BITS(i64, a);
-  f64 next = SF_BITS(f64, u + ((a < b) == (u >= 0) ? 1 : -1));
-  next = a == 0.0 ? __builtin_copysign(SF_BITS(f64, 1ll), b) : next;
-  return a != a || b != b ? a + b : a == b ? b : next;
-}
+SF_INLINE f32 sf_nextafter(f32 a, f32 b) { return sf_next(a, b, SF_BITS(i32, a)); }
+SF_INLINE f64 sf_nextafter(f64 a, f64 b) { return sf_next(a, b, SF_BITS(i64, a)); }
 
-SF_INLINE f32 sf_fmod_f32(f32 a, f32 b) { return __builtin_fmodf(a, b); }
+SF_INLINE f32 sf_fmod(f32 a, f32 b) { return __builtin_fmodf(a, b); }
+SF_INLINE f64 sf_fmod(f64 a, f64 b) { return __builtin_fmod(a, b); }
 
-// The same for |a| < 2**28 * |b| (see near.py): the quotient has 28 bits and its product with b 52, nothing is rounded.
+SF_INLINE f32 sf_floor(f32 x) { return __builtin_floorf(x); }
+SF_INLINE f64 sf_floor(f64 x) { return __builtin_floor(x); }
 
-SF_INLINE f32 sf_near_fmod_f32(f32 a, f32 b) {
+// The same for |a| < 2**28 * |b| (see range_guard in statements.py): the quotient has 28 bits and its product with b 52, nothing is rounded.
+
+SF_INLINE f32 sf_near_fmod(f32 a, f32 b) {
   f64 q = __builtin_trunc((f64)a / (f64)b);
   f32 r = (f32)((f64)a - q * (f64)b);
   return q == 0.0 ? a : __builtin_copysignf(r, a);
 }
 
-SF_INLINE f64 sf_fmod_f64(f64 a, f64 b) { return __builtin_fmod(a, b); }
+template <class T> SF_INLINE T sf_signed_rest(T r, T b) { return r != 0 && (r < 0) != (b < 0) ? r + b : r; }
 
-SF_INLINE f32 sf_remainder_f32(f32 a, f32 b) {
-  f32 r = __builtin_fmodf(a, b);
-  return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
-}
+template <class T> SF_INLINE T sf_remainder(T a, T b) { return sf_signed_rest(sf_fmod(a, b), b); }
 
-SF_INLINE f32 sf_near_remainder_f32(f32 a, f32 b) {
-  f32 r = sf_near_fmod_f32(a, b);
-  return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
-}
+SF_INLINE f32 sf_near_remainder(f32 a, f32 b) { return sf_signed_rest(sf_near_fmod(a, b), b); }
 
-SF_INLINE f64 sf_remainder_f64(f64 a, f64 b) {
-  f64 r = __builtin_fmod(a, b);
-  return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r;
-}
-
-SF_INLINE f32 sf_floor_div_f32(f32 a, f32 b) {
+template <class T> SF_INLINE T sf_floor_div(T a, T b) {
   // as c10::div_floor_floating
-  if (b == 0.0f) return a / b;
-  f32 m = __builtin_fmodf(a, b), d = (a - m) / b;
-  if (m != 0.0f && (b < 0.0f) != (m < 0.0f)) d -= 1.0f;
-  if (d == 0.0f) return __builtin_copysignf(0.0f, a / b);
-  f32 f = __builtin_floorf(d);
-  return d - f > 0.5f ? f + 1.0f : f;
+  if (b == 0) return a / b;
+  T m = sf_fmod(a, b), d = (a - m) / b;
+  if (m != 0 && (b < 0) != (m < 0)) d -= 1;
+  if (d == 0) return sf_copysign((T)0, a / b);
+  T f = sf_floor(d);
+  return d - f > (T)0.5 ? f + 1 : f;
 }
 
-SF_INLINE f32 sf_near_floor_div_f32(f32 a, f32 b) {
-  f32 m = sf_near_fmod_f32(a, b), d = (a - m) / b;
+SF_INLINE f32 sf_near_floor_div(f32 a, f32 b) {
+  f32 m = sf_near_fmod(a, b), d = (a - m) / b;
   d = m != 0.0f && (b < 0.0f) != (m < 0.0f) ? d - 1.0f : d;
-  f32 f = __builtin_floorf(d);
+  f32 f = sf_floor(d);
   f = d - f > 0.5f ? f + 1.0f : f;
   return d == 0.0f ? __builtin_copysignf(0.0f, a / b) : f;
-}
-
-SF_INLINE f64 sf_floor_div_f64(f64 a, f64 b) {
-  if (b == 0.0) return a / b;
-  f64 m = __builtin_fmod(a, b), d = (a - m) / b;
-  if (m != 0.0 && (b < 0.0) != (m < 0.0)) d -= 1.0;
-  if (d == 0.0) return __builtin_copysign(0.0, a / b);
-  f64 f = __builtin_floor(d);
-  return d - f > 0.5 ? f + 1.0 : f;
 }
 
 // ---- integers; division by 0 gives 0 here and is reported by the kernel

@@ -1,4 +1,4 @@
-// A convolution of few windows as a product of matrices (see few_windows.py): what is copied before it and behind it.
+// A convolution of few windows as a product of matrices (see window_products.py): what is copied before it and behind it.
 // All is float32 in two dimensions; sizes and steps are those of tensors: image, channel, row, column.
 struct Windows {
   const i64 *step;                           // of the images
