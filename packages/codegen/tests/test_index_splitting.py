@@ -1,12 +1,14 @@
 """Kernels cut where a condition on an axis changes mean what they meant; a concatenation has no condition left."""
 
+import operator
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codegen import Options, load
-from codegen.index_splitting import TRUTH, Condition, split_pieces
+from codegen.index_splitting import COMPARED, Lines, split_pieces
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.reference import run_graph, span
@@ -52,7 +54,7 @@ def conditional_kernels(draw: st.DrawFn) -> tuple[Kernel, int, int]:
         sides = (Ref(f"at{number}"), draw(st.integers(-size, size)))
         statements += [
             IndexValue(f"at{number}", of(axis, step, draw(st.integers(-5, 5)))),
-            Compute(f"c{number}", draw(st.sampled_from(sorted(TRUTH))), draw(st.permutations(sides)), "bool"),
+            Compute(f"c{number}", draw(st.sampled_from(sorted(COMPARED))), draw(st.permutations(sides)), "bool"),
         ]
         new = Ref(f"c{number}")
         if draw(st.booleans()):
@@ -91,11 +93,14 @@ def test_pieces_mean_what_the_whole_means(tmp_path_factory, drawn, threshold):
     assert_same(flat, run_graph(graph, inputs)["y"])
 
 
-@given(st.sampled_from(sorted(TRUTH)), st.integers(-4, 4).filter(bool), st.integers(-9, 9), st.integers(-20, 20))
+@given(st.sampled_from(sorted(COMPARED)), st.integers(-4, 4).filter(bool), st.integers(-9, 9), st.integers(-20, 20))
 def test_where_a_condition_changes(op, step, start, bound):
-    one = Condition("c", "i", op, step, start, bound)
-    change = one.change()
-    assert one.at(change - 1) != one.at(change)
+    """It holds where Python says so, and is another at once before the point at which it changes."""
+    compared = Compute("c", op, (Ref("at"), bound), "bool")
+    line = Lines((IndexValue("at", of("i", step, start)), compared)).conditions["c"]
+    for point in range(-40, 40):
+        assert line.holds(point) == getattr(operator, op)(step * point + start, bound)
+    assert line.holds(line.change - 1) != line.holds(line.change)
 
 
 def joined(axis: str, first: int, rows: int, columns: int) -> Kernel:

@@ -1,67 +1,174 @@
-"""Index-set splitting: pointwise kernels cut where a condition on one axis changes; each piece runs without it.
+"""Index-set splitting and border peeling: pointwise kernels cut where a condition on an axis changes, or a clamp begins
+to hold; each piece runs without it.
 
     y[i] = a[i] if i < 100 else b[i - 100]     becomes     y[i] = a[i] for i in 0..100;  y[100 + i] = b[i] for the rest
+    y[i] = x[min(max(i - 1, 0), n - 1)]        becomes     y[i] = x[i - 1] for i in 1..n + 1;  what it was, for the rest
 
-Concatenations, padding and slices that are written come as such conditions. With them a loop loads from every source
-under a mask, and chooses; without, it is the loop that each source alone would have.
+Concatenations, padding and slices that are written come as conditions: with them a loop loads from every source under a
+mask, and chooses. Reflections and replications come as clamps, with which the lanes gather; their sizes may be symbols.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from codegen.border_peeling import interior
 from codegen.cpp.tuning import TUNED
+from stagewire import loop
 from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
-from stagewire.index import coefficient, inline
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    Compute,
-    Index,
-    IndexValue,
-    Kernel,
-    Load,
-    Operand,
-    Section,
-    Statement,
-    Store,
-    Term,
-)
+from stagewire.index import coefficient, inline, values_of
+from stagewire.loop import Axis, Compute, Index, IndexValue, Kernel, Load, Operand, Section, Statement, Store
 from stagewire.loop_ops import may_raise
 from stagewire.statements import live_statements, map_indices
 
-TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-TRUTH = {
-    "lt": lambda value, bound: value < bound,
-    "le": lambda value, bound: value <= bound,
-    "gt": lambda value, bound: value > bound,
-    "ge": lambda value, bound: value >= bound,
-}
 
+class Line(NamedTuple):
+    """`start` + `step` * axis; a number where `axis` is ""."""
 
-class Condition(NamedTuple):
-    """`step` * axis + `start` compared with `bound`."""
-
-    result: str
     axis: str
-    op: str
+    start: Dim
     step: int
-    start: int
-    bound: int
 
-    def at(self, point: int) -> bool:
-        return TRUTH[self.op](self.step * point + self.start, self.bound)
+    def plus(self, other: Line, factor: int = 1) -> Line:
+        """`factor` times a line of the same axis added."""
+        axis = self.axis or other.axis
+        return Line(axis, self.start + factor * other.start, self.step + factor * other.step)
 
-    def change(self) -> int:
-        """The first point of the axis at which it is no longer what it is before (it changes at most once)."""
-        distance = self.bound - self.start if self.op in ("lt", "ge") else self.bound - self.start + 1
-        return -(-distance // self.step) if self.step > 0 else distance // self.step + 1
+    def holds(self, point: int) -> bool:
+        """Whether it is at least 0 at a point."""
+        return self.start + self.step * point >= 0  # type: ignore[operator,no-any-return]
+
+    @property
+    def change(self) -> Dim:
+        """The first point at which it holds if it does not before, or holds no more."""
+        return -(self.start // self.step) if self.step > 0 else self.start // -self.step + 1
+
+    @property
+    def index(self) -> Index:
+        return Index(self.start, (loop.Term(self.step, loop.AxisAtom(self.axis)),) if self.step else ())
+
+
+NUMBER = Line("", 0, 0)
+COMPARED: dict[str, tuple[int, int]] = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}
+"""(s, d) of a comparison of a and b, which says that s * (a - b) + d is at least 0."""
+
+
+class Lines:
+    """The lines among a section's values.
+
+    conditions: by the result of a comparison, the line that is at least 0 where it is true
+    clamped: integers that are lines where nothing is clamped; needs: the lines that have to be at least 0 for that
+    """
+
+    def __init__(self, statements: Sequence[Statement]) -> None:
+        self.exact: dict[str, Line] = {}
+        self.clamped: dict[str, Line] = {}
+        self.conditions: dict[str, Line] = {}
+        self.needs: dict[str, tuple[Line, ...]] = {}
+        self._operands: dict[str, tuple[Operand, ...]] = {}
+        for statement in statements:
+            match statement:
+                case IndexValue(result, index, dtype) if (line := _line_of(index)) is not None:
+                    self.exact[result] = line
+                    if dtype == "int64":
+                        self.clamped[result] = line
+                case Compute(result, op, operands) if op in COMPARED:
+                    lines = self._lines(operands, self.exact)
+                    if lines is not None:
+                        sign, distance = COMPARED[op]
+                        self.conditions[result] = Line("", distance, 0).plus(lines[0].plus(lines[1], -1), sign)
+                case Compute(result, op, operands, "int64") if op in _CLAMPS:
+                    lines = self._lines(operands, self.clamped)
+                    if lines is not None:
+                        self._operands[result] = operands
+                        line, needs = _CLAMPS[op](*lines)
+                        if all(one.step for one in needs):  # what does not change along an axis stays as it is
+                            self.clamped[result], self.needs[result] = line, tuple(needs)
+
+    def _lines(self, operands: Sequence[Operand], known: dict[str, Line]) -> list[Line] | None:
+        """The lines that operands are, of one axis at most."""
+        found = [_operand(operand, known) for operand in operands]
+        lines = [one for one in found if one is not None]
+        return lines if len(lines) == len(found) and len({one.axis for one in lines} - {""}) <= 1 else None
+
+    def wanted(self, statements: Sequence[Statement]) -> dict[str, None]:
+        """Values that positions of loads depend on."""
+        open_ = [name for s in statements if isinstance(s, Load) for name in values_of(s.index)]
+        found: dict[str, None] = {}
+        while open_:
+            name = open_.pop()
+            if name not in found:
+                found[name] = None
+                open_ += [one.name for one in self._operands.get(name, ()) if isinstance(one, Ref)]
+        return found
+
+    def unclamped(self, statement: Statement, axis: str, wanted: Container[str]) -> Statement:
+        """With lines in the place of values that are clamped along an axis."""
+        meaning = {name: line.index for name, line in self.clamped.items() if line.axis in ("", axis)}
+        match statement:
+            case Compute(result, _, _, "int64") if result in meaning and result in wanted:
+                return IndexValue(result, meaning[result], "int64")
+            case Load():
+                return map_indices(statement, lambda index: inline(index, meaning))
+        return statement
+
+
+def _line_of(index: Index) -> Line | None:
+    match index:
+        case Index(start, ()):
+            return Line("", start, 0)
+        case Index(start, (loop.Term(int(step), loop.AxisAtom(axis)),)) if step:
+            return Line(axis, start, step)
+    return None
+
+
+def _operand(operand: Operand, known: dict[str, Line]) -> Line | None:
+    if isinstance(operand, Ref):
+        return known.get(operand.name)
+    return Line("", operand, 0) if type(operand) is int else None
+
+
+def _larger(a: Line, b: Line) -> tuple[Line, list[Line]]:
+    moving, other = (a, b) if a.step else (b, a)
+    return moving, [moving.plus(other, -1)] if moving.step else [NUMBER]
+
+
+def _smaller(a: Line, b: Line) -> tuple[Line, list[Line]]:
+    moving, other = (a, b) if a.step else (b, a)
+    return moving, [other.plus(moving, -1)] if moving.step else [NUMBER]
+
+
+def _inside(a: Line, size: Line) -> tuple[Line, list[Line]]:
+    return a, [a, size.plus(Line("", -1, 0)).plus(a, -1)]
+
+
+_CLAMPS: dict[str, Callable[..., tuple[Line, list[Line]]]] = {
+    "maximum": _larger,
+    "minimum": _smaller,
+    "abs": lambda a: (a, [a]),
+    "neg": lambda a: (NUMBER.plus(a, -1), []),
+    "add": lambda a, b: (a.plus(b), []),
+    "sub": lambda a, b: (a.plus(b, -1), []),
+    "check_index": _inside,
+    "wrap_index": _inside,
+}
+"""(the line that it is, the lines that have to be at least 0 for that), by operation."""
+
+
+def _bounds(lines: Iterable[Line], size: Dim) -> tuple[Dim, Dim]:
+    """The first point of an axis at which all lines hold, and the one behind the last."""
+    first: Dim = 0
+    last = size
+    for line in lines:
+        if line.step > 0:
+            first = greatest(first, line.change)
+        else:
+            last = least(last, line.change)
+    return first, last
 
 
 def split_pieces(kernel: Kernel) -> tuple[Kernel, ...]:
@@ -107,7 +214,7 @@ def _in_sections(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
         return parts if len(parts) == 1 else (kernel,)
     sections = tuple(_section(part, axis.name, number) for number, part in enumerate(parts))
     axes = tuple(one for one in kernel.axes if one.name != axis.name)
-    return (msgspec.structs.replace(kernel, axes=axes, sections=sections),)
+    return (replace(kernel, axes=axes, sections=sections),)
 
 
 def _section(kernel: Kernel, name: str, number: int) -> Section:
@@ -120,20 +227,38 @@ def _section(kernel: Kernel, name: str, number: int) -> Section:
 def _around_interior(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
     """The kernel along one axis: in front of what is not clamped, there, and behind it."""
     found = interior(kernel, axis)
-    if found is None or (
-        isinstance(found.first, int) and isinstance(found.last, int) and found.length < TUNED.shortest_piece
-    ):
+    if found is None:
         return (kernel,)
-    free = tuple(without_unused(found.statements))
-    spans = ((0, found.first, None), (found.first, found.last, free), (found.last, axis.size, None))
+    first, last, free = found
+    if isinstance(first, int) and isinstance(last, int) and last - first < TUNED.shortest_piece:
+        return (kernel,)
+    spans = ((0, first, None), (first, last, without_unused(free)), (last, axis.size, None))
     return tuple(_span(kernel, axis, *span) for span in spans if span[1] - span[0] != 0)
 
 
-def _span(kernel: Kernel, axis: Axis, start: Dim, end: Dim, given: tuple[Statement, ...] | None) -> Kernel:
+def interior(kernel: Kernel, axis: Axis) -> tuple[Dim, Dim, list[Statement]] | None:
+    """The points of an axis of a pointwise kernel, from a first to the one behind the last, at which nothing is
+    clamped, and its statements there; None where nothing is gained. (Masks stay: lanes load under them as quickly.)"""
+    statements = kernel.sections[0].statements
+    lines = Lines(statements)
+    wanted = lines.wanted(statements)
+    needs = [one for name in wanted for one in lines.needs.get(name, ()) if one.axis == axis.name]
+    if not needs:
+        return None
+    first, last = _bounds(needs, axis.size)
+    first = least(first, axis.size)
+    made = [lines.unclamped(statement, axis.name, wanted) for statement in statements]
+    steps = [coefficient(s.index, axis.name) for s in made if isinstance(s, Load)]
+    if not all(step in (-1, 0, 1) for step in steps):  # such rows gain little, and short ones lose
+        return None
+    return first, greatest(first, last), made
+
+
+def _span(kernel: Kernel, axis: Axis, start: Dim, end: Dim, given: Sequence[Statement] | None) -> Kernel:
     statements = kernel.sections[0].statements if given is None else given
     moved = tuple(_moved(s, axis.name, start, axis.name) for s in statements)
     axes = tuple(Axis(axis.name, end - start) if one.name == axis.name else one for one in kernel.axes)
-    return msgspec.structs.replace(kernel, axes=axes, sections=(Section((), moved),))
+    return replace(kernel, axes=axes, sections=(Section((), moved),))
 
 
 def _settled_where(statements: Iterable[Statement], known: dict[str, bool]) -> list[Statement]:
@@ -144,105 +269,51 @@ def _settled_where(statements: Iterable[Statement], known: dict[str, bool]) -> l
 def parts_along(kernel: Kernel, given: Axis, shortest: int) -> tuple[Kernel, ...]:
     """The kernel cut along one axis, into parts of no fewer points than `shortest`."""
     axis = next(axis for axis in kernel.axes if axis.name == given.name)
-    conditions = [one for one in _conditions(kernel.sections[0]) if one.axis == axis.name]
-    if not conditions or not isinstance(axis.size, int):
+    every = Lines(kernel.sections[0].statements).conditions
+    lines = {k: one for k, one in every.items() if one.axis == axis.name and one.step and isinstance(one.start, int)}
+    if not isinstance(axis.size, int):
         return (kernel,)
     cuts = [0]
-    for cut in sorted({one.change() for one in conditions}):
-        if 0 < cut < axis.size and min(cut - cuts[-1], axis.size - cut) >= shortest:
-            cuts.append(cut)
+    for cut in sorted({one.change for one in lines.values()}):  # type: ignore[type-var]
+        if 0 < cut < axis.size and min(cut - cuts[-1], axis.size - cut) >= shortest:  # type: ignore[operator]
+            cuts.append(cut)  # type: ignore[arg-type]
     if len(cuts) == 1:
         return (kernel,)
-    return tuple(_piece(kernel, axis, conditions, start, end) for start, end in pairwise((*cuts, axis.size)))
+    parts = []
+    for start, end in pairwise((*cuts, axis.size)):
+        known = {name: one.holds(start) for name, one in lines.items() if one.holds(start) == one.holds(end - 1)}
+        parts.append(_span(kernel, axis, start, end, _settled_where(kernel.sections[0].statements, known)))
+    return tuple(parts)
 
 
 def narrowed(kernel: Kernel, condition: str) -> Kernel | None:
     """The pointwise kernel over those points alone at which a condition holds; sizes may be symbols. None where the
     condition is more than bounds of axes."""
     section = kernel.sections[0]
-    found: dict[str, Statement] = {s.result: s for s in section.statements if isinstance(s, Compute | IndexValue)}
+    computed = [s for s in section.statements if isinstance(s, Compute)]
+    conjunctions = {s.result: s.operands for s in computed if s.op == "logical_and"}
+    lines = Lines(section.statements).conditions
     known: dict[str, bool] = {}
-    bounds: dict[str, tuple[Dim, Dim]] = {axis.name: (0, axis.size) for axis in kernel.axes}
-    open_ = [condition]
+    open_: list[Operand] = [Ref(condition)]
     while open_:
-        name = open_.pop()
+        name = getattr(open_.pop(), "name", "")
         known[name] = True
-        match found.get(name):
-            case Compute(_, "logical_and", (Ref(left), Ref(right))):
-                open_ += [left, right]
-            case Compute(_, op, (left, right)) if op in TRUTH:
-                bound = _bound(op, _linear(left, found), _linear(right, found))
-                if bound is None:
-                    return None
-                axis, low, high = bound
-                first, last = bounds[axis]
-                bounds[axis] = (
-                    first if low is None else greatest(first, low),
-                    last if high is None else least(last, high),
-                )
-            case _:
-                return None
-    statements = section.statements
-    for axis, (first, _) in bounds.items():
-        statements = tuple(_moved(s, axis, first, axis) for s in statements)
-    settled = _settled_where(statements, known)
-    axes = tuple(Axis(name, greatest(last - first, 0)) for name, (first, last) in bounds.items())
-    return msgspec.structs.replace(kernel, axes=axes, sections=(Section((), tuple(settled)),))
-
-
-def _linear(operand: Operand, found: Mapping[str, Statement]) -> Index | None:
-    """A number as an index: of no axis, or of one in steps of one."""
-    if isinstance(operand, int):
-        return Index(operand)
-    given = found.get(operand.name) if isinstance(operand, Ref) else None
-    match given.index if isinstance(given, IndexValue) else None:
-        case Index(_, () | (Term(1, AxisAtom()),)) as index:
-            return index
-    return None
-
-
-def _bound(op: str, left: Index | None, right: Index | None) -> tuple[str, Dim | None, Dim | None] | None:
-    """(axis, its first point or None, the point behind its last or None) where a comparison says that."""
-    match left, right:
-        case (Index(_, ()), Index(_, (_,))):
-            op, left, right = TURNED[op], right, left
-        case (Index(_, (_,)), Index(_, ())):
-            pass
-        case _:
+        if name in conjunctions:
+            open_ += conjunctions[name]
+        elif name not in lines or not lines[name].step:
             return None
-    axis, distance = left.terms[0].atom.name, right.constant - left.constant  # type: ignore[union-attr]
-    if op in ("ge", "gt"):
-        return axis, distance + (op == "gt"), None
-    return axis, None, distance + (op == "le")
-
-
-def _conditions(section: Section) -> list[Condition]:
-    """Comparisons of a number with what grows along one axis in equal steps."""
-    values = {s.result: s.index for s in section.statements if isinstance(s, IndexValue)}
-    found = []
-    for statement in section.statements:
-        match statement:
-            case Compute(result, op, (Ref(name), int(bound)), _) if op in TRUTH and name in values:
-                pass
-            case Compute(result, op, (int(bound), Ref(name)), _) if op in TRUTH and name in values:
-                op = TURNED[op]
-            case _:
-                continue
-        match values[name]:
-            case Index(int(start), (Term(int(step), AxisAtom(axis)),)) if step:
-                found.append(Condition(result, axis, op, step, start, bound))
-    return found
-
-
-def _piece(kernel: Kernel, axis: Axis, conditions: list[Condition], start: int, end: int) -> Kernel:
-    """The points from `start` to `end` of the axis, which then begins at 0."""
-    known = {one.result: one.at(start) for one in conditions if one.at(start) == one.at(end - 1)}
-    return _span(kernel, axis, start, end, tuple(_settled_where(kernel.sections[0].statements, known)))
+    statements, axes = section.statements, list[Axis]()
+    for axis in kernel.axes:
+        own = [lines[name] for name in known if name in lines and lines[name].axis == axis.name]
+        first, last = _bounds(own, axis.size)
+        statements = tuple(_moved(s, axis.name, first, axis.name) for s in statements)
+        axes.append(Axis(axis.name, greatest(last - first, 0)))
+    return replace(kernel, axes=tuple(axes), sections=(Section((), tuple(_settled_where(statements, known))),))
 
 
 def _moved(statement: Statement, axis: str, start: Dim, name: str) -> Statement:
     """The statement with `name` + start for `axis`."""
-    meaning = {axis: Index(start, (Term(1, AxisAtom(name)),))}
+    meaning = {axis: Line(name, start, 1).index}
     return map_indices(statement, lambda index: inline(index, meaning))
 
 
@@ -263,9 +334,9 @@ def _settled(statement: Statement, known: dict[str, bool]) -> Statement | None:
         case Load(mask=Ref() as mask) if (truth := _truth(mask, known)) is not None:
             if not truth:
                 return Compute(statement.result, "convert", (statement.other,), statement.dtype)
-            return msgspec.structs.replace(statement, mask=None, other=0)
+            return replace(statement, mask=None, other=0)
         case Store(mask=Ref() as mask) if (truth := _truth(mask, known)) is not None:
-            return msgspec.structs.replace(statement, mask=None) if truth else None
+            return replace(statement, mask=None) if truth else None
     return statement
 
 

@@ -36,7 +36,7 @@ TOO_LARGE = {
     **dict.fromkeys(("sin", "cos"), "__builtin_fabsf({0}) >= 32768.0f"),
     **dict.fromkeys(("fmod", "remainder", "floor_div"), "__builtin_fabsf({0}) >= 0x1p28f * __builtin_fabsf({1})"),
 }
-"""By op: when its float32 arguments are too large for a cheaper function, `sf_near_OP_f32` or `sf_near_OP` (nan is as good as any)."""
+"""By op: when its float32 arguments are too large for a cheaper function, `sf_near_OP` (nan is as good as any)."""
 
 
 class Scope:
