@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from codegen import Codegen, Options, load
 from codegen.cpp.machine_code import compile_sources
 from codegen.errors import MalformedLoop, WrongInput
-from codegen.runtime.arena import Lifetime, place
-from codegen.runtime.encode import encode
+from codegen.runtime.encode import SIZE_OPS, SizeProgram, encode
 from codegen.runtime.library import Library
+from codegen.runtime.memory_kinds import Lifetime, place
 from codegen.runtime.native import executor_source, load_machine, make_native
-from codegen.runtime.size_program import OPS, SizeProgram
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.programs import SYMBOLIC_STEPS
@@ -119,7 +118,7 @@ def test_the_program_of_a_size_gives_its_value(dim: Dim, a: int, b: int) -> None
         return
     program = SizeProgram(("a", "b"))
     number = program.value(dim)
-    values, meaning = [a, b], {number: name for name, number in OPS.items()}
+    values, meaning = [a, b], {number: name for name, number in SIZE_OPS.items()}
     try:
         for op, left, right in program.instructions:
             values.append(_run(meaning[op], left, right, values))

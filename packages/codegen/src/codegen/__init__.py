@@ -2,8 +2,7 @@
 
 from codegen.cpp.compiler import find_compiler
 from codegen.cpp.target import host_isa
-from codegen.load import load, prepare, random_threads, why_not_recorded
-from codegen.replay import Replay
+from codegen.load import Replay, load, prepare, random_threads, why_not_recorded
 from codegen.stage import Codegen, Options
 
 __all__ = [

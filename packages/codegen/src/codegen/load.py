@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
-from codegen.bound import Bound
 from codegen.errors import UnknownTarget
-from codegen.replay import Replay
 from stagewire.private_files import usable_directory
 from stagewire.program import Unit
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Record what a unit launches on a CUDA device, and replay it from then on.
+
+    in_place: numbers of inputs that are mostly the same memory at every call (parameters, buffers, constants): they are
+        read where they are, and another place makes another recording. The others are copied.
+    handed: numbers of outputs that a user gets, and may hold for long.
+    alone: numbers of outputs that nobody sees but the unit of the other direction.
+    sizes: of a unit with symbolic sizes, for how many sets of sizes recordings are kept.
+    """
+
+    in_place: frozenset[int] = frozenset()
+    handed: frozenset[int] = frozenset()
+    alone: frozenset[int] = frozenset()
+    sizes: int = 32
+
+
+class Bound(NamedTuple):
+    """run: the callable. unit: says which unit without choices it runs now."""
+
+    run: Callable[..., Any]
+    unit: Callable[[], Unit]
+
 
 Loaded = Callable[..., tuple[Any, ...]]
 Executor = Literal["fast", "reference"]
@@ -65,7 +89,7 @@ def _directory(cache_dir: str | Path | None) -> Path:
 def _bound(units: tuple[Unit, ...], directory: Path, executor: Executor) -> tuple[Bound, ...]:
     targets = {one.target for one in units}
     if targets <= {"cpp"}:
-        from codegen.runtime.loader import load_cpp
+        from codegen.runtime.native import load_cpp
 
         return load_cpp(units, directory, executor)
     if targets == {"triton"}:
@@ -77,7 +101,7 @@ def _bound(units: tuple[Unit, ...], directory: Path, executor: Executor) -> tupl
 
 def prepare(cache_dir: str | Path | None = None) -> None:
     """Begin what loading a unit for a GPU waits for, while it is still being made: Triton and the native executor."""
-    from codegen.runtime.loader import prepare_machine
+    from codegen.runtime.native import prepare_machine
     from codegen.triton.compiling import start_server
 
     start_server()

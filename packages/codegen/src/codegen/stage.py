@@ -12,7 +12,7 @@ from codegen.cpp.emit import emit_unit
 from codegen.cpp.target import Isa, Sanitizer, Target, check_target
 from codegen.errors import UnknownTarget, UnsupportedDevice
 from codegen.in_place import without_copies_in_place
-from codegen.triton.cubin import ALIGNMENT
+from codegen.triton.tuning import VECTOR_BYTES
 from codegen.wrapper import input_types, write_instructions, written_inputs
 from stagewire.expr import symbols_of
 from stagewire.loop import Loop, LoopGraph
@@ -67,7 +67,7 @@ class Codegen:
             options = dataclasses.replace(options, target=_target_for(document.forward, document.backward))
         hints = hints_of(document.binding.symbols)
         symbols = document.binding.symbols
-        multiples = tuple((s.name, gcd(s.hint, ALIGNMENT)) for s in symbols if s.hint and s.hint % 2 == 0)
+        multiples = tuple((s.name, gcd(s.hint, VECTOR_BYTES)) for s in symbols if s.hint and s.hint % 2 == 0)
         graphs = (document.forward, document.backward)
         forward, backward = (None if one is None else emit(one, options, hints, multiples) for one in graphs)
         assert forward is not None

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from codegen.runtime import recorded_sizes
-from codegen.runtime.recorded_sizes import PATIENCE, BySizes
+from codegen.runtime import cuda_graphs
+from codegen.runtime.cuda_graphs import PATIENCE, BySizes
 from stagewire.expr import Expr
 from stagewire.program import Unit
 from stagewire.types import ScalarType, TensorType
@@ -88,7 +88,7 @@ def test_nothing_is_kept_where_nothing_may_be():
 
 
 def test_sizes_that_came_once_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(recorded_sizes, "REMEMBERED", 10)
+    monkeypatch.setattr(cuda_graphs, "REMEMBERED", 10)
     run = Sizes(8)
     run(1)
     assert {run(rows) for rows in range(2, 14)} == {"plain"}

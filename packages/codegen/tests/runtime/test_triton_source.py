@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from codegen import Options, load
-from codegen.runtime.triton_source import module_of
 from codegen.stage import emit
+from codegen.triton.compiling import module_of
 from stagewire.codec import load as read
 
 SOURCE = "import triton\n\n\n@triton.jit\ndef kernel(p0):\n    pass\n"

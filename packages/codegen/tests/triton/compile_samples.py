@@ -8,9 +8,9 @@ import sys
 import stagewire
 from codegen import Options
 from codegen.runtime.required_cubins import required_cubins
-from codegen.runtime.triton_source import module_of
 from codegen.stage import emit
-from codegen.triton.cubin import compile_cubin
+from codegen.triton.compiling import module_of
+from codegen.triton.cubins import compile_cubin
 
 for path in sys.argv[1:]:
     graph = stagewire.load(path, expect="loop").forward

@@ -6,10 +6,10 @@ Prints one line for each kernel: its name, its tile, bytes of shared memory, the
 from codegen import Options
 from codegen.choices import chosen
 from codegen.runtime.required_cubins import required_cubins
-from codegen.runtime.triton_source import module_of
 from codegen.stage import emit
 from codegen.testing.product_texts import batched_scale, convolution_relu, linear_relu, made_operands
-from codegen.triton.cubin import compile_cubin
+from codegen.triton.compiling import module_of
+from codegen.triton.cubins import compile_cubin
 
 GRAPHS = (
     linear_relu(512, 768, 768, "bfloat16"),

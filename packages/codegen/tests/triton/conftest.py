@@ -56,9 +56,9 @@ from pathlib import Path
 import stagewire
 from codegen import Options
 from codegen.runtime.required_cubins import required_cubins
-from codegen.runtime.triton_source import module_of
+from codegen.triton.compiling import module_of
 from codegen.stage import emit
-from codegen.triton.cubin import compile_cubin
+from codegen.triton.cubins import compile_cubin
 
 unit = emit(stagewire.load(sys.argv[1], expect="loop").forward, Options(target="triton"))
 module = module_of(unit.source)

@@ -14,11 +14,11 @@ from codegen.errors import CompileFailed
 from codegen.runtime.native import executor_source
 from codegen.runtime.required_cubins import required_cubins
 from codegen.runtime.triton_loader import Load, Place
-from codegen.runtime.triton_source import module_of
 from codegen.stage import emit
 from codegen.triton import compile_server, compiling, cubins
 from codegen.triton.compile_server import divided, in_processes
-from codegen.triton.cubin import Cubin, CubinSpec, cubin_of
+from codegen.triton.compiling import module_of
+from codegen.triton.cubins import Cubin, CubinSpec, cubin_of
 from stagewire.program import Unit
 from stagewire.testing.symbolic import factorised
 

@@ -6,9 +6,8 @@ from codegen import Options
 from codegen.choices import chosen
 from codegen.stage import emit
 from codegen.testing.product_texts import SHORT, batched_scale, convolution_relu, linear_relu
-from codegen.triton.products import Product
+from codegen.triton.products import Product, tiles_for
 from codegen.triton.sites import find_sites
-from codegen.triton.tiles import tiles_for
 from codegen.triton.tuning import SM_90
 from stagewire.parser import parse_document
 from stagewire.program import Allocate, CallExtern, Launch, Release

@@ -4,8 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from codegen import Options, load
-from codegen.choices import chosen
-from codegen.excerpt import Excerpts
+from codegen.choices import Excerpts, chosen
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.product_texts import made_operands

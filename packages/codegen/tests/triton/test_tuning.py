@@ -5,9 +5,8 @@ import torch
 from msgspec.structs import replace
 
 from codegen import Options, load
-from codegen.choices import chosen
+from codegen.choices import Excerpts, chosen
 from codegen.errors import CorruptCode, LaunchFailed
-from codegen.excerpt import Excerpts
 from codegen.runtime import tuning
 from codegen.runtime.memory_kinds import plan_memory
 from codegen.runtime.tuning import Bench, ByPrecision, Record, make_choices, with_tf32

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from codegen.cpp.kernel import KernelWriter
 from codegen.cpp.plan import Plan, make_plan, shares, total_work
-from codegen.cpp.simplify import simplify_axes
-from codegen.cpp.split_positions import split_positions
+from codegen.cpp.rewrites import simplify_axes, split_positions
 from codegen.cpp.statements import Scope
 from codegen.cpp.tuning import TUNED
 from codegen.cpp.types import c_type

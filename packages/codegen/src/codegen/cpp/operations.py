@@ -5,8 +5,7 @@ Every operand text is atomic (a name or a bracketed constant). Results have the 
 
 from __future__ import annotations
 
-from codegen.cpp.literals import is_number
-from codegen.cpp.types import BITS, c_type, is_floating
+from codegen.cpp.types import BITS, c_type, is_floating, is_number
 from codegen.errors import UnknownOp, UnsupportedType
 from stagewire.loop_ops import PREDICATES
 

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from codegen.cpp.plan import make_plan, total_work
-from codegen.cpp.simplify import simplify_axes
-from codegen.cpp.split_positions import split_positions
+from codegen.cpp.rewrites import simplify_axes, split_positions
 from codegen.cpp.tuning import TUNED
 from codegen.errors import MalformedLoop
 from codegen.memory import accesses, allocated

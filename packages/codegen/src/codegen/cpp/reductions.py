@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from codegen.cpp.literals import literal
 from codegen.cpp.tuning import TUNED
-from codegen.cpp.types import c_type, is_floating
+from codegen.cpp.types import c_type, is_floating, literal
 from codegen.errors import MalformedLoop
 from stagewire.loop import Axis, Reduce
 

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from codegen.cpp.literals import literal
 from codegen.cpp.operations import EXACT, conversion, expression, reinterpretation
-from codegen.cpp.types import c_type, is_floating
+from codegen.cpp.types import c_type, is_floating, literal
 from codegen.errors import MalformedLoop
+from stagewire import loop
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import range_of
-from stagewire.loop import (
-    Atom,
-    AxisAtom,
-    Compute,
-    FloorDivAtom,
-    Index,
-    IndexValue,
-    Kernel,
-    Load,
-    ModAtom,
-    Operand,
-    Statement,
-    Store,
-    ValueAtom,
-)
 from stagewire.loop_ops import DIVISIONS, INDEX_CHECKS, PREDICATES, may_raise
 from stagewire.types import TensorType
 
@@ -48,7 +33,7 @@ class Scope:
     `guard`: the condition under which the loop runs out of which statements are being moved ("" if it surely does).
     """
 
-    def __init__(self, kernel: Kernel, buffers: Mapping[str, TensorType]) -> None:
+    def __init__(self, kernel: loop.Kernel, buffers: Mapping[str, TensorType]) -> None:
         self.buffers = buffers
         self.parameters: dict[str, int] = {}
         self.written: set[str] = set()
@@ -56,7 +41,7 @@ class Scope:
         self.values: dict[str, str] = {}
         self.dtypes: dict[str, str] = {}
         self.rounded: set[str] = set()
-        self.tiles: dict[tuple[str, Index], str] = {}
+        self.tiles: dict[tuple[str, loop.Index], str] = {}
         self.axes: dict[str, str] = {}
         self.extents: dict[str, Dim] = {}
         self.guard = ""
@@ -66,7 +51,7 @@ class Scope:
             self.axes.setdefault(axis.name, f"i{len(self.axes)}")
             self.extents[axis.name] = axis.size
 
-    def sibling(self, kernel: Kernel) -> Scope:
+    def sibling(self, kernel: loop.Kernel) -> Scope:
         """The scope of a kernel of the same function: of the same sizes, with pointers and values of its own."""
         scope = Scope(kernel, self.buffers)
         scope.sizes, scope._reported = self.sizes, self._reported
@@ -101,7 +86,7 @@ class Scope:
             return f"n{self.sizes.setdefault(size.text, len(self.sizes))}"
         return str(size)
 
-    def index(self, index: Index) -> str:
+    def index(self, index: loop.Index) -> str:
         """An index as text."""
         terms = [(self.dim(term.coefficient), self.atom(term.atom)) for term in index.terms if term.coefficient != 0]
         texts = [atom if factor == "1" else f"{factor} * {atom}" for factor, atom in terms]
@@ -109,16 +94,16 @@ class Scope:
             texts.append(self.dim(index.constant))
         return " + ".join(texts)
 
-    def atom(self, atom: Atom) -> str:
+    def atom(self, atom: loop.Atom) -> str:
         """A factor of an index; everything there has type i64."""
         match atom:
-            case AxisAtom(name):
+            case loop.AxisAtom(name):
                 return self.axes[name]
-            case ValueAtom(name):
+            case loop.ValueAtom(name):
                 return f"(i64){self.value(name)}"
-            case FloorDivAtom(numerator, divisor):
+            case loop.FloorDivAtom(numerator, divisor):
                 operator, general = "/", "sf_floor_div_i64"
-            case ModAtom(numerator, divisor):
+            case loop.ModAtom(numerator, divisor):
                 operator, general = "%", "sf_remainder_i64"
         span, text = range_of(numerator, self.extents), self.index(numerator)
         if span is not None and isinstance(divisor, int) and span[0] >= 0 and divisor > 0 and span[1] < 2**31:
@@ -133,11 +118,11 @@ class Scope:
             raise MalformedLoop(f"the value {name!r} is used where it is not defined")
         return found
 
-    def operand(self, operand: Operand, dtype: str) -> str:
+    def operand(self, operand: loop.Operand, dtype: str) -> str:
         """A value's text, or a literal in `dtype`."""
         return self.value(operand.name) if isinstance(operand, Ref) else literal(operand, dtype)
 
-    def dtype(self, operand: Operand, default: str) -> str:
+    def dtype(self, operand: loop.Operand, default: str) -> str:
         """The dtype of a value; literals take `default`."""
         return self.dtypes[operand.name] if isinstance(operand, Ref) else default
 
@@ -148,23 +133,23 @@ class Scope:
         return text
 
 
-def write_statement(scope: Scope, statement: Statement) -> list[str]:
+def write_statement(scope: Scope, statement: loop.Statement) -> list[str]:
     """The lines of one statement other than `Reduce`."""
     match statement:
-        case Load():
+        case loop.Load():
             return [_load(scope, statement)]
-        case Store():
+        case loop.Store():
             return [_store(scope, statement)]
-        case Compute():
+        case loop.Compute():
             return _compute(scope, statement)
-        case IndexValue(result, index, dtype):
+        case loop.IndexValue(result, index, dtype):
             text = scope.index(index)
             value = conversion("int64", dtype, f"({text})")
             return [f"{c_type(dtype).local} {scope.define(result, dtype)} = {value};"]
     raise MalformedLoop(f"unknown statement {type(statement).__name__}")
 
 
-def _load(scope: Scope, load: Load) -> str:
+def _load(scope: Scope, load: loop.Load) -> str:
     pointer = scope.parameter(load.buffer)
     memory = scope.buffers[load.buffer].dtype
     kind = c_type(memory)
@@ -184,7 +169,7 @@ def _load(scope: Scope, load: Load) -> str:
     return f"{c_type(load.dtype).local} {scope.define(load.result, load.dtype)} = {element};"
 
 
-def _store(scope: Scope, store: Store) -> str:
+def _store(scope: Scope, store: loop.Store) -> str:
     pointer = scope.parameter(store.buffer)
     scope.written.add(store.buffer)
     memory = scope.buffers[store.buffer].dtype
@@ -200,7 +185,7 @@ def _store(scope: Scope, store: Store) -> str:
     return f"if ({scope.value(store.mask.name)}) {line}" if store.mask is not None else line
 
 
-def _compute(scope: Scope, statement: Compute) -> list[str]:
+def _compute(scope: Scope, statement: loop.Compute) -> list[str]:
     op, operands, dtype = statement.op, statement.operands, statement.dtype
     local = c_type(dtype).local
     if op in ("convert", "bitcast"):
@@ -235,17 +220,17 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
     return lines
 
 
-def _definition(statement: Compute, name: str, typed: str, texts: tuple[str, ...], form: str = "") -> str:
+def _definition(statement: loop.Compute, name: str, typed: str, texts: tuple[str, ...], form: str = "") -> str:
     text = expression(statement.op, typed, texts, form)
     if statement.op not in PREDICATES and typed != statement.dtype:
         text = conversion(typed, statement.dtype, text)
     return f"{c_type(statement.dtype).local} {name} = {text};"
 
 
-def range_guard(scope: Scope, statement: Statement) -> tuple[str, str] | None:
+def range_guard(scope: Scope, statement: loop.Statement) -> tuple[str, str] | None:
     """(whether an argument is too large for a cheaper function, the line that calls that) of a statement as written;
     None where its function has no cheaper one."""
-    if not isinstance(statement, Compute) or statement.op not in TOO_LARGE:
+    if not isinstance(statement, loop.Compute) or statement.op not in TOO_LARGE:
         return None
     typed = _operand_dtype(scope, statement)
     if c_type(typed).suffix != "f32":
@@ -259,16 +244,16 @@ def _guarded(scope: Scope, condition: str) -> str:
     return f"({scope.guard} && {condition})" if scope.guard else condition
 
 
-def _is_rounded(scope: Scope, operand: Operand) -> bool:
+def _is_rounded(scope: Scope, operand: loop.Operand) -> bool:
     """Whether an operand is a value of its 16-bit dtype as it stands: a literal may have more digits."""
     return operand.name in scope.rounded if isinstance(operand, Ref) else operand == 0
 
 
-def _as(scope: Scope, operand: Operand, dtype: str) -> str:
+def _as(scope: Scope, operand: loop.Operand, dtype: str) -> str:
     return conversion(scope.dtype(operand, dtype), dtype, scope.operand(operand, dtype))
 
 
-def _operand_dtype(scope: Scope, statement: Compute) -> str:
+def _operand_dtype(scope: Scope, statement: loop.Compute) -> str:
     """The dtype that the operands are computed in: that of the first value among them."""
     operands = statement.operands[1:] if statement.op == "where" else statement.operands
     for operand in operands:
@@ -279,7 +264,7 @@ def _operand_dtype(scope: Scope, statement: Compute) -> str:
     return statement.dtype
 
 
-def _check_index(scope: Scope, statement: Compute) -> list[str]:
+def _check_index(scope: Scope, statement: loop.Compute) -> list[str]:
     """An index out of range is reported and replaced by 0, so no access strays; wrapped ones may count from the end."""
     index, size = statement.operands
     dtype = statement.dtype

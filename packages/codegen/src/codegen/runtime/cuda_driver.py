@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from codegen.errors import LaunchFailed
-from codegen.triton.cubin import Cubin
+from codegen.triton.cubins import Cubin
 
 _DYNAMIC_SHARED_LIMIT = 48 * 1024
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # of CUfunction_attribute

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from codegen.excerpt import alone_type, given
+from codegen.choices import alone_type, given
 from codegen.runtime.arguments import resolve
 from codegen.runtime.memory_kinds import made_by
 from codegen.runtime.python_wrapper import taken

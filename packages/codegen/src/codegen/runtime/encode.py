@@ -19,17 +19,75 @@ from typing import Any, NamedTuple
 
 import torch
 
+from codegen.errors import MalformedLoop
 from codegen.runtime.arguments import operator_of, resolve
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import Homes, is_native, mentioned, plan_memory
-from codegen.runtime.size_program import SizeProgram
 from codegen.runtime.symbols import inputs_of
 from codegen.runtime.window_products import WindowProducts, window_products
-from stagewire.expr import Dim, Expr
+from stagewire.expr import Dim, Expr, steps_of
 from stagewire.graph import Arg, List, Ref, Tuple, references
 from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit
 from stagewire.symbols import symbol_places
 from stagewire.types import ITEM_SIZE, TensorType
+
+_SIZE_NAMES = ("CONSTANT", "ADD", "MULTIPLY", "FLOOR_DIVIDE", "REMAINDER", "LEAST", "GREATEST")
+SIZE_OPS: dict[str, int] = {name: number for number, name in enumerate(_SIZE_NAMES)}
+"""As `enum SizeOp` in sizes.h."""
+
+_OPERATORS = {"+": "ADD", "*": "MULTIPLY", "//": "FLOOR_DIVIDE", "%": "REMAINDER", "Min": "LEAST", "Max": "GREATEST"}
+
+
+class SizeProgram:
+    """Symbolic sizes as a program of integers that the native executor runs once for each new set of sizes.
+
+    program ::= instruction*    instruction ::= op left right    operands are numbers of values; symbols come first
+
+    There are instructions for every expression that was asked for; equal parts are computed once.
+
+    >>> program = SizeProgram(["n", "m"])
+    >>> program.value(Expr("4*m*n")), program.instructions
+    (4, [(0, 4, 0), (2, 2, 1), (2, 3, 0)])
+    """
+
+    def __init__(self, symbols: Sequence[str]) -> None:
+        self.symbols = {name: number for number, name in enumerate(symbols)}
+        self.instructions: list[tuple[int, int, int]] = []
+        self._known: dict[object, int] = {}
+
+    def value(self, expression: Expr) -> int:
+        """The number of the value that `expression` has."""
+        found = self._known.get(expression.text)
+        if found is None:
+            found = self._known[expression.text] = self._compute(expression)
+        return found
+
+    def _compute(self, expression: Expr) -> int:
+        values: list[int] = []
+        for kind, operand in steps_of(expression):
+            if isinstance(operand, int):
+                values.append(self._emit("CONSTANT", operand, 0))
+            elif operand:
+                if operand not in self.symbols:
+                    known = ", ".join(self.symbols)
+                    raise MalformedLoop(f"no input gives the symbol {operand!r} a value; known: {known}")
+                values.append(self.symbols[operand])
+            else:
+                right = values.pop()
+                if kind == "-":
+                    kind, right = "+", self._emit("MULTIPLY", self._emit("CONSTANT", -1, 0), right)
+                values[-1] = self._emit(_OPERATORS[kind], values[-1], right)
+        (value,) = values
+        return value
+
+    def _emit(self, op: str, left: int, right: int) -> int:
+        instruction = (SIZE_OPS[op], left, right)
+        found = self._known.get(instruction)
+        if found is None:
+            found = self._known[instruction] = len(self.symbols) + len(self.instructions)
+            self.instructions.append(instruction)
+        return found
+
 
 _NAMES = (
     "FRESH", "WINDOW", "LAUNCH", "DROP", "CALL", "MM", "BMM", "ADDMM", "BADDBMM", "CONVOLUTION", "CONVOLUTION_BACKWARD",

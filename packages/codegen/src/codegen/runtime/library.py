@@ -11,15 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
+from codegen import errors
 from codegen.cpp.statements import NO_SUCH_VALUE, OUT_OF_RANGE, ZERO_DIVISOR
-from codegen.errors import (
-    IndexOutOfRange,
-    IntegerDivisionByZero,
-    LaunchFailed,
-    MissingKernel,
-    OperatorFailed,
-    ValueOutOfRange,
-)
 from stagewire.errors import PartlyDone
 
 LAUNCH_FAILED = 1 << 16
@@ -46,7 +39,7 @@ class Library:
         try:
             function = getattr(self._library, name)
         except AttributeError as error:
-            raise MissingKernel(f"the source defines no function {name!r}") from error
+            raise errors.MissingKernel(f"the source defines no function {name!r}") from error
         found = ctypes.cast(function, ctypes.c_void_p).value
         assert found is not None
         return found
@@ -68,13 +61,13 @@ def raise_status(status: int) -> None:
     """The error that a kernel's status word stands for."""
     if status & LAUNCH_FAILED:
         result = status & (LAUNCH_FAILED - 1)
-        raise LaunchFailed(f"the driver did not start a kernel: result {result}")
+        raise errors.LaunchFailed(f"the driver did not start a kernel: result {result}")
     if status & OUT_OF_RANGE:
-        raise IndexOutOfRange("an index is out of range for the dimension that it indexes")
+        raise errors.IndexOutOfRange("an index is out of range for the dimension that it indexes")
     if status & NO_SUCH_VALUE:
-        raise ValueOutOfRange("a value is out of the range that the operator takes")
+        raise errors.ValueOutOfRange("a value is out of the range that the operator takes")
     if status & ZERO_DIVISOR:
-        raise IntegerDivisionByZero("integer division by zero")
+        raise errors.IntegerDivisionByZero("integer division by zero")
 
 
 def raise_partly_done(status: int, error: BaseException | None) -> NoReturn:
@@ -83,6 +76,6 @@ def raise_partly_done(status: int, error: BaseException | None) -> NoReturn:
         if error is not None:
             raise error
         raise_status(status)
-        raise OperatorFailed("an operator failed, after inputs of the run were written")
+        raise errors.OperatorFailed("an operator failed, after inputs of the run were written")
     except Exception as raised:
         raise PartlyDone(raised) from raised

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from codegen.bound import Bound
-from codegen.replay import Replay
+from codegen.load import Bound, Replay
 from codegen.runtime.arguments import operator, resolve
 from codegen.runtime.destination_passing import Destinations, with_destinations
 from codegen.runtime.memory_kinds import device_of, plan_memory, stated

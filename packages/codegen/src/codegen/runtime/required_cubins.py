@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import gcd
 
 from codegen.runtime.memory_kinds import plan_memory
-from codegen.triton.cubin import ALIGNMENT, CubinSpec
+from codegen.triton.cubins import CubinSpec
+from codegen.triton.tuning import VECTOR_BYTES
 from stagewire.expr import Dim, polynomial_of
 from stagewire.polynomial import symbol
 from stagewire.program import Launch, Unit
@@ -37,7 +38,7 @@ def required_cubins(unit: Unit, multiples: Multiples = ()) -> tuple[CubinSpec, .
     def is_aligned(buffer: str) -> bool:
         if is_value(buffer) or homes.types[homes.of[buffer].root] is None:
             return False
-        return divides(ALIGNMENT, homes.distance[buffer])
+        return divides(VECTOR_BYTES, homes.distance[buffer])
 
     found = []
     for info in unit.kernels:
@@ -51,14 +52,14 @@ def required_cubins(unit: Unit, multiples: Multiples = ()) -> tuple[CubinSpec, .
 
 
 def known_divisor(size: Dim, multiples: Multiples) -> int:
-    """The greatest power of two up to `ALIGNMENT` that divides a size where these symbols are multiples.
+    """The greatest power of two up to `VECTOR_BYTES` that divides a size where these symbols are multiples.
 
     >>> from stagewire.expr import Expr
     >>> known_divisor(Expr("(n + 1)//(2)*m"), (("n", 16), ("m", 2)))
     16
     """
     value = polynomial_of(size).substitute({name: symbol(name) * number for name, number in multiples})
-    return gcd(ALIGNMENT, *value.terms.values())
+    return gcd(VECTOR_BYTES, *value.terms.values())
 
 
 def useful(unit: Unit) -> Multiples:

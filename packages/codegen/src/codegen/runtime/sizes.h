@@ -17,7 +17,7 @@ void free(void *);
 }
 
 enum What { VALUE, SIZE, STRIDE };                                            // of a symbol, as in runtime/encode.py
-enum SizeOp { CONSTANT, ADD, MULTIPLY, FLOOR_DIVIDE, REMAINDER, LEAST, GREATEST };  // as in runtime/size_program.py
+enum SizeOp { CONSTANT, ADD, MULTIPLY, FLOOR_DIVIDE, REMAINDER, LEAST, GREATEST };  // as in runtime/encode.py
 
 struct Sizes {
   i64 symbols, instructions, word_patches, type_patches, roots, places, limits;  // how many there are of each
@@ -63,11 +63,11 @@ static bool within_limits(const Sizes *s, const i64 *words) {
   return true;
 }
 
-static const i64 ALIGNMENT = 64, STAGGER = 320;  // as in runtime/arena.py
+static const i64 ALIGNMENT = 64, STAGGER = 320;  // as in memory_kinds.py
 
 struct Block { i64 at, size, start, end; };
 
-// Places the roots as runtime/arena.py does: the largest first, each at the lowest place that is free while it lives. The
+// Places the roots as runtime/memory_kinds.py does: the largest first, each at the lowest place that is free while it lives. The
 // size of the whole; -1 without memory for the tables. `offsets` gets the place of each root.
 static i64 place_roots(const Sizes *s, const i64 *words, i64 *offsets) {
   const i64 *root = words + s->root_start;

@@ -17,24 +17,22 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codegen.bound import Bound
 from codegen.choices import chosen
 from codegen.cpp.machine_code import load_code
+from codegen.load import Bound
 from codegen.runtime.arguments import Symbols
 from codegen.runtime.cuda_driver import Driver, driver_of
 from codegen.runtime.device_partitions import InTurns, partitions_of
 from codegen.runtime.encode import encode
 from codegen.runtime.library import Library
-from codegen.runtime.loader import by_target, machine_for
 from codegen.runtime.memory_kinds import stated
-from codegen.runtime.native import Machine, make_native, single_device
+from codegen.runtime.native import Machine, by_target, machine_for, make_native, single_device
 from codegen.runtime.python_wrapper import PythonWrapper
 from codegen.runtime.required_cubins import Multiples, required_cubins, useful
 from codegen.runtime.symbols import sizes
-from codegen.runtime.triton_source import module_of
 from codegen.runtime.tuning import Bench, ByPrecision, make_choices, tf32_allowed, with_tf32
-from codegen.triton.cubin import Cubin
-from codegen.triton.cubins import Needed, cubins_of
+from codegen.triton.compiling import module_of
+from codegen.triton.cubins import Cubin, Needed, cubins_of
 from codegen.triton.emit import LARGEST_32
 from stagewire.expr import Dim, symbol
 from stagewire.program import KernelInfo, Launch, Unit
@@ -262,7 +260,7 @@ class TritonWrapper(PythonWrapper):
 
 
 def _number(tensor: torch.Tensor) -> int | float:
-    """What a kernel takes instead of a number on the CPU; see `NUMBER` in cubin.py."""
+    """What a kernel takes instead of a number on the CPU; see `NUMBER` in cubins.py."""
     return (tensor.view(torch.int64) if tensor.dtype == torch.float64 else tensor).item()
 
 

@@ -19,16 +19,13 @@ import msgspec
 import torch
 from msgspec.structs import replace
 
-from codegen.choices import chosen
+from codegen.choices import Excerpt, Excerpts, chosen
 from codegen.content_store import read_stored, write_stored
-from codegen.excerpt import Excerpt, Excerpts
 from codegen.runtime.memory_kinds import device_of, plan_memory
 from codegen.runtime.required_cubins import required_cubins
-from codegen.runtime.triton_source import module_of
 from codegen.torch_capabilities import TORCH
-from codegen.triton.compiling import compile_all
-from codegen.triton.cubin import Cubin, CubinSpec, cubin_of
-from codegen.triton.cubins import triton_version
+from codegen.triton.compiling import compile_all, module_of
+from codegen.triton.cubins import Cubin, CubinSpec, cubin_of, triton_version
 from stagewire.errors import StageError
 from stagewire.program import Unit
 from stagewire.types import TensorType

@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
+import linecache
 import os
 import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from types import ModuleType
 
+from codegen.errors import UnknownTarget
 from codegen.triton import compile_server
 from codegen.triton.compile_server import Request, Result, result_of
+
+
+def module_of(source: str) -> ModuleType:
+    """The module that `source` defines. No file is written or read: what lies in a directory is never run.
+
+    Triton reads the text of its functions again, by the name of their file; as for code of an interactive session,
+    `linecache` has it under that name, for as long as the module lives.
+    """
+    module = ModuleType("kernels_" + hashlib.sha256(source.encode()).hexdigest()[:24])
+    file = f"<{module.__name__} {id(module):x}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    weakref.finalize(module, linecache.cache.pop, file, None)
+    try:
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+    except ModuleNotFoundError as error:
+        raise UnknownTarget(
+            "Triton is not installed", fix="pip install triton (it is part of torch for CUDA)."
+        ) from error
+    return module
 
 
 class CompileServer:

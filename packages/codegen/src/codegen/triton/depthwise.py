@@ -26,21 +26,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from codegen.triton import tuning
-from codegen.triton.convolutions import NAMES, Pair, pair
+from codegen.triton import stencils, tuning
 from codegen.triton.emit import LARGEST_32
 from codegen.triton.plan import power_of_two
-from codegen.triton.products import DTYPES, MOST_BATCHES, Types
-from codegen.triton.stencils import (
-    CONSTANTS,
-    Side,
-    Stencil,
-    covering_side,
-    emit_image,
-    emit_total,
-    emit_weight,
-    window_side,
-)
+from codegen.triton.products import DTYPES, MOST_BATCHES, NAMES, Pair, Types, pair
 from codegen.triton.tuning import WARP
 from stagewire.expr import Dim, Expr
 from stagewire.graph import List, Ref
@@ -162,30 +151,32 @@ class _Writer:
         return numel(self.types[self.call.weight].shape[2:]), rough(numel((number, *lengths)), self.hints)  # type: ignore
 
     def forward(self, result: str) -> list[Instruction]:
-        return self.image(self.stencil(window_side, self.call.image, result), self.call.image, self.call.bias, result)
+        return self.image(
+            self.stencil(stencils.window_side, self.call.image, result), self.call.image, self.call.bias, result
+        )
 
     def covered(self, result: str) -> list[Instruction]:
         """The gradient of the image."""
-        return self.image(self.stencil(covering_side, self.call.grad, result), self.call.grad, "", result)
+        return self.image(self.stencil(stencils.covering_side, self.call.grad, result), self.call.grad, "", result)
 
-    def image(self, stencil: Stencil, operand: str, bias: str, result: str) -> list[Instruction]:
+    def image(self, stencil: stencils.Stencil, operand: str, bias: str, result: str) -> list[Instruction]:
         tile = _tile(stencil, self.hints)
         name = f"{self.name}_image"
-        text = emit_image(name, stencil, bool(bias), stencil.channels % tile.channels == 0)
+        text = stencils.emit_image(name, stencil, bool(bias), stencil.channels % tile.channels == 0)
         buffers = (operand, self.call.weight, *filter(None, (bias,)), result)
         launch = self.launch(name, text, tile, {one: self.types[one] for one in buffers}, stencil.lanes)
         return [Allocate(result, self.types[result]), launch]
 
     def gradient(self, result: str) -> list[Instruction]:
         """The gradient of the weight: of parts of all lanes, which are then added up."""
-        stencil = self.stencil(window_side, self.call.image, self.call.grad)
+        stencil = self.stencil(stencils.window_side, self.call.image, self.call.grad)
         tile = _summing_tile(stencil, self.hints)
         count, parts, name = stencil.count, tile.grid[0], f"{self.name}_weight"
         made, own, type_ = result, stencil, self.types[result]
         if parts != 1:
             made, own = f"{result}_parts", dataclasses.replace(stencil, weight=stencil.part)
             type_ = contiguous("float32", (parts, count), type_.device)
-        text = emit_weight(name, own, count, stencil.channels % tile.channels == 0)
+        text = stencils.emit_weight(name, own, count, stencil.channels % tile.channels == 0)
         operands = {one: self.types[one] for one in (self.call.image, self.call.grad)}
         summed: list[Instruction] = [
             Allocate(made, type_),
@@ -197,14 +188,16 @@ class _Writer:
         each = max(1, min(tuning.SM_90.total_rows, tuning.SM_90.total_tile // wide))
         tile = _Tile(each, wide, 4, 1, (-(-count // each),))
         buffers = {made: type_, result: self.types[result]}
-        total = self.launch(name, emit_total(name, stencil, parts), tile, buffers, parts)
+        total = self.launch(name, stencils.emit_total(name, stencil, parts), tile, buffers, parts)
         return [*summed, Allocate(result, self.types[result]), total, Release(made)]
 
-    def stencil(self, side: Callable[..., Side], operand: str, other: str) -> Stencil:
+    def stencil(self, side: Callable[..., stencils.Side], operand: str, other: str) -> stencils.Stencil:
         """The sums over windows of `operand` for the points of `other`."""
         call, weight = self.call, _with_rows(self.types[self.call.weight])
         source, points = (_with_rows(self.types[name]) for name in (operand, other))
-        block = _block(points, weight.shape[2:], call.step if side is covering_side else (1, 1), other == call.grad)  # type: ignore
+        block = _block(
+            points, weight.shape[2:], call.step if side is stencils.covering_side else (1, 1), other == call.grad
+        )  # type: ignore
         rows, columns = (
             side(size, length, taps, step, pad, dilation, made)
             for size, length, taps, step, pad, dilation, made in zip(
@@ -219,13 +212,15 @@ class _Writer:
             )
         )
         (number, channels, *_), strides = points.shape, (weight.stride[0], *weight.stride[2:])
-        return Stencil(number, channels, rows, columns, weight.shape[2:], source.stride, points.stride, strides)  # type: ignore
+        return stencils.Stencil(
+            number, channels, rows, columns, weight.shape[2:], source.stride, points.stride, strides
+        )  # type: ignore
 
     def launch(self, name: str, text: str, tile: _Tile, buffers: dict[str, TensorType], size: Dim) -> Launch:
         sizes = () if isinstance(size, int) else (size,)
         constants = (
             *((("WIDE", 0),) if sizes else ()),
-            *zip(CONSTANTS, (tile.lanes, tile.channels, tile.tiles), strict=True),
+            *zip(stencils.CONSTANTS, (tile.lanes, tile.channels, tile.tiles), strict=True),
         )
         info = KernelInfo(name, tuple(buffers), tile.grid, constants, tile.warps)
         made = self.make(text, info, (*(type_.dtype for type_ in buffers.values()), *map(str, sizes)))
@@ -261,7 +256,7 @@ def _made(length: int, taps: int, unit: int, most: int) -> int:
     return min(sizes, key=lambda made: (-(-length // made) * (2 * made + taps - 1), -made))
 
 
-def _tile(stencil: Stencil, hints: Hints) -> _Tile:
+def _tile(stencil: stencils.Stencil, hints: Hints) -> _Tile:
     """One that makes an image."""
     t, (lanes, channels, warps) = tuning.SM_90, _sizes(stencil, 4)
     across, programs = -(-stencil.channels // channels), -(-rough(stencil.lanes, hints) // lanes)
@@ -275,7 +270,7 @@ def _tile(stencil: Stencil, hints: Hints) -> _Tile:
     return _Tile(lanes, channels, warps, tiles, (_parts(stencil.lanes, lanes * tiles), across))
 
 
-def _summing_tile(stencil: Stencil, hints: Hints) -> _Tile:
+def _summing_tile(stencil: stencils.Stencil, hints: Hints) -> _Tile:
     """One that sums over its tiles. Sums of several warps have to be added up: it has one, unless channels are few."""
     t, (lanes, channels, warps) = tuning.SM_90, _sizes(stencil, 1)
     if -(-stencil.channels // channels) * t.most_weight_parts < t.multiprocessors * t.summing_warps:
@@ -291,7 +286,7 @@ def _parts(count: Dim, length: int) -> Dim:
     return (count + (length - 1)) // length
 
 
-def _sizes(stencil: Stencil, warps: int) -> tuple[int, int, int]:
+def _sizes(stencil: stencils.Stencil, warps: int) -> tuple[int, int, int]:
     """Lanes and channels of a tile, and its warps: a thread has one lane, or two channels that lie side by side."""
     if stencil.other[1] != 1:
         return warps * WARP, 1, warps

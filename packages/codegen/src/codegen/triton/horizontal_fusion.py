@@ -22,21 +22,8 @@ from codegen.memory import accesses, allocated, buffers_of, memory_roots, taken_
 from codegen.triton import tuning
 from codegen.triton.emit import emit_kernel
 from codegen.triton.plan import Plan, Tiles, scheduled
+from stagewire import loop
 from stagewire.expr import Expr, symbol
-from stagewire.loop import (
-    AxisAtom,
-    Compute,
-    Extern,
-    Index,
-    Kernel,
-    Load,
-    LoopGraph,
-    Reduce,
-    Section,
-    Statement,
-    Store,
-    Term,
-)
 from stagewire.program import KernelInfo
 from stagewire.statements import select, statements_of
 from stagewire.types import TensorType
@@ -94,7 +81,7 @@ class Group:
 
     start: int
     form: Form
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[loop.Kernel] = field(default_factory=list)
     buffers: list[tuple[str, ...]] = field(default_factory=list)
     sizes: list[dict[Expr, int]] = field(default_factory=list)
     touched: Touched = field(default_factory=Touched)
@@ -119,16 +106,16 @@ class Group:
 
 
 def groups_of(
-    graph: LoopGraph, types: dict[str, TensorType], device: str, others: Collection[str] = frozenset()
+    graph: loop.LoopGraph, types: dict[str, TensorType], device: str, others: Collection[str] = frozenset()
 ) -> list[Group]:
     """The kernels on a device that run in launches of several; none of `others`."""
     roots, declared = memory_roots(graph), {buffer.name: buffer for buffer in graph.buffers}
     found: list[Group] = []
     current: dict[Form, Group] = {}
     for number, step in enumerate(graph.steps):
-        if isinstance(step, Extern):
+        if isinstance(step, loop.Extern):
             current.clear()
-        if not isinstance(step, Kernel):
+        if not isinstance(step, loop.Kernel):
             continue
         _, stored = accesses(step)
         touched = _touched(step, roots)
@@ -154,21 +141,21 @@ def groups_of(
     return [group for group in found if len(group.kernels) > 1]
 
 
-def _touched(kernel: Kernel, roots: Mapping[str, str]) -> Touched:
+def _touched(kernel: loop.Kernel, roots: Mapping[str, str]) -> Touched:
     found = Touched()
     for statement in statements_of(kernel):
         match statement:
-            case Load(buffer=name):
+            case loop.Load(buffer=name):
                 found.read.add(roots[name])
-            case Store(buffer=name, index=Index(int(place), ())) if not kernel.axes and roots[name] == name:
+            case loop.Store(buffer=name, index=loop.Index(int(place), ())) if not kernel.axes and roots[name] == name:
                 found.elements.add((name, place))
-            case Store(buffer=name):
+            case loop.Store(buffer=name):
                 found.written.add(roots[name])
     return found
 
 
 def _alike(
-    kernel: Kernel, names: tuple[str, ...], types: dict[str, TensorType], device: str
+    kernel: loop.Kernel, names: tuple[str, ...], types: dict[str, TensorType], device: str
 ) -> tuple[Form, dict[Expr, int]] | None:
     """What a kernel has in common with those that are alike, and what is left open; None where it runs alone."""
     t, sizes = tuning.SM_90, _sizes(kernel)
@@ -195,15 +182,15 @@ def _each(
     return emit_kernel(plan, names, types, by_value, "block")
 
 
-def _place(kernel: Kernel) -> int | None:
+def _place(kernel: loop.Kernel) -> int | None:
     """Where a kernel without outer axes stores everything; None where that is several places."""
-    stores = select(kernel.sections, Store)
+    stores = select(kernel.sections, loop.Store)
     places = {one.index.constant for one in stores}
     place = places.pop() if len(places) == 1 else None
     return place if isinstance(place, int) else None
 
 
-def _sizes(kernel: Kernel) -> dict[Expr, int] | None:
+def _sizes(kernel: loop.Kernel) -> dict[Expr, int] | None:
     """What is left open of a kernel of one loop, or of rows that are reduced."""
     outer = [axis.size for axis in kernel.axes]
     match [[axis.size for axis in section.axes] for section in kernel.sections]:
@@ -221,17 +208,17 @@ def _sizes(kernel: Kernel) -> dict[Expr, int] | None:
     return None if place is None else {POINTS: points, ROWS: rows, PLACE: place}
 
 
-def _opened(kernel: Kernel, points: int) -> Kernel | None:
+def _opened(kernel: loop.Kernel, points: int) -> loop.Kernel | None:
     """The kernel, its sizes left open; None where it does something else, or at other places, than what may be."""
     first, *others = kernel.sections
-    here = [Term(1, AxisAtom(axis.name)) for axis in kernel.axes]
-    places = {frozenset(): Index(0)} | {frozenset([term]): Index(0, (term,)) for term in here}
+    here = [loop.Term(1, loop.AxisAtom(axis.name)) for axis in kernel.axes]
+    places = {frozenset(): loop.Index(0)} | {frozenset([term]): loop.Index(0, (term,)) for term in here}
     if others:
         (inner,) = first.axes
-        along = Term(1, AxisAtom(inner.name))
-        inside = places | {frozenset([along]): Index(0, (along,))}
+        along = loop.Term(1, loop.AxisAtom(inner.name))
+        inside = places | {frozenset([along]): loop.Index(0, (along,))}
         for row in here:
-            inside[frozenset([along, replace(row, coefficient=points)])] = Index(
+            inside[frozenset([along, replace(row, coefficient=points)])] = loop.Index(
                 0, (along, replace(row, coefficient=POINTS))
             )
         parts = [(first, inside, (replace(inner, size=POINTS),)), (others[0], places, ())]
@@ -243,26 +230,28 @@ def _opened(kernel: Kernel, points: int) -> Kernel | None:
         statements = [_moved(one, known, section is first and bool(others), here) for one in section.statements]
         if None in statements:
             return None
-        sections.append(Section(own, tuple(one for one in statements if one is not None)))
+        sections.append(loop.Section(own, tuple(one for one in statements if one is not None)))
     return replace(kernel, name="each", axes=axes, sections=tuple(sections))
 
 
 def _moved(
-    statement: Statement, places: Mapping[frozenset[Term], Index], in_loop: bool, here: list[Term]
-) -> Statement | None:
+    statement: loop.Statement, places: Mapping[frozenset[loop.Term], loop.Index], in_loop: bool, here: list[loop.Term]
+) -> loop.Statement | None:
     """A statement at what its place is called where sizes are left open; None for what a kernel of a launch of several
     does not do."""
     match statement:
-        case Compute():
+        case loop.Compute():
             return statement
-        case Reduce(reduction=kind) if in_loop and kind in REDUCTIONS:
+        case loop.Reduce(reduction=kind) if in_loop and kind in REDUCTIONS:
             return statement
-        case Load(index=Index(0, terms), mask=None) if frozenset(terms) in places:
+        case loop.Load(index=loop.Index(0, terms), mask=None) if frozenset(terms) in places:
             return replace(statement, index=places[frozenset(terms)])
-        case Store(index=Index(0, terms), mode="set", mask=None) if not in_loop and here and list(terms) == here:
+        case loop.Store(index=loop.Index(0, terms), mode="set", mask=None) if (
+            not in_loop and here and list(terms) == here
+        ):
             return statement
-        case Store(index=Index(_, ()), mode="set", mask=None) if not in_loop and not here:
-            return replace(statement, index=Index(PLACE))
+        case loop.Store(index=loop.Index(_, ()), mode="set", mask=None) if not in_loop and not here:
+            return replace(statement, index=loop.Index(PLACE))
     return None
 
 

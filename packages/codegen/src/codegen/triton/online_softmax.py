@@ -11,24 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from codegen.triton.accesses import points
+from stagewire import loop
 from stagewire.graph import Ref
-from stagewire.loop import (
-    AxisAtom,
-    Compute,
-    FloorDivAtom,
-    Index,
-    IndexValue,
-    Kernel,
-    Load,
-    ModAtom,
-    Operand,
-    Reduce,
-    Scan,
-    Section,
-    Statement,
-    Store,
-    ValueAtom,
-)
 from stagewire.statements import select
 
 WIDE = ("float32", "float64")
@@ -39,8 +23,8 @@ class Pair(NamedTuple):
 
     maximum: int
     total: int
-    greatest: Reduce
-    sum: Reduce
+    greatest: loop.Reduce
+    sum: loop.Reduce
 
 
 @dataclass(frozen=True)
@@ -57,11 +41,11 @@ class Softmax:
     divisors: frozenset[str]
 
 
-def softmax_of(kernel: Kernel, tile: int | None) -> Softmax:
+def softmax_of(kernel: loop.Kernel, tile: int | None) -> Softmax:
     """tile: elements of a row that are at hand together, in one loop of which no sum is online; None: all of them."""
     pairs = pairs_of(kernel)
-    computed: list[Compute] = select(kernel.sections, Compute)
-    tops = {Ref(s.results[0]) for s in select(kernel.sections, Reduce) if s.reduction == "max"}
+    computed: list[loop.Compute] = select(kernel.sections, loop.Compute)
+    tops = {Ref(s.results[0]) for s in select(kernel.sections, loop.Reduce) if s.reduction == "max"}
     divisors = {s.operands[1] for s in computed if s.op == "div"}
     lengths = [points(section.axes) for section in kernel.sections]
     return Softmax(
@@ -75,7 +59,7 @@ def _is_at_most(count: object, tile: int) -> bool:
     return isinstance(count, int) and count <= tile
 
 
-def pairs_of(kernel: Kernel) -> list[Pair]:
+def pairs_of(kernel: loop.Kernel) -> list[Pair]:
     """The sums of exp(value - m) with the earlier maxima m of the same values."""
     found: list[Pair] = []
     for number, section in enumerate(kernel.sections):
@@ -95,10 +79,10 @@ def pairs_of(kernel: Kernel) -> list[Pair]:
     return found
 
 
-def _moved_exponential(section: Section) -> tuple[Operand, str, Reduce] | None:
+def _moved_exponential(section: loop.Section) -> tuple[loop.Operand, str, loop.Reduce] | None:
     """(value, m, sum) where the section does nothing but a sum of exp(value - m), m being made elsewhere."""
-    ends = [s for s in section.statements if isinstance(s, Reduce | Store | Scan)]
-    if not section.axes or len(ends) != 1 or not isinstance(ends[0], Reduce) or ends[0].reduction != "sum":
+    ends = [s for s in section.statements if isinstance(s, loop.Reduce | loop.Store | loop.Scan)]
+    if not section.axes or len(ends) != 1 or not isinstance(ends[0], loop.Reduce) or ends[0].reduction != "sum":
         return None
     made = _made(section)
     exponential = _compute(made, ends[0].operand, "exp")
@@ -109,12 +93,12 @@ def _moved_exponential(section: Section) -> tuple[Operand, str, Reduce] | None:
     return (value, top.name, ends[0]) if isinstance(top, Ref) and top.name not in made else None
 
 
-def _maximum(section: Section, top: str, later: Section, value: Operand) -> Reduce | None:
+def _maximum(section: loop.Section, top: str, later: loop.Section, value: loop.Operand) -> loop.Reduce | None:
     """The reduction of a section that makes `top` as the maximum of what is `value` in a later one."""
     if [axis.size for axis in section.axes] != [axis.size for axis in later.axes]:
         return None
     for statement in section.statements:
-        if isinstance(statement, Reduce) and statement.results == (top,) and statement.reduction == "max":
+        if isinstance(statement, loop.Reduce) and statement.results == (top,) and statement.reduction == "max":
             known: dict[object, int] = {}
             here, there = ValueNumbers(section, known), ValueNumbers(later, known)
             if statement.dtype in WIDE and here.of(statement.operand) == there.of(value):
@@ -123,21 +107,23 @@ def _maximum(section: Section, top: str, later: Section, value: Operand) -> Redu
     return None
 
 
-def _made(section: Section) -> dict[str, Statement]:
-    return {s.result: s for s in section.statements if isinstance(s, Load | Compute | IndexValue | Scan)}
+def _made(section: loop.Section) -> dict[str, loop.Statement]:
+    return {
+        s.result: s for s in section.statements if isinstance(s, loop.Load | loop.Compute | loop.IndexValue | loop.Scan)
+    }
 
 
-def _compute(made: Mapping[str, Statement], operand: Operand, op: str) -> Compute | None:
+def _compute(made: Mapping[str, loop.Statement], operand: loop.Operand, op: str) -> loop.Compute | None:
     found = made.get(operand.name) if isinstance(operand, Ref) else None
-    return found if isinstance(found, Compute) and found.op == op else None
+    return found if isinstance(found, loop.Compute) and found.op == op else None
 
 
-def _stored(sections: tuple[Section, ...]) -> set[str]:
-    return {s.buffer for s in select(sections, Store)}
+def _stored(sections: tuple[loop.Section, ...]) -> set[str]:
+    return {s.buffer for s in select(sections, loop.Store)}
 
 
-def _loaded(section: Section) -> set[str]:
-    return {s.buffer for s in section.statements if isinstance(s, Load)}
+def _loaded(section: loop.Section) -> set[str]:
+    return {s.buffer for s in section.statements if isinstance(s, loop.Load)}
 
 
 class ValueNumbers:
@@ -146,7 +132,7 @@ class ValueNumbers:
     known: the numbers of the terms met so far, in whatever sections.
     """
 
-    def __init__(self, section: Section, known: dict[object, int]) -> None:
+    def __init__(self, section: loop.Section, known: dict[object, int]) -> None:
         self.made = _made(section)
         self.axes = {axis.name: place for place, axis in enumerate(section.axes)}
         self.known = known
@@ -164,28 +150,28 @@ class ValueNumbers:
 
     def term(self, name: str) -> object:
         match self.made.get(name):
-            case Load(_, buffer, index, dtype, mask, other):
+            case loop.Load(_, buffer, index, dtype, mask, other):
                 return "load", buffer, self.index(index), dtype, self.of(mask), self.of(other)
-            case Compute(_, op, operands, dtype):
+            case loop.Compute(_, op, operands, dtype):
                 return op, dtype, *map(self.of, operands)
-            case IndexValue(_, index, dtype):
+            case loop.IndexValue(_, index, dtype):
                 return "index", self.index(index), dtype
             case None:
                 return "outer", name
             case _:
                 return "own", id(self), name
 
-    def index(self, index: Index) -> object:
+    def index(self, index: loop.Index) -> object:
         return index.constant, frozenset((term.coefficient, self.atom(term.atom)) for term in index.terms)
 
     def atom(self, atom: object) -> object:
         match atom:
-            case AxisAtom(name):
+            case loop.AxisAtom(name):
                 return "axis", self.axes.get(name, name)
-            case ValueAtom(name):
+            case loop.ValueAtom(name):
                 return "value", self.of(Ref(name))
-            case FloorDivAtom(numerator, divisor):
+            case loop.FloorDivAtom(numerator, divisor):
                 return "div", self.index(numerator), divisor
-            case ModAtom(numerator, divisor):
+            case loop.ModAtom(numerator, divisor):
                 return "mod", self.index(numerator), divisor
         return atom

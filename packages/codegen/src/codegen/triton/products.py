@@ -1,6 +1,13 @@
-"""Products of matrices that ATen computes, as far as a template can compute them too.
+"""Products of matrices that ATen computes, as far as a template can compute them too, and the tiles to try.
 
-result[b, i, j] = alpha * sum over k of left[b, i, k] * right[b, k, j] + beta * bias[b, i, j]
+    result[b, i, j] = alpha * sum over k of left[b, i, k] * right[b, k, j] + beta * bias[b, i, j]
+
+Convolutions of images are such products, none of whose operands is ever in memory:
+
+    rows: the points of all results (n, p, q)   columns: channels of the result   depth: taps of the window, channels
+    left[(n, p, q), (tap, c)] = image[n, c, p*stride - padding + tap*dilation, ...], 0 outside of the image
+
+The channels of the result are fastest in memory, as those of the image had better be.
 """
 
 from __future__ import annotations
@@ -9,10 +16,89 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from codegen.triton.convolutions import Window, operands, window_of
-from stagewire.graph import Ref
+from codegen.triton import tuning
+from codegen.triton.plan import power_of_two
+from stagewire.graph import Arg, List, Ref, Tuple
 from stagewire.loop import AxisAtom, Extern, Index, Term
-from stagewire.types import TensorType
+from stagewire.types import ITEM_SIZE, TensorType
+
+NAMES = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Heights and widths: of the image, of the result, of the window and how it moves.
+
+    image, weight: strides in memory.
+    """
+
+    image_size: Pair
+    size: Pair
+    taps: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    image: tuple[int, int, int, int]
+    weight: tuple[int, int, int, int]
+
+    @property
+    def count(self) -> int:
+        """How many taps there are."""
+        return self.taps[0] * self.taps[1]
+
+    @property
+    def is_point(self) -> bool:
+        """Whether the window is a point that goes over all of an image without gaps: then this is a plain product."""
+        height, width = self.image_size
+        n, _, down, along = self.image
+        packed = width > 1 and (height == 1 or down == width * along) and n == height * width * along
+        return packed and (self.taps, self.stride, self.padding) == ((1, 1), (1, 1), (0, 0))
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether every tap is inside of the image at every point."""
+        return self.padding == (0, 0)
+
+
+def window_of(call: Extern, image: TensorType, weight: TensorType, made: TensorType) -> Window | None:
+    """The geometry of a convolution over two dimensions; None for any that has no template."""
+    given = {**dict(zip(NAMES, call.args, strict=False)), **call.kwargs}
+    if set(given) != set(NAMES) or len(made.shape) != 4 or given["transposed"] is not False or given["groups"] != 1:
+        return None
+    stride, padding, dilation = (pair(given[name]) for name in ("stride", "padding", "dilation"))
+    if stride is None or padding is None or dilation is None:
+        return None
+    _, channels, height, width = made.shape
+    packed = (channels * height * width, 1, channels * width, channels)
+    if any(size > 1 and have != want for size, have, want in zip(made.shape, made.stride, packed, strict=True)):
+        return None  # channels are not fastest, or there are gaps
+    if made.dtype == "float32" or image.shape[1] < tuning.SM_90.least_channels:  # type: ignore[operator]
+        return None  # float32 has flags of its own for convolutions; of few channels, most of a product is of nothing
+    return Window(
+        image.shape[2:], made.shape[2:], weight.shape[2:], stride, padding, dilation, image.stride, weight.stride
+    )  # type: ignore[arg-type]
+
+
+def pair(arg: Arg) -> Pair | None:
+    """Two numbers, given as two or as one for both."""
+    items: Any = arg.items if isinstance(arg, List | Tuple) else ()
+    if len(items) not in (1, 2) or not all(isinstance(item, int) for item in items):
+        return None
+    return (items[0], items[-1])
+
+
+def operands(call: Extern) -> tuple[str, str, str | None] | None:
+    """Image, weight and bias of the call."""
+    given = {**dict(zip(NAMES, call.args, strict=False)), **call.kwargs}
+    match given:
+        case {"input": Ref(image), "weight": Ref(weight), "bias": None}:
+            return image, weight, None
+        case {"input": Ref(image), "weight": Ref(weight), "bias": Ref(bias)}:
+            return image, weight, bias
+    return None
+
 
 Types = Mapping[str, TensorType]
 
@@ -65,10 +151,15 @@ class Product:
         """In how many parts the depth is."""
         return 1 if self.window is None else self.window.count
 
+    @property
+    def sizes(self) -> Steps:
+        """Batches, rows and columns."""
+        return self.batch, self.rows, self.columns
+
     def place(self) -> Index:
         """Where an element of the result is."""
-        sizes = (self.batch, self.rows, self.columns)
-        return at((BATCH, ROW, COLUMN), tuple(step * (size > 1) for step, size in zip(self.steps, sizes, strict=True)))
+        moving = zip(self.steps, self.sizes, strict=True)
+        return at((BATCH, ROW, COLUMN), tuple(step * (size > 1) for step, size in moving))
 
 
 def product_of(call: Extern, types: Types) -> Product | None:
@@ -178,3 +269,61 @@ def place_in(type_: TensorType, axes: tuple[str, ...]) -> Index:
         if size != 1 and step != 0
     ]
     return Index(0, tuple(terms[::-1]))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """rows, columns: of the result, by one program; depth: of one step of its loop; group: tiles of rows that run side
+    by side, so that they share columns in the cache; stages: steps whose operands are on their way at the same time."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+    group: int = 8
+
+    def shared(self, item: int) -> int:
+        """Bytes of shared memory that its operands take."""
+        return self.stages * self.depth * (self.rows + self.columns) * item
+
+    def cost(self, product: Product) -> float:
+        """A rough measure of time: rounds of programs over all processors, by how much each moves and computes."""
+        count = product.batch * -(-product.rows // self.rows) * -(-product.columns // self.columns)
+        steps = product.taps * -(-product.depth // product.taps // self.depth) * self.depth
+        moved = (self.rows + self.columns) * steps
+        computed = self.rows * self.columns * steps / 64
+        return max(
+            count / tuning.SM_90.multiprocessors, 1.0, round(count / tuning.SM_90.multiprocessors + 0.49) * 0.85
+        ) * (moved + computed)
+
+
+HALF = (
+    Tile(128, 256, 64, 8, 4), Tile(128, 256, 64, 8, 3), Tile(256, 128, 64, 8, 3), Tile(128, 128, 64, 8, 3),
+    Tile(128, 128, 64, 4, 3), Tile(128, 128, 32, 4, 4), Tile(128, 64, 64, 4, 3), Tile(64, 128, 64, 4, 3),
+    Tile(64, 64, 64, 4, 3), Tile(64, 64, 128, 4, 3), Tile(64, 32, 128, 4, 4), Tile(32, 64, 128, 4, 4),
+    Tile(32, 32, 128, 4, 4), Tile(32, 128, 64, 4, 4), Tile(16, 64, 128, 4, 4), Tile(16, 32, 256, 4, 3),
+    Tile(16, 128, 64, 4, 5), Tile(64, 16, 128, 4, 4), Tile(16, 16, 64, 1, 4),
+)  # fmt: skip
+"""For operands of 16 bits. Three stages leave room for two programs on a multiprocessor, so that one computes while the
+other stores: on an H200 that is worth more than a fourth stage."""
+
+FULL = (
+    Tile(128, 128, 32, 8, 3), Tile(128, 64, 32, 4, 3), Tile(64, 128, 32, 4, 3), Tile(64, 64, 32, 4, 4),
+    Tile(32, 64, 32, 4, 4), Tile(64, 32, 32, 4, 4), Tile(16, 64, 64, 4, 3), Tile(32, 32, 64, 4, 3),
+    Tile(16, 32, 128, 4, 3), Tile(16, 16, 64, 1, 3),
+)  # fmt: skip
+"""For operands in float32. A tile of 128 x 256 is hardly better than these, and takes ten seconds to compile."""
+
+
+def tiles_for(product: Product, dtype: str) -> tuple[Tile, ...]:
+    """The tiles to be timed, the one of the least estimated cost first."""
+    table = FULL if dtype == "float32" else HALF
+    fitting = [
+        tile
+        for tile in table
+        if tile.rows <= max(tuning.SM_90.least_product_side, power_of_two(product.rows))
+        and tile.columns <= max(tuning.SM_90.least_product_side, power_of_two(product.columns))
+        and tile.shared(ITEM_SIZE[dtype]) <= tuning.SM_90.shared_memory
+    ]
+    return tuple(sorted(fitting, key=lambda tile: tile.cost(product))[: tuning.SM_90.timed_tiles])

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from codegen.memory import memory_roots
-from codegen.triton.epilogue import Epilogue, epilogue_of
+from codegen.triton.product_fusion import SIDES, Epilogue, Prologue, epilogue_of, prologue_of
 from codegen.triton.products import Product, Types, product_of
-from codegen.triton.prologue import SIDES, Prologue, prologue_of
 from stagewire.graph import references
 from stagewire.loop import Extern, Free, Kernel, Load, LoopGraph, Step, Store
 from stagewire.statements import select

@@ -12,30 +12,15 @@ from dataclasses import dataclass, field
 from codegen.errors import UnsupportedKernel
 from codegen.triton.expressions import LOW_PRECISION, TYPES, expression, literal
 from codegen.triton.strength_reduction import Cheaper
+from stagewire import loop
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import is_plain, steps
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    Compute,
-    FloorDivAtom,
-    Index,
-    IndexValue,
-    Load,
-    ModAtom,
-    Operand,
-    Reduce,
-    Scan,
-    Statement,
-    Store,
-    ValueAtom,
-)
 from stagewire.statements import results, used_values
 from stagewire.types import TensorType
 
 
-def dtypes_of(statements: tuple[Statement, ...]) -> dict[str, str]:
+def dtypes_of(statements: tuple[loop.Statement, ...]) -> dict[str, str]:
     """The dtype of every value that statements define."""
     dtypes: dict[str, str] = {}
     for statement in statements:
@@ -46,20 +31,20 @@ def dtypes_of(statements: tuple[Statement, ...]) -> dict[str, str]:
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
-def compared_of(statements: tuple[Statement, ...]) -> frozenset[str]:
+def compared_of(statements: tuple[loop.Statement, ...]) -> frozenset[str]:
     """Values that are only compared: the bits of an index are enough for these."""
-    found = {s.result for s in statements if isinstance(s, IndexValue) and s.dtype == "int64"}
+    found = {s.result for s in statements if isinstance(s, loop.IndexValue) and s.dtype == "int64"}
     for statement in statements:
-        if not (isinstance(statement, Compute) and statement.op in COMPARISONS):
+        if not (isinstance(statement, loop.Compute) and statement.op in COMPARISONS):
             found.difference_update(used_values(statement))
     return frozenset(found)
 
 
-def widened_of(statements: tuple[Statement, ...]) -> frozenset[str]:
+def widened_of(statements: tuple[loop.Statement, ...]) -> frozenset[str]:
     """Values of half precision that are loaded, and only used in float32."""
-    found = {s.result for s in statements if isinstance(s, Load) and s.dtype in LOW_PRECISION}
+    found = {s.result for s in statements if isinstance(s, loop.Load) and s.dtype in LOW_PRECISION}
     for statement in statements:
-        if not (isinstance(statement, Compute) and (statement.op, statement.dtype) == ("convert", "float32")):
+        if not (isinstance(statement, loop.Compute) and (statement.op, statement.dtype) == ("convert", "float32")):
             found.difference_update(used_values(statement))
     return frozenset(found)
 
@@ -84,7 +69,7 @@ class StatementEmitter:
     spread: dict[str, frozenset[str]] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
     values: frozenset[str] = frozenset()
-    places: dict[str, Index] = field(default_factory=dict)
+    places: dict[str, loop.Index] = field(default_factory=dict)
     sizes: dict[Expr, str] = field(default_factory=dict)
     indent: str = "    "
     wide: bool | None = False
@@ -118,7 +103,7 @@ class StatementEmitter:
     def put(self, line: str) -> None:
         self.lines.append(self.indent + line)
 
-    def split(self, flat: str, axes: tuple[Axis, ...], along: frozenset[str] | None = None) -> None:
+    def split(self, flat: str, axes: tuple[loop.Axis, ...], along: frozenset[str] | None = None) -> None:
         """The value of each axis out of the flattened index, innermost fastest. along: if that is not `flat` itself."""
         step: Dim = 1
         for position, axis in reversed(list(enumerate(axes))):
@@ -130,16 +115,16 @@ class StatementEmitter:
             self.put(f"{name} = {text}")
             step = step * (axis.size if axis.size != 0 else 1)
 
-    def statements(self, statements: tuple[Statement, ...], scope: frozenset[str]) -> None:
+    def statements(self, statements: tuple[loop.Statement, ...], scope: frozenset[str]) -> None:
         for statement in statements:
             match statement:
-                case Load():
+                case loop.Load():
                     self.load(statement)
-                case Store():
+                case loop.Store():
                     self.store(statement, scope)
-                case Compute(result, "philox", operands):
+                case loop.Compute(result, "philox", operands):
                     self.philox(result, operands)
-                case Compute(result, op, operands, dtype):
+                case loop.Compute(result, op, operands, dtype):
                     source = self.source_dtype(statement)
                     texts = [
                         self.operand(o, "bool" if op == "where" and i == 0 else source) for i, o in enumerate(operands)
@@ -147,21 +132,21 @@ class StatementEmitter:
                     along = frozenset().union(*(self.spread[o.name] for o in operands if isinstance(o, Ref)))
                     text = self.of_row(statement, texts) or self.cheaper.form(statement, texts)
                     self.define(result, text or expression(op, texts, source, dtype), along)
-                case IndexValue(result, index, dtype):
+                case loop.IndexValue(result, index, dtype):
                     self.places[result] = index
                     kind = TYPES[dtype] if result not in self.compared else self.index_type
                     text = f"({self.index(index)} + tl.zeros([1, 1], {kind}))"
                     self.define(result, text, self.index_spread(index))
-                case Reduce():
+                case loop.Reduce():
                     pass  # folded after the section's points
-                case Scan():
+                case loop.Scan():
                     self.scan(statement)
 
-    def of_row(self, statement: Compute, operands: list[str]) -> str | None:
+    def of_row(self, statement: loop.Compute, operands: list[str]) -> str | None:
         """A cheaper form of what is computed with a value of a whole row; None if there is none."""
         return None
 
-    def source_dtype(self, statement: Compute) -> str:
+    def source_dtype(self, statement: loop.Compute) -> str:
         """The dtype that the tensor operands of a statement have (that of the result if all are literals)."""
         considered = statement.operands[1:] if statement.op == "where" else statement.operands
         return next((self.dtypes[o.name] for o in considered if isinstance(o, Ref)), statement.dtype)
@@ -175,7 +160,7 @@ class StatementEmitter:
     def operand(self, operand: object, dtype: str) -> str:
         return self.names[operand.name] if isinstance(operand, Ref) else literal(operand, dtype)
 
-    def load(self, statement: Load) -> None:
+    def load(self, statement: loop.Load) -> None:
         """Read only as many points as the index (and the mask) varies along: a row vector is loaded as a row."""
         if statement.buffer in self.values:
             self.define(statement.result, self.given(statement.buffer), frozenset())
@@ -211,11 +196,11 @@ class StatementEmitter:
             return f"tl.full([1, 1], {self.pointer[buffer]}, tl.int64).to(tl.float64, bitcast=True)"
         return f"tl.full([1, 1], {self.pointer[buffer]}, {TYPES[dtype]})"
 
-    def as_tile(self, statement: Load, along: frozenset[str]) -> frozenset[str]:
+    def as_tile(self, statement: loop.Load, along: frozenset[str]) -> frozenset[str]:
         """The directions along which a value is loaded, which varies along some of them."""
         return along
 
-    def cache_hint(self, statement: Load) -> str:
+    def cache_hint(self, statement: loop.Load) -> str:
         """An argument that says how long the cache is to keep what is loaded; "" if it may do as it likes."""
         return ""
 
@@ -223,7 +208,7 @@ class StatementEmitter:
         """The same of what is stored."""
         return ""
 
-    def store(self, statement: Store, scope: frozenset[str]) -> None:
+    def store(self, statement: loop.Store, scope: frozenset[str]) -> None:
         shape, mask = _shape(scope), self.bounds(scope)
         if statement.mask is not None:
             mask = " & ".join(filter(None, (mask, self.names[statement.mask.name])))
@@ -234,18 +219,18 @@ class StatementEmitter:
         call, hint = ("atomic_add", "") if statement.mode == "atomic_add" else ("store", self.store_hint(scope))
         self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}){', ' + mask if mask else ''}{hint})")
 
-    def scan(self, statement: Scan) -> None:
+    def scan(self, statement: loop.Scan) -> None:
         """What only a function whose tiles run along the section's axes can do."""
         raise UnsupportedKernel(f"a scan of %{statement.result} outside of a loop kernel")
 
-    def philox(self, result: str, operands: tuple[Operand, ...]) -> None:
+    def philox(self, result: str, operands: tuple[loop.Operand, ...]) -> None:
         """Random numbers: seed, offset, element, threads, width."""
         seed, offset, element, threads, width = operands
-        place = self.places[element.name] if isinstance(element, Ref) else Index(element)  # type: ignore[arg-type]
+        place = self.places[element.name] if isinstance(element, Ref) else loop.Index(element)  # type: ignore[arg-type]
         state = f"{self.operand(seed, 'int64')}, {self.operand(offset, 'int64')}"
         self.define(result, self.drawn(state, place, f"{threads}, {width}"), self.index_spread(place))
 
-    def drawn(self, state: str, place: Index, sharing: str) -> str:
+    def drawn(self, state: str, place: loop.Index, sharing: str) -> str:
         """The random numbers of the elements at `place`. sharing: "threads, width"."""
         return f"philox_each({state}, {self.index(place)} + tl.zeros([1, 1], tl.int32), {sharing})"
 
@@ -255,7 +240,7 @@ class StatementEmitter:
 
     # indices
 
-    def address(self, statement: Load | Store) -> str:
+    def address(self, statement: loop.Load | loop.Store) -> str:
         """Where a statement reads or writes. Points that are ahead of another by a number share most of it."""
         plain = steps(statement.index) if is_plain(statement.index) else {}  # not what a quotient is made of
         shared = {name: step for name, step in plain.items() if name in self.ahead and isinstance(step, int)}
@@ -265,7 +250,7 @@ class StatementEmitter:
         further = sum(step * self.ahead[name][1] for name, step in shared.items())
         return f"{near} + {further}" if further else near
 
-    def index(self, index: Index) -> str:
+    def index(self, index: loop.Index) -> str:
         parts = [self.dim(index.constant)] if index.constant != 0 or not index.terms else []
         for term in index.terms:
             atom = self.atom(term.atom)
@@ -274,23 +259,23 @@ class StatementEmitter:
 
     def atom(self, atom: object) -> str:
         match atom:
-            case AxisAtom(name) | ValueAtom(name):
+            case loop.AxisAtom(name) | loop.ValueAtom(name):
                 return self.names[name]
-            case FloorDivAtom(numerator, divisor):
+            case loop.FloorDivAtom(numerator, divisor):
                 return f"(({self.index(numerator)}) // {self.dim(divisor)})"
-            case ModAtom(numerator, divisor):
+            case loop.ModAtom(numerator, divisor):
                 return f"(({self.index(numerator)}) % {self.dim(divisor)})"
         raise UnsupportedKernel(f"index atom {atom!r}")
 
-    def index_spread(self, index: Index) -> frozenset[str]:
+    def index_spread(self, index: loop.Index) -> frozenset[str]:
         """Which of "x" and "r" an index varies along."""
         return frozenset().union(*(self.atom_spread(term.atom) for term in index.terms))
 
     def atom_spread(self, atom: object) -> frozenset[str]:
         match atom:
-            case AxisAtom(name) | ValueAtom(name):
+            case loop.AxisAtom(name) | loop.ValueAtom(name):
                 return self.spread[name]
-            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
+            case loop.FloorDivAtom(numerator, _) | loop.ModAtom(numerator, _):
                 return self.index_spread(numerator)
         raise UnsupportedKernel(f"index atom {atom!r}")
 

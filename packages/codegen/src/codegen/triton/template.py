@@ -11,14 +11,12 @@ Sizes and strides are numbers in the text. TF32: whether float32 operands may be
 from __future__ import annotations
 
 from codegen.triton.emit import LARGEST_32, XR
-from codegen.triton.epilogue import Epilogue
 from codegen.triton.expressions import TYPES
-from codegen.triton.products import BATCH, COLUMN, DEPTH, ROW, Product, Types, at, place_in
-from codegen.triton.prologue import Prologue, Side
+from codegen.triton.product_fusion import Epilogue, Prologue, Side
+from codegen.triton.products import BATCH, COLUMN, DEPTH, ROW, Product, Tile, Types, at, place_in
 from codegen.triton.sites import Site
 from codegen.triton.statements import StatementEmitter, dtypes_of
 from codegen.triton.strength_reduction import Cheaper
-from codegen.triton.tiles import Tile
 from stagewire.loop import Load, Store
 from stagewire.program import KernelInfo
 from stagewire.types import extent

@@ -16,7 +16,7 @@ WARP = 32
 """Threads."""
 
 VECTOR_BYTES = 16
-"""What a thread loads at once."""
+"""What a thread loads or stores at once, where memory is aligned to as much."""
 
 SOFTMAX = 'gpu.py "softmax 16k x 4k" "cross entropy 8k x 50k"'
 NORMS = 'gpu.py "layer norm 32k x 1k train" "rms norm 32k x 4k train"'

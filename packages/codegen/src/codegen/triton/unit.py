@@ -18,9 +18,9 @@ from codegen.triton.horizontal_fusion import Group, emit_group, groups_of
 from codegen.triton.lookback_scan import memory_of, with_lookback
 from codegen.triton.plan import Plan, plan
 from codegen.triton.prelude import PRELUDE
+from codegen.triton.products import Tile, tiles_for
 from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
-from codegen.triton.tiles import Tile, tiles_for
 from codegen.wrapper import input_types, write_wrapper, written_inputs
 from stagewire.loop import Extern, Kernel, LoopGraph
 from stagewire.program import Instruction, KernelInfo, Launch, Unit

@@ -1,24 +1,45 @@
-"""What is computed from the elements of a product, one by one, as loops over the product's own rows and columns.
+"""Epilogues and prologues of products: what is computed from the elements of a product one by one, and what its
+operands are made of, as loops over the product's own axes for templates (`template.py`).
 
-    for i in 6144 {                             batch: -   rows: for a in 8   columns: for b in 768
-      %v = load %p[i]                      =>     %v = load %p[768*a + b]
-      %c = load %bias[(i)%768] ...                %c = load %bias[b] ...
+    epilogue  for i in 6144 {                             batch: -   rows: for a in 8   columns: for b in 768
+                %v = load %p[i]                      =>     %v = load %p[768*a + b]
+                %c = load %bias[(i)%768] ...                %c = load %bias[b] ...
 
-An axis of the kernel is a piece of one axis of the product, or runs over several: then it becomes several axes.
+    prologue  for i in 6144 {                             for each row a and depth k of the left operand
+                %v = load %x[i]                      =>     %v = load %x[768*a + k]
+                store %left[i] = gelu(%v)                   element = gelu(%v)
+
+An axis of a kernel is a piece of one axis of the product, or runs over several: then it becomes several axes. The
+kernel that would write an operand is left out: a template computes each element where it reads it, once for each tile
+of the result that takes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from codegen.triton.products import Product, Types
-from stagewire.index import affine, is_static, substitute
-from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Statement, Store, Term
-from stagewire.statements import indices, map_indices, statements_of
+from codegen.triton.products import Product, Steps, Types
+from stagewire.graph import Ref
+from stagewire.index import affine, has_values, is_static, substitute
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Compute,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    Operand,
+    Reduce,
+    Statement,
+    Store,
+    Term,
+)
+from stagewire.statements import indices, map_indices, map_operands, select, statements_of
 from stagewire.types import TensorType
 
 
@@ -57,7 +78,7 @@ def epilogue_of(product: Product, kernel: Kernel, types: Types, bases: Mapping[s
     places = {offset(one.index, types[one.buffer], made) for one in loads}
     if len(places) != 1:
         return None
-    found = pieces(places.pop(), kernel.axes, _dimensions(product))
+    found = pieces(places.pop(), kernel.axes, _dimensions(product.sizes, product.steps))
     if found is None:
         return None
     axes, meaning = found
@@ -100,10 +121,9 @@ class Dimension:
     step: int
 
 
-def _dimensions(product: Product) -> list[Dimension]:
-    """The axes of a product along which there is more than one element, the fastest first."""
-    sizes = (product.batch, product.rows, product.columns)
-    found = [Dimension(part, sizes[part], product.steps[part]) for part in range(3) if sizes[part] > 1]
+def _dimensions(sizes: Steps, steps: Steps) -> list[Dimension]:
+    """The axes of a matrix, by batch first, along which there is more than one element; the fastest first."""
+    found = [Dimension(part, sizes[part], steps[part]) for part in range(3) if sizes[part] > 1]
     return sorted(found, key=lambda one: one.step)
 
 
@@ -147,3 +167,76 @@ def pieces(place: Index, loops: tuple[Axis, ...], dimensions: list[Dimension]) -
 def rewritten(statement: Statement, meaning: dict[str, Index], sizes: dict[str, Any]) -> Statement:
     """With the meaning of each axis in its place; `sizes`: of the axes that stand there then."""
     return map_indices(statement, lambda index: substitute(index, meaning, sizes))
+
+
+Side = Literal["left", "right"]
+SIDES: tuple[Side, Side] = ("left", "right")
+
+
+@dataclass(frozen=True)
+class Prologue:
+    """The operand on one side of a product, which `kernel` writes into `buffer` and nothing else reads.
+
+    axes: of the batch, then of the two axes of the operand, each cut as the kernel's loops need. value: what
+    `statements` make of a point, before it is rounded to the dtype of the buffer.
+    """
+
+    side: Side
+    kernel: Kernel
+    buffer: str
+    axes: Axes
+    statements: tuple[Statement, ...]
+    value: Operand
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """The buffers that are read in the place of the operand."""
+        return tuple(dict.fromkeys(s.buffer for s in self.statements if isinstance(s, Load)))
+
+
+def prologue_of(product: Product, side: Side, kernel: Kernel, types: Types) -> Prologue | None:
+    """The kernel by elements of the operand on one side; None where it does more than to write each, at one point."""
+    statements = tuple(statements_of(kernel))
+    stores = select(kernel.sections, Store)
+    if product.window is not None or len(stores) != 1 or any(section.axes for section in kernel.sections):
+        return None
+    (store,) = stores
+    body = tuple(s for s in statements if not isinstance(s, Store))
+    if store.mode != "set" or store.mask is not None or not all(_may_make(s, store.buffer) for s in statements):
+        return None
+    operand, made = types[product.left if side == "left" else product.right], types[store.buffer]
+    if side == "left":
+        dimensions = _dimensions((product.batch, product.rows, product.depth), product.left_steps)
+    else:
+        dimensions = _dimensions((product.batch, product.depth, product.columns), product.right_steps)
+    if operand.dtype != made.dtype or any(one.step == 0 for one in dimensions):
+        return None
+    found = pieces(offset(store.index, made, operand), kernel.axes, dimensions)
+    if found is None:
+        return None
+    axes, meaning = found
+    sizes = {axis.name: axis.size for part in axes for axis in part}
+    renamed = tuple(_renamed(rewritten(statement, meaning, sizes)) for statement in body)
+    return Prologue(side, kernel, store.buffer, axes, renamed, _value(store.value))
+
+
+def _may_make(statement: Statement, buffer: str) -> bool:
+    if not all(is_static(index) and not has_values(index) for index in indices(statement)):
+        return False
+    match statement:
+        case Load():
+            return statement.mask is None and statement.buffer != buffer
+        case Compute(op=op):
+            return op != "philox"  # drawn for whole tiles of a kernel's own axes
+    return isinstance(statement, Store | IndexValue)
+
+
+# ---- names: those of an epilogue's values may be the same
+
+
+def _value(operand: Operand) -> Operand:
+    return Ref(f"operand {operand.name}") if isinstance(operand, Ref) else operand
+
+
+def _renamed(statement: Statement) -> Statement:
+    return replace(map_operands(statement, _value), result=f"operand {statement.result}")  # type: ignore[union-attr]
