@@ -1,4 +1,4 @@
-"""The fast executor: a unit bound to the native executor, which runs it in one call, on one device; and C++ units, loaded:
+"""The fast executor: a unit bound to the native executor, which runs it in one call, on one device. C++ units, loaded:
 machine code from the cache or the compiler, bound to an executor."""
 
 from __future__ import annotations
