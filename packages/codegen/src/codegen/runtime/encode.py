@@ -33,8 +33,6 @@ from stagewire.types import ITEM_SIZE, TensorType
 
 _SIZE_NAMES = ("CONSTANT", "ADD", "MULTIPLY", "FLOOR_DIVIDE", "REMAINDER", "LEAST", "GREATEST")
 SIZE_OPS: dict[str, int] = {name: number for number, name in enumerate(_SIZE_NAMES)}
-"""As `enum SizeOp` in sizes.h."""
-
 _OPERATORS = {"+": "ADD", "*": "MULTIPLY", "//": "FLOOR_DIVIDE", "%": "REMAINDER", "Min": "LEAST", "Max": "GREATEST"}
 
 
@@ -95,8 +93,6 @@ _NAMES = (
     "GIVE_BACK", "NUMBER", "WRITES_INPUTS",
 )  # fmt: skip
 OPS: dict[str, int] = {name: number for number, name in enumerate(_NAMES)}
-"""As `enum Op` in vm.cpp."""
-
 SCALAR_TYPES = {
     "uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6, "float64": 7, "complex32": 8,
     "complex64": 9, "complex128": 10, "bool": 11, "bfloat16": 15, "float8_e5m2": 23, "float8_e4m3fn": 24,
@@ -105,13 +101,13 @@ SCALAR_TYPES = {
 """c10::ScalarType, part of libtorch's ABI."""
 
 HOST = 256
-"""Marks the dtype of memory of the CPU in a unit of another device, as in vm.cpp."""
+"""Marks the dtype of memory of the CPU in a unit of another device."""
 
 VALUES = 1 << 40
-"""Where the numbers of values begin among outputs, as in vm.cpp."""
+"""Where the numbers of values begin among outputs."""
 
 WHAT = {"number": 0, "size": 1, "stride": 2}
-"""What of an input a symbol is, as `enum What` in sizes.h."""
+"""What of an input a symbol is."""
 
 SHARES_STORAGE, ON_ADDRESS, ADDRESS_ONLY = 0, 1, 2
 """Modes of WINDOW."""

@@ -1,14 +1,20 @@
-"""Extern calls that the native executor makes itself: how each is written in words.
+"""Operators that the native executor calls itself (operators.h), and how a call of one is written in words.
 
-A row is a function of (call, Words); it gives the operation's name and operands, or None for a form that is left to
-Python (the same operator called through torch.ops).
+A signature is the parameters of the operator of ATen in its order, each with what its words say:
+
+    name            the slot of a tensor            name:integer    a number
+    name:tensor?    a slot, or -1                   name:double     the bits of one
+    name:list       how many numbers, each          name:double?    whether there is one, its bits
+
+A call in another form is left to Python (the same operator called through torch.ops).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from codegen.runtime.philox import native_state
 from stagewire.expr import Dim, Expr
@@ -16,132 +22,92 @@ from stagewire.graph import Arg, List, Ref, Tuple
 from stagewire.program import CallExtern
 
 Encoded = tuple[str, tuple[Dim, ...]] | None
+"""The name of an operation and its operands."""
 
 
 class Words(Protocol):
-    """What a row may ask for: the slot of a buffer, and (slot, type) of each of the first `count` results."""
+    """What an encoder may ask for: the slot of a buffer, and (slot, type) of each of the first `count` results."""
 
     def slot(self, name: str) -> int: ...
     def results(self, call: CallExtern, count: int) -> tuple[int, ...]: ...
 
 
+class Signature(NamedTuple):
+    """An operation. out: whether the first argument is memory for its only result; else it makes so many `results`.
+
+    defaults: of parameters that a call may leave out. is_floating: whether it is for results of floats alone.
+    """
+
+    operation: str
+    parameters: str
+    results: int = 0
+    defaults: Mapping[str, Any] = {}
+    is_floating: bool = False
+
+    @property
+    def out(self) -> bool:
+        return self.results == 0
+
+
+_FACTORS: dict[str, Any] = {"beta": 1, "alpha": 1}
+_GEOMETRY = "stride:list padding:list dilation:list transposed:integer output_padding:list groups:integer"
+_ATTENTION = "dropout_p:double is_causal:integer attn_mask:tensor? scale:double?"
+_NO_MASK = {"dropout_p": 0.0, "is_causal": False, "attn_mask": None, "scale": None}
+_FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
+_SIGNATURES = {
+    "aten.mm.default": Signature("MM", "self mat2"),
+    "aten.bmm.default": Signature("BMM", "self mat2"),
+    "aten.addmm.default": Signature("ADDMM", "self mat1 mat2 beta:double alpha:double", 0, _FACTORS, True),
+    "aten.baddbmm.default": Signature("BADDBMM", "self batch1 batch2 beta:double alpha:double", 0, _FACTORS, True),
+    "aten.convolution.default": Signature("CONVOLUTION", f"input weight bias:tensor? {_GEOMETRY}", 1),
+    "aten.convolution_backward.default": Signature(
+        "CONVOLUTION_BACKWARD", f"grad_output input weight bias_sizes:list {_GEOMETRY} output_mask:list", 3
+    ),
+    f"{_FLASH}.default": Signature("ATTENTION", f"query key value {_ATTENTION}", 2, _NO_MASK),
+    f"{_FLASH}_backward.default": Signature(
+        "ATTENTION_BACKWARD", f"grad_out query key value out logsumexp {_ATTENTION}", 3, _NO_MASK
+    ),
+}
+
+
+def _encoded(signature: Signature, call: CallExtern, words: Words) -> Encoded:
+    """A call by its signature; None for another form."""
+    rows = [row.partition(":")[::2] for row in signature.parameters.split()]
+    given = {**signature.defaults, **dict(zip([name for name, _ in rows], call.args, strict=False)), **call.kwargs}
+    floats = any(type_ is not None and "float" in type_.dtype for type_ in call.result_types[:1])
+    if given.keys() != {name for name, _ in rows} or (signature.is_floating and not floats):
+        return None
+    said = [_words(given[name], kind, words) for name, kind in rows]
+    if None in said:
+        return None
+    out = (words.slot(call.results[0]),) if signature.out else ()
+    operands = (word for one in said for word in one or ())
+    return signature.operation, (*out, *operands, *words.results(call, signature.results))
+
+
+def _words(arg: Arg, kind: str, words: Words) -> tuple[Dim, ...] | None:
+    """What an argument is in words; None for one of another kind."""
+    match kind, arg:
+        case "" | "tensor?", Ref(name):
+            return (words.slot(name),)
+        case "tensor?", None:
+            return (-1,)
+        case "list", List(items) | Tuple(items):
+            return (len(items), *(item if isinstance(item, Expr) else int(item) for item in items))  # type: ignore[arg-type]
+        case "list", None:
+            return (0,)
+        case "integer", int() | Expr():
+            return (arg if isinstance(arg, Expr) else int(arg),)
+        case "double", int() | float():
+            return (bits(arg),)
+        case "double?", int() | float() | None:
+            return (0, 0) if arg is None else (1, bits(arg))
+    return None
+
+
 def bits(number: float) -> int:
     """A double as a 64-bit integer."""
-    return struct.unpack("<q", struct.pack("<d", number))[0]
-
-
-def arguments(call: CallExtern, *names: str) -> dict[str, Arg]:
-    """Arguments by name; those not given are left out."""
-    return {**dict(zip(names, call.args, strict=False)), **call.kwargs}
-
-
-def _optional(arg: Arg, words: Words) -> int:
-    return words.slot(arg.name) if isinstance(arg, Ref) else -1
-
-
-def _tensors(given: dict[str, Any], names: Sequence[str], words: Words) -> list[int]:
-    return [words.slot(given[name].name) for name in names]
-
-
-def _are_tensors(given: dict[str, Any], names: Sequence[str]) -> bool:
-    return all(isinstance(given.get(name), Ref) for name in names)
-
-
-def _are_numbers(*values: Any) -> bool:
-    return all(isinstance(value, int | float) for value in values)
-
-
-def _integers(arg: Arg) -> tuple[Dim, ...]:
-    assert isinstance(arg, List | Tuple)
-    return tuple(item if isinstance(item, Expr) else int(item) for item in arg.items)  # type: ignore[arg-type]
-
-
-def _product(op: str, *names: str) -> Callable[[CallExtern, Words], Encoded]:
-    """out = first @ second"""
-
-    def encode(call: CallExtern, words: Words) -> Encoded:
-        given = arguments(call, *names)
-        if set(given) != set(names) or not _are_tensors(given, names):
-            return None
-        return op, (words.slot(call.results[0]), *_tensors(given, names, words))
-
-    return encode
-
-
-def _sum_and_product(op: str, *names: str) -> Callable[[CallExtern, Words], Encoded]:
-    """out = beta * bias + alpha * first @ second, on floats"""
-
-    def encode(call: CallExtern, words: Words) -> Encoded:
-        given: dict[str, Any] = {"beta": 1, "alpha": 1, **arguments(call, *names)}
-        type_ = call.result_types[0] if call.result_types else None
-        if set(given) != {*names, "beta", "alpha"} or type_ is None or "float" not in type_.dtype:
-            return None
-        if not _are_tensors(given, names) or not _are_numbers(given["beta"], given["alpha"]):
-            return None
-        factors = bits(given["beta"]), bits(given["alpha"])
-        return op, (words.slot(call.results[0]), *_tensors(given, names, words), *factors)
-
-    return encode
-
-
-_CONVOLUTION = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-
-
-def _geometry(given: dict[str, Arg]) -> tuple[Dim, ...] | None:
-    lists = {name: _integers(given[name]) for name in ("stride", "padding", "dilation", "output_padding")}
-    (length,) = lengths if len(lengths := {len(values) for values in lists.values()}) == 1 else (0,)
-    if not length:
-        return None
-    return (length, *lists["stride"], *lists["padding"], *lists["dilation"], int(bool(given["transposed"])),
-            *lists["output_padding"], given["groups"])  # type: ignore[return-value]  # fmt: skip
-
-
-def _convolution(call: CallExtern, words: Words) -> Encoded:
-    names = ("input", "weight", "bias", *_CONVOLUTION)
-    given = arguments(call, *names)
-    geometry = _geometry(given) if set(given) == set(names) else None
-    if geometry is None or not _are_tensors(given, names[:2]):
-        return None
-    bias = _optional(given["bias"], words)
-    return "CONVOLUTION", (*_tensors(given, names[:2], words), bias, *geometry, *words.results(call, 1))
-
-
-def _convolution_backward(call: CallExtern, words: Words) -> Encoded:
-    names = ("grad_output", "input", "weight", "bias_sizes", *_CONVOLUTION, "output_mask")
-    given = arguments(call, *names)
-    geometry = _geometry(given) if set(given) == set(names) else None
-    if geometry is None or not _are_tensors(given, names[:3]):
-        return None
-    bias = given["bias_sizes"]
-    size = -1 if bias is None else _integers(bias)[0] if len(_integers(bias)) == 1 else None
-    if size is None:
-        return None
-    tensors = _tensors(given, names[:3], words)
-    return "CONVOLUTION_BACKWARD", (
-        *tensors,
-        size,
-        *geometry,
-        *_integers(given["output_mask"]),
-        *words.results(call, 3),
-    )
-
-
-def _attention(op: str, results: int, *names: str) -> Callable[[CallExtern, Words], Encoded]:
-    def encode(call: CallExtern, words: Words) -> Encoded:
-        order = (*names, "dropout_p", "is_causal")
-        given: dict[str, Any] = {"dropout_p": 0.0, "is_causal": False, "attn_mask": None, "scale": None}
-        given |= arguments(call, *order)
-        if set(given) != {*order, "attn_mask", "scale"} or not _are_tensors(given, names):
-            return None
-        scale = given["scale"]
-        if not _are_numbers(given["dropout_p"], scale or 0.0):
-            return None
-        tail = (0, 0) if scale is None else (1, bits(scale))
-        mask = _optional(given["attn_mask"], words)
-        return op, (*_tensors(given, names, words), bits(given["dropout_p"]), int(given["is_causal"]), mask, *tail,
-                    *words.results(call, results))  # fmt: skip
-
-    return encode
+    return struct.unpack("<q", struct.pack("<d", number))[0]  # type: ignore[no-any-return]
 
 
 PHILOX_STATE = "stagefold.philox_state.default"
@@ -156,20 +122,9 @@ def _philox_state(call: CallExtern, words: Words) -> Encoded:
 
 
 NATIVE: dict[str, Callable[[CallExtern, Words], Encoded]] = {
-    "aten.mm.default": _product("MM", "self", "mat2"),
-    "aten.bmm.default": _product("BMM", "self", "mat2"),
-    "aten.addmm.default": _sum_and_product("ADDMM", "self", "mat1", "mat2"),
-    "aten.baddbmm.default": _sum_and_product("BADDBMM", "self", "batch1", "batch2"),
-    "aten.convolution.default": _convolution,
-    "aten.convolution_backward.default": _convolution_backward,
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention("ATTENTION", 2, "query", "key", "value"),
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention(
-        "ATTENTION_BACKWARD", 3, "grad_out", "query", "key", "value", "out", "logsumexp"
-    ),
+    **{target: partial(_encoded, signature) for target, signature in _SIGNATURES.items()},
     PHILOX_STATE: _philox_state,
 }
 
-WRITES_ITS_RESULT = frozenset(
-    {"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default", PHILOX_STATE}
-)
+WRITES_ITS_RESULT = frozenset({PHILOX_STATE, *(target for target, one in _SIGNATURES.items() if one.out)})
 """These take the memory of their results as arguments."""

@@ -17,7 +17,7 @@ from stagewire.errors import PartlyDone
 
 LAUNCH_FAILED = 1 << 16
 HAS_WRITTEN = 1 << 40
-"""As in vm.cpp."""
+"""In a run's status: beside it the driver's result; and that inputs of the caller's may hold something else."""
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 

@@ -22,9 +22,9 @@ from codegen.cpp.target import Target
 from codegen.errors import CompilerFault, NoCompiler, OperatorFailed, SlowExecutor, WrongInput
 from codegen.load import Bound
 from codegen.runtime.cuda_driver import Driver
-from codegen.runtime.encode import EncodedUnit, encode
-from codegen.runtime.library import HAS_WRITTEN, Library, raise_partly_done, raise_status
-from codegen.runtime.memory_kinds import device_of, plan_memory, stated
+from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, encode
+from codegen.runtime.library import HAS_WRITTEN, LAUNCH_FAILED, Library, raise_partly_done, raise_status
+from codegen.runtime.memory_kinds import ALIGNMENT, STAGGER, device_of, plan_memory, stated
 from codegen.runtime.python_wrapper import PythonWrapper, copied, settled
 from codegen.runtime.symbols import symbol_reader, with_values
 from codegen.triton.tuning import VECTOR_BYTES
@@ -42,13 +42,13 @@ FUNCTIONS = (
     "aoti_torch_cpu_convolution_backward", "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu",
     "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward", "aoti_torch_get_device_index",
 )  # fmt: skip
-"""As `struct Torch` in vm.cpp begins. On a CUDA device the operators are those of that device, and more follows."""
+"""As `struct Torch` in frames.h begins. On a CUDA device the operators are those of that device, and more follows."""
 
 OF_CUDA = ("aoti_torch_get_current_cuda_stream", "aoti_torch_create_cuda_guard", "aoti_torch_delete_cuda_guard")
 OF_THE_DRIVER = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent")
 
 FIELD = 16
-"""Bytes from the start of a Python tensor to its at::Tensor; as in vm.cpp."""
+"""Bytes from the start of a Python tensor to its at::Tensor, after the object's head; checked at load."""
 
 
 QUICKLY_COMPILED = '#pragma GCC optimize("O1")\n'
@@ -56,11 +56,17 @@ QUICKLY_COMPILED = '#pragma GCC optimize("O1")\n'
 
 
 def executor_source() -> str:
-    """The source of the native executor, compiled and cached like a unit."""
+    """The source of the native executor, compiled and cached like a unit; numbers that it shares with Python come first."""
     directory = files("codegen.runtime")
-    return QUICKLY_COMPILED + "".join(
-        directory.joinpath(name).read_text() for name in ("sizes.h", "windows.h", "vm.cpp")
-    )
+    enums = {"Op": OPS, "SizeOp": SIZE_OPS, "What": (f"AS_{what.upper()}" for what in WHAT)}
+    numbers = {"VALUES": VALUES, "HOST": HOST, "FIELD": FIELD, "LAUNCH_FAILED": LAUNCH_FAILED}
+    numbers |= {"HAS_WRITTEN": HAS_WRITTEN, "ALIGNMENT": ALIGNMENT, "STAGGER": STAGGER}
+    return "\n".join([
+        f"{QUICKLY_COMPILED}typedef long long i64;",
+        *(f"enum {name} {{ {', '.join(values)} }};" for name, values in enums.items()),
+        *(f"static const i64 {name} = {value}ll;" for name, value in numbers.items()),
+        *(directory.joinpath(name).read_text() for name in ("sizes.h", "frames.h", "operators.h", "vm.cpp")),
+    ])  # fmt: skip
 
 
 class Machine(NamedTuple):

@@ -8,16 +8,11 @@
 //   root        ::= bytes start end             memory in the arena that is needed from one instruction to another
 //   place       ::= item root distance          where an item of the arena lies: bytes from the start of a root
 //   limit       ::= size most                   the unit does not run where a size is larger
-typedef long long i64;
-
 extern "C" {
 void *malloc(unsigned long);
 void *calloc(unsigned long, unsigned long);
 void free(void *);
 }
-
-enum What { VALUE, SIZE, STRIDE };                                            // of a symbol, as in runtime/encode.py
-enum SizeOp { CONSTANT, ADD, MULTIPLY, FLOOR_DIVIDE, REMAINDER, LEAST, GREATEST };  // as in runtime/encode.py
 
 struct Sizes {
   i64 symbols, instructions, word_patches, type_patches, roots, places, limits;  // how many there are of each
@@ -62,8 +57,6 @@ static bool within_limits(const Sizes *s, const i64 *words) {
     if (w[0] > w[1]) return false;
   return true;
 }
-
-static const i64 ALIGNMENT = 64, STAGGER = 320;  // as in memory_kinds.py
 
 struct Block { i64 at, size, start, end; };
 

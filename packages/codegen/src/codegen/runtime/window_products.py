@@ -6,7 +6,7 @@ takes longer than the convolution where there are few windows. So each run asks 
 
     count of windows > most ? call of ATen : product
 
-The product of the forward is the executor's own (windows.h), that of the backward is here.
+The product of the forward is the executor's own (operators.h), that of the backward is here.
 
 Measured on one core with AVX-512 (Zen 5), in microseconds, forward + backward, ATen and then product:
 
