@@ -56,7 +56,7 @@ QUICKLY_COMPILED = '#pragma GCC optimize("O1")\n'
 
 
 def executor_source() -> str:
-    """The source of the native executor, compiled and cached like a unit; numbers that it shares with Python come first."""
+    """The source of the native executor, compiled and cached like a unit, behind numbers that Python has, too."""
     directory = files("codegen.runtime")
     enums = {"Op": OPS, "SizeOp": SIZE_OPS, "What": (f"AS_{what.upper()}" for what in WHAT)}
     numbers = {"VALUES": VALUES, "HOST": HOST, "FIELD": FIELD, "LAUNCH_FAILED": LAUNCH_FAILED}
