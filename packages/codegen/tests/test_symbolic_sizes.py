@@ -1,6 +1,7 @@
 """Units with symbolic sizes: compiled once, right at every size, with memory and errors as units over numbers have."""
 
 import ctypes
+from itertools import combinations
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from codegen.cpp.machine_code import compile_sources
 from codegen.errors import MalformedLoop, WrongInput
 from codegen.runtime.encode import SIZE_OPS, SizeProgram, encode
 from codegen.runtime.library import Library
-from codegen.runtime.memory_kinds import Lifetime, place
 from codegen.runtime.native import executor_source, load_machine, make_native
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
@@ -159,13 +159,20 @@ lifetimes = st.lists(
 
 
 @given(lifetimes)
-def test_memory_is_placed_as_for_numbers(place_roots, drawn):
-    made = [Lifetime(f"b{k:02}", size, start, start + length) for k, (size, start, length) in enumerate(drawn)]
-    words = [word for one in made for word in (one.size, one.start, one.end)]
-    roots, offsets = (ctypes.c_longlong * len(words))(*words), (ctypes.c_longlong * len(made))()
+def test_what_lives_at_once_lies_apart(place_roots, drawn):
+    """At aligned places, and within the size that is told; alone it begins at 0."""
+    roots = [(size, start, start + length) for size, start, length in drawn]
+    words = [word for root in roots for word in root]
     place_roots.restype = ctypes.c_longlong
-    total = place_roots(roots, ctypes.c_longlong(len(made)), offsets)
-    assert ({one.name: at for one, at in zip(made, offsets, strict=True)}, total) == place(made)
+    offsets = (ctypes.c_longlong * len(roots))()
+    total = place_roots((ctypes.c_longlong * len(words))(*words), ctypes.c_longlong(len(roots)), offsets)
+    spans = [(at, at + size) for at, (size, _, _) in zip(offsets, roots, strict=True)]
+    assert total == max(end for _, end in spans)
+    assert all(at % 64 == 0 for at, _ in spans)
+    for (one, (_, start, end)), (other, (_, begin, stop)) in combinations(zip(spans, roots, strict=True), 2):
+        assert begin > end or start > stop or one[1] <= other[0] or other[1] <= one[0]
+    largest = max(range(len(roots)), key=lambda k: (roots[k][0], -roots[k][1], -k))
+    assert offsets[largest] == 0
 
 
 def test_memory_of_the_largest_sizes_is_kept_and_of_smaller_ones_used(directory):

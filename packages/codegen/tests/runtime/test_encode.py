@@ -25,7 +25,7 @@ def operations(device: str) -> list[str]:
         instructions=steps,
     )  # fmt: skip
     found = encode(unit, lambda kernel: ("LAUNCH", (0,)))
-    start, end = found.head[6:8]
+    start, end = found.head[4:6]
     names = {number: name for name, number in OPS.items()}
     made = []
     while start < end:

@@ -1,7 +1,8 @@
 """A unit as the words that the native executor reads (see vm.cpp).
 
 word stream ::= item* input_type* instruction* output* sizes?
-item        ::= slot byte_offset type|-1               a buffer in the arena; with a type, a tensor is made on it
+item        ::= slot 0 type|-1                         a buffer in the arena, placed where a frame is made; with a
+                                                       type, a tensor is made on it
 input_type  ::= type | -1                              -1: an integer, the value of a symbol
 instruction ::= op length operand*
 output      ::= slot | -1-literal | VALUES+value       a value of the program of sizes
@@ -182,11 +183,8 @@ class _Encoder:
             len(self.unit.inputs),
             len(self.slots),
             len(outputs),
-            self.homes.arena_bytes,
             len(items),
-            0,
             start,
-            end,
             end,
             *sizes,
         )
@@ -196,11 +194,13 @@ class _Encoder:
         return EncodedUnit(array("q", head), *tables, type_of, tuple(self.calls), tuple(self.literals), names)
 
     def sizes(self, words: list[Dim], arena: Sequence[str], limits: tuple[tuple[Dim, int], ...]) -> tuple[int, ...]:
-        """Append what symbolic sizes take to the words, of which those that are sizes become 0; its part of the head.
+        """Append what the arena and symbolic sizes take to the words, of which those that are sizes become 0; its part
+        of the head.
 
-        `arena`: the buffers there, in the order of the items. Without any symbolic size nothing is appended.
+        `arena`: the buffers there, in the order of the items. Without any nothing is appended.
         """
-        if not any(isinstance(word, Expr) for table in (words, self.types) for word in table) and not self.symbols:
+        is_fixed = not any(isinstance(word, Expr) for table in (words, self.types) for word in table)
+        if is_fixed and not self.symbols and not arena:
             return (0,) * 13
         roots = {one.name: number for number, one in enumerate(self.homes.lifetimes)}
         root_start = len(words)
@@ -374,8 +374,7 @@ class _Encoder:
         for name, home in self.homes.of.items():
             if home.kind == "arena":
                 type_ = self.homes.types[name] if name in self.homes.handled else None
-                place = self.homes.offsets[home.root] + self.homes.distance[name] if self.homes.offsets else 0
-                found.append((self.slot(name), place, self.type(type_)))
+                found.append((self.slot(name), 0, self.type(type_)))
         return found
 
     def output(self, output: Arg) -> int:

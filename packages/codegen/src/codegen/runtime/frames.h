@@ -94,16 +94,19 @@ struct Frame {
   i64 *numbers;     // memory for one number of each slot: of the CPU, in a unit of another device
 };
 
-struct Unit {
+struct Head {  // in the order of codegen/runtime/encode.py: _Encoder.run
+  i64 inputs, slots, outputs, prepared, code_start, code_end;  // of the words, which begin with items; outputs come last
+  Sizes sizes;
+  i64 device, index;  // device: 0 CPU, 1 CUDA
+  void *context;      // the driver's, of a CUDA device
+};
+
+struct Unit : Head {
   const Torch *torch;
   const i64 *words;
   const i64 *types;      // dtype ndim offset size* stride*
-  i64 inputs, slots, outputs, arena_bytes, prepared, code_start, code_end, item_start, output_start;
-  i32 device, index;  // device: 0 CPU, 1 CUDA
-  void *context;      // the driver's, of a CUDA device
   Object *tensor, *parameter, *calls, *literals, *recover, *restride;
   Object *keep;
-  Sizes sizes;
   Frame *frames;
 };
 
@@ -111,7 +114,7 @@ static inline Handle handle_of(Object *tensor) { return (char *)tensor + FIELD; 
 static inline const i64 *sizes_of(const i64 *type) { return type + 3; }
 static inline const i64 *strides_of(const i64 *type) { return type + 3 + type[1]; }
 static inline i32 dtype_of(const i64 *type) { return (i32)(type[0] & (HOST - 1)); }
-static inline i32 device_of(const Unit *unit, const i64 *type) { return type[0] & HOST ? 0 : unit->device; }
+static inline i32 device_of(const Unit *unit, const i64 *type) { return type[0] & HOST ? 0 : (i32)unit->device; }
 static inline double as_double(i64 bits) { return __builtin_bit_cast(double, bits); }
 
 static bool matches(const Unit *unit, Handle handle, const i64 *type) {
@@ -155,7 +158,7 @@ static void forget(const Unit *unit, Frame *frame, i64 slot) {
 
 // Buffers of the arena, which begins at frame->arena.
 static bool lay_out(const Unit *unit, Frame *frame) {
-  const i64 *w = frame->words + unit->item_start;  // slot, byte offset, type or -1
+  const i64 *w = frame->words;  // slot, byte offset, type or -1
   for (i64 k = 0; k < unit->prepared; k++, w += 3) {
     frame->data[w[0]] = (char *)frame->arena + w[1];
     if (w[2] < 0) continue;
@@ -229,10 +232,10 @@ static bool resize(const Unit *unit, Frame *frame) {
     forget(unit, frame, k);
     frame->seen[k] = nullptr;
   }
-  frame->arena_bytes = place_items(s, frame->words, frame->words + unit->item_start);
+  frame->arena_bytes = place_items(s, frame->words, frame->words);
   if (frame->arena_bytes < 0) return false;
   if (unit->device) {
-    frame->arena_bytes = roomy(frame->arena_bytes);
+    if (s->symbols) frame->arena_bytes = roomy(frame->arena_bytes);
     frame->arena = nullptr;
   } else {
     if (frame->arena_bytes > frame->arena_room) {
@@ -267,15 +270,8 @@ static Frame *new_frame(const Unit *unit) {
   frame->owner = (u8 *)(block + 6 * n);
   frame->words = (i64 *)unit->words;
   frame->types = (i64 *)unit->types;
-  frame->arena_bytes = unit->arena_bytes;
   frame->spare_runs = -1;
-  if (unit->sizes.words) {
-    if (copy_tables(unit, frame)) return frame;
-    free_frame(unit, frame);
-    return nullptr;
-  }
-  bool good = unit->device || !unit->arena_bytes || !posix_memalign(&frame->arena, 4096, (unsigned long)unit->arena_bytes);
-  if (good && ((unit->device && unit->arena_bytes) || lay_out(unit, frame))) return frame;
+  if (!unit->sizes.words || copy_tables(unit, frame)) return frame;
   free_frame(unit, frame);
   return nullptr;
 }

@@ -1,23 +1,16 @@
-"""Where each buffer of a unit lives: the caller's memory, the arena, a tensor of its own, or a library's result;
-and where buffers that live at different times lie in the arena."""
+"""Where each buffer of a unit lives: the caller's memory, the arena, a tensor of its own, or a library's result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from codegen.runtime.externs import NATIVE, PHILOX_STATE, WRITES_ITS_RESULT
-from codegen.runtime.symbols import inputs_of
 from stagewire.expr import Dim
 from stagewire.graph import references
 from stagewire.program import Allocate, CallExtern, Instruction, MakeView, Unit, used_buffers
-from stagewire.symbols import symbol_places
 from stagewire.types import ITEM_SIZE, TensorType, extent
-
-ALIGNMENT = 64
-STAGGER = 320
-"""Bytes left free after a buffer: sizes are often powers of two, and equal places in a page share cache sets."""
 
 
 class Lifetime(NamedTuple):
@@ -27,26 +20,6 @@ class Lifetime(NamedTuple):
     size: Dim
     start: int
     end: int
-
-
-def place(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
-    """Byte offsets by name, and the size of the block; largest first, each at the lowest free place.
-
-    >>> place([Lifetime("a", 100, 0, 1), Lifetime("b", 40, 2, 3), Lifetime("c", 8, 1, 2)])
-    ({'a': 0, 'b': 0, 'c': 448}, 456)
-    """
-    placed: list[tuple[Lifetime, int]] = []
-    total = 0
-    for one in sorted(lifetimes, key=lambda x: (-x.size, x.start, x.name)):
-        offset = 0
-        neighbours = [(at, other.size) for other, at in placed if other.start <= one.end and one.start <= other.end]
-        for at, size in sorted(neighbours):
-            if at - offset >= one.size:
-                break
-            offset = max(offset, -(-(at + size + STAGGER) // ALIGNMENT) * ALIGNMENT)
-        placed.append((one, offset))
-        total = max(total, offset + one.size)
-    return {one.name: offset for one, offset in placed}, total
 
 
 Kind = Literal["input", "arena", "fresh", "library", "number"]
@@ -65,7 +38,7 @@ class Homes(NamedTuple):
 
     `device`: the unit's.
     `distance`: bytes from the first element of its root to its own.
-    `lifetimes`: of the roots in the arena; `offsets` says where they lie, unless sizes are symbolic.
+    `lifetimes`: of the roots in the arena.
     `handled`: buffers that calls or the caller need as tensors (the others are addresses for kernels).
     `escaping`: roots of memory that may outlive the run: outputs, and what Python-level calls saw.
     """
@@ -79,8 +52,6 @@ class Homes(NamedTuple):
     handled: frozenset[str]
     escaping: frozenset[str]
     lifetimes: tuple[Lifetime, ...]
-    offsets: dict[str, int]
-    arena_bytes: int
 
 
 LARGE = {"cuda": 2 << 20}
@@ -146,11 +117,8 @@ def plan_memory(unit: Unit) -> Homes:
         kinds |= dict.fromkeys(_apart(lives, kinds), "fresh")
     of = {name: Home(root, kinds[root]) for name, root in roots.items()}
     lifetimes = tuple(one for name, one in lives.items() if kinds[name] == "arena")
-    is_known = all(isinstance(one.size, int) for one in lifetimes)
-    offsets, total = place(lifetimes) if is_known and not symbol_places(inputs_of(unit)) else ({}, 0)
     return Homes(
         device, of, types, _distances(unit, types), last, last_of_root, frozenset(handled), escaping, lifetimes,
-        offsets, total,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from codegen.load import Bound
 from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, encode
 from codegen.runtime.library import HAS_WRITTEN, LAUNCH_FAILED, Library, raise_partly_done, raise_status
-from codegen.runtime.memory_kinds import ALIGNMENT, STAGGER, device_of, plan_memory, stated
+from codegen.runtime.memory_kinds import device_of, plan_memory, stated
 from codegen.runtime.python_wrapper import PythonWrapper, copied, settled
 from codegen.runtime.symbols import symbol_reader, with_values
 from codegen.triton.tuning import VECTOR_BYTES
@@ -60,7 +60,7 @@ def executor_source() -> str:
     directory = files("codegen.runtime")
     enums = {"Op": OPS, "SizeOp": SIZE_OPS, "What": (f"AS_{what.upper()}" for what in WHAT)}
     numbers = {"VALUES": VALUES, "HOST": HOST, "FIELD": FIELD, "LAUNCH_FAILED": LAUNCH_FAILED}
-    numbers |= {"HAS_WRITTEN": HAS_WRITTEN, "ALIGNMENT": ALIGNMENT, "STAGGER": STAGGER}
+    numbers |= {"HAS_WRITTEN": HAS_WRITTEN}
     return "\n".join([
         f"{QUICKLY_COMPILED}typedef long long i64;",
         *(f"enum {name} {{ {', '.join(values)} }};" for name, values in enums.items()),

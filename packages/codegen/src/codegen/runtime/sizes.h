@@ -58,9 +58,12 @@ static bool within_limits(const Sizes *s, const i64 *words) {
   return true;
 }
 
+static const i64 ALIGNMENT = 64;
+static const i64 STAGGER = 320;  // bytes left free after a buffer: equal places in pages share cache sets
+
 struct Block { i64 at, size, start, end; };
 
-// Places the roots as runtime/memory_kinds.py does: the largest first, each at the lowest place that is free while it lives. The
+// Places the roots: the largest first, each at the lowest place that is free while it lives. The
 // size of the whole; -1 without memory for the tables. `offsets` gets the place of each root.
 static i64 place_roots(const Sizes *s, const i64 *words, i64 *offsets) {
   const i64 *root = words + s->root_start;

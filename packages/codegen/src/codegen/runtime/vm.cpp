@@ -193,7 +193,7 @@ static bool bind_symbols(Run *run, Object *const *args) {
 static bool read_inputs(Run *run, Object *const *args) {
   const Unit *unit = run->unit;
   const Torch *t = unit->torch;
-  const i64 *type = unit->words + unit->item_start + 3 * unit->prepared;  // the types of the inputs, in order; -1: integer
+  const i64 *type = unit->words + 3 * unit->prepared;  // the types of the inputs, in order; -1: integer
   for (i64 k = 0; k < unit->inputs; k++) {
     Object *kind = PyObject_Type(args[k]);
     Py_DecRef(kind);
@@ -219,7 +219,7 @@ static bool read_inputs(Run *run, Object *const *args) {
 static Object *outputs(Run *run) {
   const Unit *unit = run->unit;
   Object *made = PyTuple_New(unit->outputs);
-  const i64 *w = run->frame->words + unit->output_start;  // slot, or -1 - number of a literal, or VALUES + number of a size
+  const i64 *w = run->frame->words + unit->code_end;  // slot, or -1 - number of a literal, or VALUES + number of a size
   for (i64 k = 0; k < unit->outputs; k++) {
     Object *item = w[k] >= VALUES ? PyLong_FromLongLong(run->frame->values[w[k] - VALUES])
                    : w[k] >= 0    ? object_of(run, w[k])
@@ -350,7 +350,6 @@ static void destroy_unit(Object *capsule) {
 
 static MethodDef METHOD = {"run_unit", run_unit, 0x80 /* METH_FASTCALL */, "Runs one unit on its inputs."};
 
-// head: inputs slots outputs arena_bytes prepared item_start code_start code_end output_start sizes13 device index context
 // objects: tensor parameter calls literals recover restride; kept alive with the words by `keep`
 extern "C" Object *make_unit(const Torch *torch, const i64 *words, const i64 *types, const i64 *head, Object *objects,
                              Object *keep) {
@@ -358,19 +357,7 @@ extern "C" Object *make_unit(const Torch *torch, const i64 *words, const i64 *ty
   unit->torch = torch;
   unit->words = words;
   unit->types = types;
-  unit->inputs = head[0];
-  unit->slots = head[1];
-  unit->outputs = head[2];
-  unit->arena_bytes = head[3];
-  unit->prepared = head[4];
-  unit->item_start = head[5];
-  unit->code_start = head[6];
-  unit->code_end = head[7];
-  unit->output_start = head[8];
-  memcpy(&unit->sizes, head + 9, sizeof(Sizes));
-  unit->device = (i32)head[22];
-  unit->index = (i32)head[23];
-  unit->context = (void *)head[24];
+  *(Head *)unit = *(const Head *)head;
   Object **fields[] = {&unit->tensor, &unit->parameter, &unit->calls, &unit->literals, &unit->recover, &unit->restride};
   for (long k = 0; k < 6; k++) *fields[k] = PyTuple_GetItem(objects, k);
   Py_IncRef(keep);
