@@ -1,21 +1,13 @@
-"""Units with a choice of instructions: how the others are written, how a choice is made, and a choice as a unit of its
-own, the same text wherever the same is to be chosen."""
+"""Units with a choice of instructions: how the others are written, how a choice is made, and instructions as a unit."""
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from stagewire import program
-from stagewire.codec import decode, encode
-from stagewire.digest import digest
-from stagewire.grad import Binding
-from stagewire.graph import Ref
 from stagewire.types import TensorType
 
 
@@ -48,7 +40,11 @@ class Templates:
         plain = self._around(rest, list(making), [], self.launches)
         if self.made is None:
             return plain
-        before = [one for one in making if not isinstance(one, program.Launch) and self.made not in made_or_seen(one)]
+        before = [
+            one
+            for one in making
+            if not isinstance(one, program.Launch) and self.made not in program.mentioned_buffers(one)
+        ]
         ending = [one for one in making if isinstance(one, program.Allocate) and one.buffer == self.made]
         with_operand = [one for one in rest if not (isinstance(one, program.MakeView) and one.base == self.made)]
         return plain + tuple(map(self._without_operand, self._around(with_operand, before, ending, self.prologued)))
@@ -95,16 +91,6 @@ class Templates:
         )
 
 
-def made_or_seen(one: program.Instruction) -> tuple[str, ...]:
-    """What an instruction that computes nothing makes, and on what."""
-    match one:
-        case program.Allocate(buffer):
-            return (buffer,)
-        case program.MakeView(buffer, base):
-            return (buffer, base)
-    return ()
-
-
 def chosen(unit: program.Unit, picks: Mapping[int, int]) -> program.Unit:
     """The unit without choices. picks: by the number of a choice, that of the alternative to take; none: as it stands.
 
@@ -123,66 +109,6 @@ def chosen(unit: program.Unit, picks: Mapping[int, int]) -> program.Unit:
     return replace(unit, instructions=tuple(instructions), choices=(), kernels=kernels)
 
 
-class Excerpt(NamedTuple):
-    """`unit` has one choice, of all its instructions.
-
-    names: of its kernels, by what they are called in the whole unit; functions: what these are there.
-    """
-
-    unit: program.Unit
-    names: dict[str, str]
-    functions: dict[str, str]
-
-    @property
-    def key(self) -> str:
-        """Equal for equal calculations on memory of the same layout, on whichever device of a kind."""
-        data = encode(program.Program(binding=Binding(inputs=(), outputs=()), forward=self.unit), "json")
-        return digest(decode(re.sub(rb'"cuda:\d+"', b'"cuda"', data)))
-
-
-class Excerpts:
-    """The choices of a Triton unit. types: of its buffers."""
-
-    def __init__(self, unit: program.Unit, types: Mapping[str, TensorType]) -> None:
-        self.unit, self.types = unit, types
-        self.infos = {info.name: info for info in unit.kernels}
-        self.shared, self.texts = _functions(unit.source, {info.function or info.name for info in unit.kernels})
-
-    def of(self, number: int) -> Excerpt:
-        """One choice. Inputs are what exists before; outputs what is written and exists afterwards."""
-        choice = self.unit.choices[number]
-        own = self.unit.instructions[choice.start : choice.stop]
-        every = (*own, *(one for instructions in choice.alternatives for one in instructions))
-        launched = tuple(dict.fromkeys(one.kernel for one in every if isinstance(one, program.Launch)))
-        names = {name: f"kernel_{n}" for n, name in enumerate(launched)}
-        functions = {name: self.infos[name].function or name for name in launched}
-        called = {name: f"function_{n}" for n, name in enumerate(dict.fromkeys(functions.values()))}
-        kernels = tuple(
-            replace(
-                self.infos[old],
-                name=new,
-                function=called[functions[old]],
-                parameters=tuple(f"p{n}" for n in range(len(self.infos[old].parameters))),
-            )
-            for old, new in names.items()
-        )
-        texts = [self.texts[old].replace(f"def {old}(", f"def {new}(", 1) for old, new in called.items()]
-        inputs = tuple(given(own))
-        outputs = tuple(Ref(name) for name in _made(own) if not any(_ends(one, name) for one in own))
-        alone = program.Unit(
-            target="triton",
-            source="\n\n".join([self.shared, *texts]),
-            kernels=kernels,
-            inputs=inputs,
-            input_types=tuple(alone_type(name, self.types[name], own) for name in inputs),
-            outputs=outputs,
-            instructions=_renamed(own, names),
-            written=tuple(one.reuse for one in own if isinstance(one, program.Allocate) and one.reuse in inputs),  # type: ignore
-            choices=(program.Choice(0, len(own), tuple(_renamed(one, names) for one in choice.alternatives)),),
-        )
-        return Excerpt(alone, names, functions)
-
-
 def alone_type(name: str, type_: TensorType, instructions: tuple[program.Instruction, ...]) -> TensorType:
     """The type of memory of its own; only windows count from where it begins in the whole unit."""
     is_base = any(isinstance(one, program.MakeView) and one.base == name for one in instructions)
@@ -197,47 +123,4 @@ def given(instructions: tuple[program.Instruction, ...]) -> Iterator[str]:
             if name not in seen:
                 yield name
             seen.add(name)
-        seen.update((one.buffer,) if isinstance(one, program.MakeView) else _made((one,)))
-
-
-def _made(instructions: tuple[program.Instruction, ...]) -> list[str]:
-    """Memory of their own, or taken over, that instructions make."""
-    made: list[str] = []
-    for one in instructions:
-        match one:
-            case program.Allocate(buffer):
-                made.append(buffer)
-            case program.CallExtern(results=results):
-                made += [name for name in results if name]
-    return made
-
-
-def _ends(one: program.Instruction, name: str) -> bool:
-    match one:
-        case program.Allocate(reuse=reuse):
-            return reuse == name
-        case program.Release(buffer):
-            return buffer == name
-    return False
-
-
-def _renamed(
-    instructions: tuple[program.Instruction, ...], names: Mapping[str, str]
-) -> tuple[program.Instruction, ...]:
-    """The instructions with their kernels called otherwise."""
-    return tuple(
-        replace(one, kernel=names[one.kernel]) if isinstance(one, program.Launch) else one for one in instructions
-    )
-
-
-def _functions(source: str, kernels: set[str]) -> tuple[str, dict[str, str]]:
-    """A module cut in what is not a kernel, and the text of each kernel."""
-    lines, rest, texts, before = source.splitlines(), [], {}, 0
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and node.name in kernels:
-            start = min(one.lineno for one in (node, *node.decorator_list)) - 1
-            rest += lines[before:start]
-            before = node.end_lineno or start
-            texts[node.name] = "\n".join(lines[start:before]) + "\n"
-    rest += lines[before:]
-    return "\n".join(rest).rstrip() + "\n", texts
+        seen.update(name for name, _, _ in program.made_buffers(one))

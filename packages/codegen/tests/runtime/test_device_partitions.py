@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from codegen import Options, load
 from codegen.runtime.device_partitions import InTurns, partitions_of
-from codegen.runtime.memory_kinds import made_by
 from codegen.stage import emit
 from codegen.testing.programs import SYMBOLIC_STEPS, step_graphs
 from stagewire.graph import DeviceArg, Ref
 from stagewire.loop import Buffer, Extern, LoopGraph
 from stagewire.parser import parse_document
-from stagewire.program import CallExtern
+from stagewire.program import CallExtern, made_buffers
 from stagewire.types import TensorType, contiguous
 from stagewire.verify.programs import check_unit
 
@@ -85,7 +84,7 @@ def test_stretches_mean_the_unit(directory, graph, data):
 def test_stretches_of_symbolic_sizes(directory, data):
     unit = emit(parse_document(SYMBOLIC_STEPS).forward, Options())
     where = st.sampled_from(DEVICES)
-    names = {*unit.inputs, *(name for one in unit.instructions for name, _, _ in made_by(one))}
+    names = {*unit.inputs, *(name for one in unit.instructions for name, _, _ in made_buffers(one))}
     stretches = partitions_of(placed(unit, {name: data.draw(where) for name in sorted(names)}))
     stretches = tuple(placed(one, "cpu") for one in stretches)
     whole, run = load(unit, directory), InTurns(unit, stretches, load(stretches, directory))

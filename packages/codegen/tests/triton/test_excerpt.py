@@ -5,8 +5,9 @@ import torch
 from msgspec.structs import replace
 
 from codegen import Options, load
-from codegen.choices import Excerpts, chosen
+from codegen.choices import chosen
 from codegen.runtime.memory_kinds import plan_memory
+from codegen.runtime.tuning import Excerpts
 from codegen.stage import emit
 from codegen.testing.product_texts import batched_scale, linear_relu
 

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from codegen import Options, load
-from codegen.choices import Excerpts, chosen
+from codegen.choices import chosen
+from codegen.runtime.tuning import Excerpts
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.product_texts import made_operands

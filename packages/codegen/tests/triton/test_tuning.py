@@ -5,11 +5,11 @@ import torch
 from msgspec.structs import replace
 
 from codegen import Options, load
-from codegen.choices import Excerpts, chosen
+from codegen.choices import chosen
 from codegen.errors import CorruptCode, LaunchFailed
 from codegen.runtime import tuning
 from codegen.runtime.memory_kinds import plan_memory
-from codegen.runtime.tuning import Bench, ByPrecision, Record, make_choices, with_tf32
+from codegen.runtime.tuning import Bench, ByPrecision, Excerpts, Record, make_choices, with_tf32
 from codegen.stage import emit
 from codegen.testing.product_texts import batched_scale, convolution_relu, linear_relu, made_operands
 from stagewire.program import CallExtern

@@ -8,6 +8,7 @@ choice  ::= start stop (instruction*)*                what may stand for the ins
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -77,6 +78,22 @@ def used_buffers(instruction: Instruction) -> tuple[str, ...]:
         case CallExtern(args=args, kwargs=kwargs):
             return tuple(name for arg in (*args, *kwargs.values()) for name in references(arg))
     return ()
+
+
+def made_buffers(instruction: Instruction) -> Iterator[tuple[str, str | None, TensorType | None]]:
+    """The buffers that an instruction makes, each with that whose memory it is on, and its type where it is stated."""
+    match instruction:
+        case Allocate(buffer, type_, base) | MakeView(buffer, base, type_):
+            yield buffer, base, type_
+        case CallExtern(results=results, result_types=types):
+            for number, name in enumerate(results):
+                if name:
+                    yield name, None, types[number] if types else None
+
+
+def mentioned_buffers(instruction: Instruction) -> tuple[str, ...]:
+    """The buffers that an instruction uses or makes, in order; releasing one is no use."""
+    return (*used_buffers(instruction), *(name for name, _, _ in made_buffers(instruction)))
 
 
 class KernelInfo(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,21 +105,20 @@ def _whole(home: Path, key: str) -> Path | None:
 
 
 def _made(missing: Mapping[str, str], home: Path, compile: Compile) -> dict[str, Path]:
-    """Compile sources, all at once but those that other processes have begun; every good one is kept, before the first
-    fault is raised."""
+    """Compile sources, all at once; every good one is kept, before the first fault is raised."""
     found: dict[str, Path] = {}
     faults: list[StageError] = []
-    locks = {key: _Lock(home, key) for key in missing}
     with contextlib.ExitStack() as stack:
-        mine = {key: lock for key, lock in locks.items() if stack.enter_context(lock).take(0)}
+        for key in sorted(missing):  # in one order: no two processes wait for each other
+            stack.enter_context(_lock(home, key))
         begun: dict[str, Compilation] = {}
-        for key in mine:
+        for key, source in missing.items():
             path = _whole(home, key)  # another process was faster
             if path is not None:
                 found[key] = path
                 continue
             scratch = stack.enter_context(scratch_directory(temporary_directory()))
-            begun[key] = compile(missing[key], scratch=Path(scratch))
+            begun[key] = compile(source, scratch=Path(scratch))
             stack.callback(begun[key].end)
         for key, one in begun.items():
             try:
@@ -128,19 +127,7 @@ def _made(missing: Mapping[str, str], home: Path, compile: Compile) -> dict[str,
                 faults.append(error)
     if faults:
         raise faults[0]
-    for key in locks.keys() - mine.keys():
-        found[key] = _awaited(key, missing[key], home, compile)
     return found
-
-
-def _awaited(key: str, source: str, home: Path, compile: Compile) -> Path:
-    """What another process is making; made here where that one does not end, or fails."""
-    with _Lock(home, key) as lock, scratch_directory(temporary_directory()) as scratch:
-        lock.take(LIMIT)
-        path = _whole(home, key)
-        if path is not None:
-            return path
-        return _kept(home, key, compile(source, scratch=Path(scratch)).machine_code())
 
 
 def _kept(home: Path, key: str, data: bytes) -> Path:
@@ -170,30 +157,17 @@ def _written(home: Path, key: str, data: bytes) -> Path:
     return path
 
 
-class _Lock:
-    """That this process makes the entry of a key. Without it (a directory that cannot be written) two may: that costs
-    time, and both make the same."""
-
-    def __init__(self, home: Path, key: str) -> None:
-        self._path = home / f"{key}.lock"
-        self._lock = FileLock(str(self._path))
-        self._is_held = False
-
-    def take(self, seconds: float) -> bool:
-        """Whether nobody else has it, now or within some seconds."""
-        try:
-            self._lock.acquire(timeout=seconds)
-            self._is_held = True
-        except Timeout:
-            return False
-        except OSError:
-            return True
-        return True
-
-    def __enter__(self) -> _Lock:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._is_held:
-            self._path.unlink(missing_ok=True)
-            self._lock.release()
+@contextlib.contextmanager
+def _lock(home: Path, key: str) -> Iterator[None]:
+    """While another process makes the entry of a key, wait for it. Where there is no lock (in a directory that cannot
+    be written) or the other does not end, two make it: that costs time, and both make the same."""
+    path = home / f"{key}.lock"
+    lock = FileLock(str(path))
+    with contextlib.suppress(Timeout, OSError):
+        lock.acquire(timeout=LIMIT)
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            path.unlink(missing_ok=True)
+            lock.release()

@@ -21,7 +21,7 @@ from codegen.runtime.python_wrapper import repeats_once
 from codegen.runtime.symbols import Symbols, with_values
 from stagewire.expr import Dim, evaluate
 from stagewire.graph import Ref
-from stagewire.program import Allocate, CallExtern, Instruction, Release, Unit
+from stagewire.program import Allocate, CallExtern, Instruction, MakeView, Release, Unit, made_buffers
 from stagewire.types import TensorType
 
 
@@ -114,11 +114,5 @@ def _instructions(instructions: Sequence[Instruction], given: frozenset[str]) ->
 
 def bytes_made(unit: Unit, symbols: Symbols) -> int:
     """Of all that a unit makes: about what its kernels write."""
-    made = 0
-    for one in unit.instructions:
-        match one:
-            case Allocate(type=type_):
-                made += evaluate(span(type_), symbols)
-            case CallExtern(result_types=types):
-                made += sum(evaluate(span(type_), symbols) for type_ in types if type_ is not None)
-    return made
+    every = (made for one in unit.instructions if not isinstance(one, MakeView) for made in made_buffers(one))
+    return sum(evaluate(span(type_), symbols) for _, _, type_ in every if type_ is not None)

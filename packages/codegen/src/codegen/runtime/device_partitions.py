@@ -13,12 +13,11 @@ from msgspec.structs import replace
 
 from codegen.choices import alone_type, given
 from codegen.runtime.arguments import resolve
-from codegen.runtime.memory_kinds import made_by
 from codegen.runtime.python_wrapper import taken
 from codegen.runtime.symbols import inputs_of, symbol_reader
 from stagewire.errors import PartlyDone
 from stagewire.graph import DeviceArg, Ref, references
-from stagewire.program import CallExtern, Instruction, Launch, Release, Unit, used_buffers
+from stagewire.program import CallExtern, Instruction, Launch, Release, Unit, made_buffers, mentioned_buffers
 from stagewire.symbols import symbol_places
 from stagewire.types import ScalarType, TensorType, ValueType
 
@@ -41,7 +40,7 @@ def partitions_of(unit: Unit) -> tuple[Unit, ...]:
 
 def _types(unit: Unit) -> Iterator[tuple[str, ValueType | None]]:
     yield from zip(unit.inputs, unit.input_types, strict=True)
-    yield from ((name, type_) for one in unit.instructions for name, _, type_ in made_by(one))
+    yield from ((name, type_) for one in unit.instructions for name, _, type_ in made_buffers(one))
 
 
 def _cut(instructions: Sequence[Instruction], types: dict[str, TensorType]) -> list[tuple[Instruction, ...]]:
@@ -59,8 +58,7 @@ def _cut(instructions: Sequence[Instruction], types: dict[str, TensorType]) -> l
 
 def _devices(one: Instruction, types: dict[str, TensorType]) -> set[str]:
     """The GPUs that an instruction has to do with."""
-    names = (*used_buffers(one), *(name for name, _, _ in made_by(one)))
-    found = {types[name].device for name in names if name in types}
+    found = {types[name].device for name in mentioned_buffers(one) if name in types}
     if isinstance(one, CallExtern):
         found |= {arg.name for arg in (*one.args, *one.kwargs.values()) if isinstance(arg, DeviceArg)}
     return found - {"cpu"}
@@ -68,7 +66,7 @@ def _devices(one: Instruction, types: dict[str, TensorType]) -> set[str]:
 
 def _partition(unit: Unit, own: tuple[Instruction, ...], types: dict[str, TensorType], later: set[str]) -> Unit:
     """Instructions as a unit. Nothing that it is given may be copied: what was made before may be written."""
-    made = [name for one in own for name, _, _ in made_by(one)]
+    made = [name for one in own for name, _, _ in made_buffers(one)]
     symbols = symbol_places(inputs_of(unit))
     inputs = tuple(name for name in given(own) if name not in symbols)
     own = tuple(one for one in own if not isinstance(one, Release) or one.buffer in made)

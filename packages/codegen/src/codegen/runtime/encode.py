@@ -23,12 +23,12 @@ import torch
 from codegen.errors import MalformedLoop
 from codegen.runtime.arguments import operator_of, resolve
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
-from codegen.runtime.memory_kinds import Homes, is_native, mentioned, plan_memory
+from codegen.runtime.memory_kinds import Homes, is_native, plan_memory
 from codegen.runtime.symbols import inputs_of
 from codegen.runtime.window_products import WindowProducts, window_products
 from stagewire.expr import Dim, Expr, steps_of
 from stagewire.graph import Arg, List, Ref, Tuple, references
-from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit
+from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit, mentioned_buffers
 from stagewire.symbols import symbol_places
 from stagewire.types import ITEM_SIZE, TensorType
 
@@ -167,7 +167,7 @@ class _Encoder:
             if position == taken:
                 self.emit("TAKE")
             self.instruction(instruction)
-            self.drops(position, mentioned(instruction))
+            self.drops(position, mentioned_buffers(instruction))
             if position == given_back:
                 self.emit("GIVE_BACK")
         outputs = [self.output(output) for output in self.unit.outputs]

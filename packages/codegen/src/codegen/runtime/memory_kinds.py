@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from codegen.runtime.externs import NATIVE, PHILOX_STATE, WRITES_ITS_RESULT
 from stagewire.expr import Dim
 from stagewire.graph import references
-from stagewire.program import Allocate, CallExtern, Instruction, MakeView, Unit, used_buffers
+from stagewire.program import Allocate, CallExtern, MakeView, Unit, made_buffers, mentioned_buffers
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
 
@@ -75,19 +75,15 @@ def device_of(unit: Unit) -> str:
 def stated(unit: Unit) -> Iterator[TensorType]:
     """The types that a unit states."""
     yield from (type_ for type_ in unit.input_types if isinstance(type_, TensorType))
-    for one in unit.instructions:
-        match one:
-            case Allocate(type=type_) | MakeView(type=type_):
-                yield type_
-            case CallExtern(result_types=made):
-                yield from (type_ for type_ in made if type_ is not None)
+    made = (type_ for one in unit.instructions for _, _, type_ in made_buffers(one))
+    yield from (type_ for type_ in made if type_ is not None)
 
 
 def plan_memory(unit: Unit) -> Homes:
     """Decide for every buffer of a unit."""
     device = device_of(unit)
     roots, types, first = _definitions(unit)
-    last = {name: position for position, one in enumerate(unit.instructions) for name in mentioned(one)}
+    last = {name: position for position, one in enumerate(unit.instructions) for name in mentioned_buffers(one)}
     end = len(unit.instructions)
     outputs = {name for output in unit.outputs for name in references(output)}
     last |= dict.fromkeys(outputs, end)
@@ -129,7 +125,7 @@ def _definitions(unit: Unit) -> tuple[dict[str, str], dict[str, TensorType | Non
     roots = {name: name for name in types}
     first = dict.fromkeys(types, 0)
     for position, one in enumerate(unit.instructions):
-        for name, base, type_ in made_by(one):
+        for name, base, type_ in made_buffers(one):
             roots[name] = name if base is None else roots[base]
             types[name] = type_
             first[name] = position
@@ -140,7 +136,7 @@ def _distances(unit: Unit, types: dict[str, TensorType | None]) -> dict[str, Dim
     """How far each buffer begins from its root: a view's offset counts from where the storage of its base begins."""
     found: dict[str, Dim] = dict.fromkeys(unit.inputs, 0)
     for one in unit.instructions:
-        for name, base, type_ in made_by(one):
+        for name, base, type_ in made_buffers(one):
             found[name] = 0
             if base is not None:
                 assert type_ is not None
@@ -151,19 +147,6 @@ def _distances(unit: Unit, types: dict[str, TensorType | None]) -> dict[str, Dim
                 start = 0 if before is None else before.storage_offset * ITEM_SIZE[before.dtype]
                 found[name] = found[base] + offset * ITEM_SIZE[type_.dtype] - start
     return found
-
-
-def made_by(one: Instruction) -> Iterator[tuple[str, str | None, TensorType | None]]:
-    """The buffers that an instruction makes, each on what other, and their types, where they are stated."""
-    match one:
-        case Allocate(buffer, type_, reuse):
-            yield buffer, reuse, type_
-        case MakeView(buffer, base, type_):
-            yield buffer, base, type_
-        case CallExtern(results=results, result_types=types):
-            for number, name in enumerate(results):
-                if name:
-                    yield name, None, types[number] if types else None
 
 
 def _kinds(unit: Unit, escaping: frozenset[str], device: str) -> dict[str, Kind]:
@@ -217,11 +200,6 @@ def _is_number(type_: TensorType | None, device: str) -> bool:
     return (
         type_ is not None and (type_.device, type_.shape) == ("cpu", ()) != (device, ()) and ITEM_SIZE[type_.dtype] <= 8
     )
-
-
-def mentioned(one: Instruction) -> tuple[str, ...]:
-    """Buffers that an instruction makes or uses; a release is no use."""
-    return (*used_buffers(one), *(name for name, _, _ in made_by(one)))
 
 
 def span(type_: TensorType | None) -> Dim:

@@ -10,6 +10,7 @@ or whose results are not those of the unit, is skipped, and the record says why.
 from __future__ import annotations
 
 import hashlib
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,15 +20,20 @@ import msgspec
 import torch
 from msgspec.structs import replace
 
-from codegen.choices import Excerpt, Excerpts, chosen
+from codegen.choices import alone_type, chosen, given
 from codegen.content_store import read_stored, write_stored
 from codegen.runtime.memory_kinds import device_of, plan_memory
 from codegen.runtime.required_cubins import required_cubins
 from codegen.torch_capabilities import TORCH
+from codegen.triton.compile_server import divided
 from codegen.triton.compiling import compile_all, module_of
 from codegen.triton.cubins import Cubin, CubinSpec, cubin_of, triton_version
+from stagewire.codec import decode, encode
+from stagewire.digest import digest
 from stagewire.errors import StageError
-from stagewire.program import Unit
+from stagewire.grad import Binding
+from stagewire.graph import Ref
+from stagewire.program import Allocate, Choice, Instruction, Launch, MakeView, Program, Release, Unit, made_buffers
 from stagewire.types import TensorType
 
 MARGIN = 0.98
@@ -110,6 +116,79 @@ def _path(one: Excerpt, aligned: Mapping[str, CubinSpec], bench: Bench) -> Path:
     versions = torch.__version__, triton_version(), torch.version.cuda
     text = "\0".join((one.key, repr(layouts), device, str(bench.capability), repr(versions)))
     return bench.directory / "tuned" / hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+# ---- a choice as a unit of its own, the same text wherever the same is to be chosen
+
+
+class Excerpt(NamedTuple):
+    """`unit` has one choice, of all its instructions.
+
+    names: of its kernels, by what they are called in the whole unit; functions: what these are there.
+    """
+
+    unit: Unit
+    names: dict[str, str]
+    functions: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        """Equal for equal calculations on memory of the same layout, on whichever device of a kind."""
+        data = encode(Program(binding=Binding(inputs=(), outputs=()), forward=self.unit), "json")
+        return digest(decode(re.sub(rb'"cuda:\d+"', b'"cuda"', data)))
+
+
+class Excerpts:
+    """The choices of a Triton unit. types: of its buffers."""
+
+    def __init__(self, unit: Unit, types: Mapping[str, TensorType]) -> None:
+        self.unit, self.types = unit, types
+        self.infos = {info.name: info for info in unit.kernels}
+        shared, texts = divided(unit.source, {info.function or info.name for info in unit.kernels})
+        self.shared, self.texts = shared.strip(), {name: text.strip() for name, text in texts.items()}
+
+    def of(self, number: int) -> Excerpt:
+        """One choice. Inputs are what exists before; outputs what is written and exists afterwards."""
+        choice = self.unit.choices[number]
+        own = self.unit.instructions[choice.start : choice.stop]
+        ways = (own, *choice.alternatives)
+        launched = dict.fromkeys(one.kernel for way in ways for one in way if isinstance(one, Launch))
+        names = {name: f"kernel_{n}" for n, name in enumerate(launched)}
+        functions = {name: self.infos[name].function or name for name in launched}
+        called = {name: f"function_{n}" for n, name in enumerate(dict.fromkeys(functions.values()))}
+        kernels = tuple(
+            replace(
+                self.infos[old],
+                name=new,
+                function=called[functions[old]],
+                parameters=tuple(f"p{n}" for n in range(len(self.infos[old].parameters))),
+            )
+            for old, new in names.items()
+        )
+        texts = [self.texts[old].replace(f"def {old}(", f"def {new}(", 1) for old, new in called.items()]
+        inputs = tuple(given(own))
+        every = (made for one in own if not isinstance(one, MakeView) for made in made_buffers(one))
+        ended = {
+            one.reuse if isinstance(one, Allocate) else one.buffer for one in own if isinstance(one, Allocate | Release)
+        }
+        outputs = tuple(Ref(name) for name, _, _ in every if name not in ended)
+        alone = Unit(
+            target="triton",
+            source="\n\n\n".join([self.shared, *texts]) + "\n",
+            kernels=kernels,
+            inputs=inputs,
+            input_types=tuple(alone_type(name, self.types[name], own) for name in inputs),
+            outputs=outputs,
+            instructions=_renamed(own, names),
+            written=tuple(one.reuse for one in own if isinstance(one, Allocate) and one.reuse in inputs),  # type: ignore
+            choices=(Choice(0, len(own), tuple(_renamed(one, names) for one in choice.alternatives)),),
+        )
+        return Excerpt(alone, names, functions)
+
+
+def _renamed(instructions: tuple[Instruction, ...], names: Mapping[str, str]) -> tuple[Instruction, ...]:
+    """The instructions with their kernels called otherwise."""
+    return tuple(replace(one, kernel=names[one.kernel]) if isinstance(one, Launch) else one for one in instructions)
 
 
 # ---- compiling
