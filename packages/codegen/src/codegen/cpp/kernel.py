@@ -142,19 +142,14 @@ class KernelWriter:
 
     def _row_section(self, section: Section) -> None:
         if not section.axes:
-            for statement in section.statements:
-                if isinstance(statement, Reduce):
-                    self._single(statement)
-                else:
-                    self._put(statement)
+            self._points(section, {}, "", [INSIDE] * len(section.statements), INSIDE)
             return
         reducers = self._reducers(section)
         lane = lane_of(section)
         rest = [axis for axis in section.axes if axis.name != lane.name]
         ordered = any(is_ordered(s) for s in section.statements)
         for _, recipe in reducers:
-            for a in recipe.accumulators:
-                self.line(f"{a.type} {a.name} = {a.start};")
+            self._declare(recipe)
         shared = self.plan.threads == "inner" and not ordered
         simd = self.plan.vector and not ordered
         outer_scope = dict(self.scope.values)
@@ -174,7 +169,8 @@ class KernelWriter:
                 self.line(f"{recipe.accumulators[0].name} += {part.accumulators[0].name};")
         self.close(depth - 1 + len(rest))
         self.scope.values = outer_scope
-        self._row_results(section, reducers)
+        for statement, recipe in reducers:
+            self._results(section, statement, recipe)
 
     def _row_lanes(
         self,
@@ -194,21 +190,12 @@ class KernelWriter:
         if shared:
             self.share(1, _clauses(reducers))
         if chunked:
-            self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {chunk})")
-            self.line(f"const i64 {name}e = {name}c + {chunk} < {size} ? {name}c + {chunk} : {size};")
+            self._blocks(name, size, chunk)
             start, end = f"{name}c", f"{name}e"
         for one in partial:
             self.line(f"{one.type} {one.name} = {one.start};")
         self.begin_lanes(f"for (i64 {name} = {start}; {name} < {end}; {name}++)", simd, _clauses(narrow))
         return 2 if chunked else 1
-
-    def _row_results(self, section: Section, reducers: list[tuple[Reduce, Reducer]]) -> None:
-        count = self._count_text(section)
-        for statement, recipe in reducers:
-            for result, text in zip(statement.results, recipe.results, strict=True):
-                local = c_type(statement.dtype).local
-                name = self.scope.define(result, statement.dtype)
-                self.line(f"const {local} {name} = {text.format(j='', n=count)};")
 
     # ---- column plans
 
@@ -232,12 +219,12 @@ class KernelWriter:
             self.share(len(before) + len(tiled))
         for axis in before:
             self.loop(axis)
-        for axis in tiled:
-            name, size = self.scope.axes[axis.name], self.scope.dim(axis.size)
+        texts = [(axis, self.scope.axes[axis.name], self.scope.dim(axis.size)) for axis in tiled]
+        for _, name, size in texts:
             self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {plan.tile})")
-        for axis in tiled:
-            name, size = self.scope.axes[axis.name], self.scope.dim(axis.size)
-            self.line(f"const i64 {name}e = {self._tile_end(axis, name, size)};")
+        for axis, name, size in texts:
+            whole = isinstance(axis.size, int) and isinstance(plan.tile, int) and axis.size % plan.tile == 0
+            self.line(f"const i64 {name}e = {f'{name}c + {plan.tile}' if whole else _end(name, size, plan.tile)};")
         after = rest if plan.exclusive else []
         for axis in after:
             self.loop(axis)
@@ -266,12 +253,6 @@ class KernelWriter:
             self.line(f"sf_tile<{kind}>({start}, {step}, {r}e - {r}c, {c}e - {c}c, {name}, {self.plan.tile});")
             scope.tiles[load.buffer, load.index] = f"{name}[({c} - {c}c) * {self.plan.tile} + {r} - {r}c]"
 
-    def _tile_end(self, axis: Axis, name: str, size: str) -> str:
-        tile = self.plan.tile
-        if isinstance(axis.size, int) and isinstance(tile, int) and axis.size % tile == 0:
-            return f"{name}c + {tile}"
-        return f"{name}c + {tile} < {size} ? {name}c + {tile} : {size}"
-
     def _column_section(self, number: int, section: Section, lane: Axis) -> None:
         name = self.scope.axes[lane.name]
         reducers = self._reducers(section)
@@ -281,8 +262,8 @@ class KernelWriter:
                 length = self.plan.tile if isinstance(lane.size, int) else f"{name}e - {name}c"
                 self.line(f"for (i64 j = 0; j < {length}; j++) {a.name}[j] = {a.start};")
         kept = self._kept(number, section)
-        for value in kept:
-            self.line(f"{c_type(self._dtype_of(section, value)).local} k_{number}_{kept[value]}[{self.plan.tile}];")
+        for place, (_, dtype) in enumerate(kept):
+            self.line(f"{c_type(dtype).local} k_{number}_{place}[{self.plan.tile}];")
         shared = self.plan.threads == "inner"
         ordered = any(is_ordered(s) for s in section.statements)
         outer_scope = dict(self.scope.values)
@@ -298,7 +279,7 @@ class KernelWriter:
         self._points(section, {}, "", level, BETWEEN)
         self.begin_lanes(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)", self.plan.vector)
         self._points(section, dict(narrow), subscript, level, INSIDE)
-        for value, place in kept.items():
+        for place, (value, _) in enumerate(kept):
             self.line(f"k_{number}_{place}{subscript} = {self.scope.values[value]};")
         self.end_lanes(self.plan.vector)
         self.close(inside)
@@ -306,8 +287,8 @@ class KernelWriter:
             self._fold(reducers, narrow)
         self.close(len(section.axes) + (narrow is not reducers) - inside)
         self.scope.values = outer_scope
-        for value, position in kept.items():
-            self.scope.values[value] = f"k_{number}_{position}[{name} - {name}c]"
+        for place, (value, _) in enumerate(kept):
+            self.scope.values[value] = f"k_{number}_{place}{subscript}"
         self._column_results(section, reducers, name)
 
     def _column_loops(
@@ -330,8 +311,7 @@ class KernelWriter:
             self.loop(axis)
         axis = section.axes[position]
         name, size = self.scope.axes[axis.name], self.scope.dim(axis.size)
-        self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {length})")
-        self.line(f"const i64 {name}e = {name}c + {length} < {size} ? {name}c + {length} : {size};")
+        self._blocks(name, size, length)
         for (_, recipe), (_, part) in zip(reducers, narrow, strict=True):
             if part is not recipe:
                 (one,) = part.accumulators
@@ -362,17 +342,11 @@ class KernelWriter:
                 self.scope.values[result] = f"{array}[{lane} - {lane}c]"
                 self.scope.dtypes[result] = statement.dtype
 
-    def _kept(self, number: int, section: Section) -> dict[str, int]:
-        """Values of a section without inner axes that later sections read."""
-        if section.axes:
-            return {}
-        later = {name for s in self.kernel.sections[number + 1 :] for name in _used(s)}
-        defined = [s.result for s in section.statements if not isinstance(s, Store | Reduce)]
-        return {name: position for position, name in enumerate(n for n in defined if n in later)}
-
-    @staticmethod
-    def _dtype_of(section: Section, value: str) -> str:
-        return next(s.dtype for s in section.statements if not isinstance(s, Store | Reduce) and s.result == value)
+    def _kept(self, number: int, section: Section) -> list[tuple[str, str]]:
+        """Values of a section without inner axes that later sections read, and their dtypes."""
+        later = {name for s in self.kernel.sections[number + 1 :] for one in s.statements for name in used_values(one)}
+        defined = [s for s in section.statements if not isinstance(s, Store | Reduce) and not section.axes]
+        return [(s.result, s.dtype) for s in defined if s.result in later]
 
     # ---- both
 
@@ -396,10 +370,14 @@ class KernelWriter:
         for statement in (s for s, at in zip(section.statements, level, strict=True) if at == wanted):
             if not isinstance(statement, Reduce):
                 self._put(statement)
-            elif not section.axes:
-                self._single(statement)
-            else:
+            elif section.axes:
                 self._accumulate(section, statement, recipes[statement], lane)
+            else:  # over one point
+                dtype = self.scope.dtype(statement.operand, statement.dtype)
+                recipe = reducer(statement, self.scope.fresh(), dtype)
+                self._declare(recipe)
+                self._accumulate(section, statement, recipe, "")
+                self._results(section, statement, recipe)
         self.scope.guard = ""
 
     def _put(self, statement: Statement) -> None:
@@ -409,18 +387,29 @@ class KernelWriter:
         self._written.append(Written(statement, range(start, len(self.lines)), range_guard(self.scope, statement)))
 
     def _accumulate(self, section: Section, statement: Reduce, recipe: Reducer, lane: str) -> None:
-        if recipe.needs_position:
-            value = self.scope.operand(statement.operand, self.scope.dtype(statement.operand, statement.dtype))
+        source = self.scope.dtype(statement.operand, statement.dtype)
+        if recipe.needs_position or statement.reduction in ("any", "all"):
+            value = self.scope.operand(statement.operand, source)
         else:
-            value = self._operand(statement)
+            value = conversion(source, statement.dtype, self.scope.operand(statement.operand, statement.dtype))
         position = self._position(section) if recipe.needs_position else ""
         self.line(recipe.update.format(x=value, k=position, j=lane))
 
-    def _operand(self, statement: Reduce) -> str:
-        source = self.scope.dtype(statement.operand, statement.dtype)
-        if statement.reduction in ("any", "all"):
-            return self.scope.operand(statement.operand, source)
-        return conversion(source, statement.dtype, self.scope.operand(statement.operand, statement.dtype))
+    def _declare(self, recipe: Reducer) -> None:
+        for a in recipe.accumulators:
+            self.line(f"{a.type} {a.name} = {a.start};")
+
+    def _results(self, section: Section, statement: Reduce, recipe: Reducer) -> None:
+        """Compute the results of a reduction that has one set of accumulators."""
+        for result, text in zip(statement.results, recipe.results, strict=True):
+            name = self.scope.define(result, statement.dtype)
+            value = text.format(j="", n=self._count_text(section))
+            self.line(f"const {c_type(statement.dtype).local} {name} = {value};")
+
+    def _blocks(self, name: str, size: str, length: int) -> None:
+        """Open the loop over blocks of an axis, from `c` to `e`."""
+        self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {length})")
+        self.line(f"const i64 {name}e = {_end(name, size, length)};")
 
     def _position(self, section: Section) -> str:
         text = "0"
@@ -432,18 +421,6 @@ class KernelWriter:
 
     def _count_text(self, section: Section) -> str:
         return "(" + (" * ".join(self.scope.dim(axis.size) for axis in section.axes) or "1") + ")"
-
-    def _single(self, statement: Reduce) -> None:
-        """A reduction over no axes: over one point."""
-        recipe = reducer(statement, self.scope.fresh(), self.scope.dtype(statement.operand, statement.dtype))
-        for a in recipe.accumulators:
-            self.line(f"{a.type} {a.name} = {a.start};")
-        value = self._operand(statement) if not recipe.needs_position else self.scope.operand(
-            statement.operand, self.scope.dtype(statement.operand, statement.dtype))  # fmt: skip
-        self.line(recipe.update.format(x=value, k="0", j=""))
-        for result, text in zip(statement.results, recipe.results, strict=True):
-            name = self.scope.define(result, statement.dtype)
-            self.line(f"const {c_type(statement.dtype).local} {name} = {text.format(j='', n='1')};")
 
 
 def _partial(recipe: Reducer) -> Reducer:
@@ -465,14 +442,14 @@ def _clauses(reducers: Sequence[tuple[Reduce, Reducer]], part: str = "") -> str:
     return "".join(f" reduction({operator}:{', '.join(names)})" for operator, names in groups.items())
 
 
+def _end(name: str, size: str, length: object) -> str:
+    """The end of a block of an axis, which may be the last one."""
+    return f"{name}c + {length} < {size} ? {name}c + {length} : {size}"
+
+
 def _deeper(lines: Sequence[str]) -> Iterator[str]:
     return (f"  {line}" for line in lines)
 
 
 def _indented(text: str, like: str) -> str:
     return like[: -len(like.lstrip())] + text
-
-
-def _used(section: Section) -> set[str]:
-    """Names of the values that a section reads."""
-    return {name for statement in section.statements for name in used_values(statement)}
