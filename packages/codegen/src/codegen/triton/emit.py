@@ -14,6 +14,7 @@ Symbolic sizes are arguments. A kernel that has some computes indices in 64 bits
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from codegen.triton.accesses import points
@@ -59,13 +60,13 @@ def emit_kernel(
         return emitter.lines
 
     if not plan.may_fit:
-        return _function(name, body(False), _arguments(parameters, sizes, block)), tuple(sizes)
+        return function_text(name, body(False), _arguments(parameters, sizes, block)), tuple(sizes)
     bodies = {f"{name}_whole": body(True), f"{name}_tiles": body(False)}
     lengths = dict.fromkeys(sizes[count] for count in map(points, plan.loops) if not isinstance(count, int))
     arguments = _arguments(parameters, sizes, block)
     calls = [f"        {part}({', '.join(arguments)})" for part in bodies]
     choice = [f"    if {' & '.join(f'(0 < {n}) & ({n} <= RBLOCK)' for n in lengths)}:", calls[0], "    else:", calls[1]]
-    return "\n\n".join(_function(*one, arguments) for one in [*bodies.items(), (name, choice)]), tuple(sizes)
+    return "\n\n".join(function_text(*one, arguments) for one in [*bodies.items(), (name, choice)]), tuple(sizes)
 
 
 def _arguments(parameters: tuple[str, ...], sizes: dict[Expr, str], block: str) -> list[str]:
@@ -79,7 +80,8 @@ def _arguments(parameters: tuple[str, ...], sizes: dict[Expr, str], block: str) 
     ]
 
 
-def _function(name: str, lines: list[str], arguments: list[str]) -> str:
+def function_text(name: str, lines: Iterable[str], arguments: Iterable[str]) -> str:
+    """A function of Triton; arguments in capitals are constants."""
     declared = ", ".join(f"{a}: tl.constexpr" if a.isupper() else a for a in arguments)
     return "\n".join(["@triton.jit", f"def {name}({declared}):", *lines]) + "\n"
 

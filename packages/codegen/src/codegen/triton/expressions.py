@@ -65,12 +65,12 @@ _BOOL: dict[str, str] = {
     "neg": "{0}", "abs": "{0}", "sign": "{0}",
 }  # fmt: skip
 
-LIBDEVICE: dict[str, str] = {
-    "expm1": "expm1", "log1p": "log1p", "log10": "log10", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
-    "asin": "asin", "acos": "acos", "atan": "atan", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
-    "erfc": "erfc", "erfinv": "erfinv", "lgamma": "lgamma", "pow": "pow", "atan2": "atan2", "fmod": "fmod",
-    "hypot": "hypot", "copysign": "copysign", "nextafter": "nextafter", "signbit": "signbit",
-}  # fmt: skip
+LIBDEVICE = frozenset(
+    """
+    expm1 log1p log10 sinh cosh tanh asin acos atan asinh acosh atanh erfc erfinv lgamma pow atan2 fmod hypot copysign
+    nextafter signbit
+    """.split()  # noqa: SIM905
+)
 
 
 def expression(op: str, operands: list[str], operand_dtype: str, dtype: str) -> str:
@@ -91,7 +91,7 @@ def _body(op: str, operands: list[str], dtype: str) -> str:
     if dtype == "bool" and op in _BOOL:
         return _BOOL[op].format(*operands)
     if dtype in FLOATS and op in LIBDEVICE:
-        return f"libdevice.{LIBDEVICE[op]}({', '.join(operands)})"
+        return f"libdevice.{op}({', '.join(operands)})"
     if dtype not in FLOATS and op == "pow":
         return f"integer_power({operands[0]}, {operands[1]})"
     table = _FLOAT if dtype in FLOATS else _INTEGER

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from codegen.memory import accesses, allocated, buffers_of, memory_roots, taken_by_value
 from codegen.triton import tuning
-from codegen.triton.emit import emit_kernel
+from codegen.triton.emit import emit_kernel, function_text
 from codegen.triton.plan import Plan, Tiles, scheduled
 from stagewire import loop
 from stagewire.expr import Expr, symbol
@@ -277,8 +277,8 @@ def emit_group(group: Group) -> tuple[str, KernelInfo]:
     lines.append(f"{name}_each(block - start, {arguments}, XBLOCK, RBLOCK)")
     parameters = group.parameters
     each, _ = form.each(f"{name}_each")
-    taken = ", ".join([*(f"p{n}" for n in range(len(parameters))), "XBLOCK: tl.constexpr", "RBLOCK: tl.constexpr"])
-    text = "\n    ".join([f"{each}\n\n@triton.jit\ndef {name}({taken}):", *lines]) + "\n"
+    taken = [*(f"p{n}" for n in range(len(parameters))), "XBLOCK", "RBLOCK"]
+    text = f"{each}\n\n{function_text(name, [f'    {line}' for line in lines], taken)}"
     return text, KernelInfo(
         name, parameters, grid=(start,), constants=(("XBLOCK", outer), ("RBLOCK", inner)), num_warps=warps
     )

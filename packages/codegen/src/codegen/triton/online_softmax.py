@@ -13,7 +13,7 @@ from typing import NamedTuple
 from codegen.triton.accesses import points
 from stagewire import loop
 from stagewire.graph import Ref
-from stagewire.statements import select
+from stagewire.statements import map_indices, operands, rename, select, used_values
 
 WIDE = ("float32", "float64")
 
@@ -134,7 +134,7 @@ class ValueNumbers:
 
     def __init__(self, section: loop.Section, known: dict[object, int]) -> None:
         self.made = _made(section)
-        self.axes = {axis.name: place for place, axis in enumerate(section.axes)}
+        self.axes = {axis.name: f"axis {place}" for place, axis in enumerate(section.axes)}
         self.known = known
         self.numbers: dict[str, int] = {}
 
@@ -149,29 +149,17 @@ class ValueNumbers:
         return self.known.setdefault(term, len(self.known))
 
     def term(self, name: str) -> object:
-        match self.made.get(name):
-            case loop.Load(_, buffer, index, dtype, mask, other):
-                return "load", buffer, self.index(index), dtype, self.of(mask), self.of(other)
-            case loop.Compute(_, op, operands, dtype):
-                return op, dtype, *map(self.of, operands)
-            case loop.IndexValue(_, index, dtype):
-                return "index", self.index(index), dtype
-            case None:
-                return "outer", name
-            case _:
-                return "own", id(self), name
+        """The statement that makes a value, under names that say what it is of: the values' are their numbers."""
+        statement = self.made.get(name)
+        if statement is None:
+            return "outer", name
+        if isinstance(statement, loop.Scan):
+            return "own", id(self), name
+        literals = [repr(operand) for operand in operands(statement) if not isinstance(operand, Ref)]
+        names = self.axes | {used: f"value {self.of(Ref(used))}" for used in used_values(statement)} | {name: ""}
+        return map_indices(rename(statement, names), _in_order), *literals
 
-    def index(self, index: loop.Index) -> object:
-        return index.constant, frozenset((term.coefficient, self.atom(term.atom)) for term in index.terms)
 
-    def atom(self, atom: object) -> object:
-        match atom:
-            case loop.AxisAtom(name):
-                return "axis", self.axes.get(name, name)
-            case loop.ValueAtom(name):
-                return "value", self.of(Ref(name))
-            case loop.FloorDivAtom(numerator, divisor):
-                return "div", self.index(numerator), divisor
-            case loop.ModAtom(numerator, divisor):
-                return "mod", self.index(numerator), divisor
-        return atom
+def _in_order(index: loop.Index) -> loop.Index:
+    """The index with its terms in an order of their own, whatever axes were called."""
+    return loop.Index(index.constant, tuple(sorted(index.terms, key=repr)))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from codegen.triton.emit import function_text
 from stagewire.expr import Dim
 
 
@@ -298,10 +299,9 @@ def _function(
     constants = CONSTANTS if isinstance(size, int) else ("WIDE", *CONSTANTS)
     given = [*(f"p{n}" for n in range(buffers)), *(["n0"] if not isinstance(size, int) else [])]
     looped = [f"        {line}" for line in loop]
-    return "\n".join([
-        "@triton.jit",
-        f"def {name}({', '.join([*given, *(f'{one}: tl.constexpr' for one in constants)])}):",
+    lines = [
         *(f"    {line}" for line in before),
         *(["    for tile in range(TILES):", *looped] if looped else []),
         *(f"    {line}" for line in after),
-    ]) + "\n"  # fmt: skip
+    ]
+    return function_text(name, lines, [*given, *constants])

@@ -10,7 +10,7 @@ Sizes and strides are numbers in the text. TF32: whether float32 operands may be
 
 from __future__ import annotations
 
-from codegen.triton.emit import LARGEST_32, XR
+from codegen.triton.emit import LARGEST_32, XR, function_text
 from codegen.triton.expressions import TYPES
 from codegen.triton.product_fusion import Epilogue, Prologue, Side
 from codegen.triton.products import BATCH, COLUMN, DEPTH, ROW, Product, Tile, Types, at, place_in
@@ -44,8 +44,7 @@ def emit_template(name: str, site: Site, types: Types) -> str:
     emitter.result(site)
     if site.epilogue is not None:
         emitter.epilogue(site.epilogue)
-    arguments = [*(f"p{i}" for i in range(len(emitter.parameters))), *(f"{one}: tl.constexpr" for one in CONSTANTS)]
-    return "\n".join(["@triton.jit", f"def {name}({', '.join(arguments)}):", *emitter.lines]) + "\n"
+    return function_text(name, emitter.lines, [*(f"p{i}" for i in range(len(emitter.parameters))), *CONSTANTS])
 
 
 def template_info(name: str, function: str, site: Site, tile: Tile) -> KernelInfo:
