@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codegen.cpp.function import write_function
+from codegen.cpp.emit import write_function
 from codegen.cpp.plan import make_plan
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load, Reduce, Section, Store, Term

@@ -1,10 +1,11 @@
-"""Literals of a document as the Python objects that ATen takes."""
+"""Literals of a document as the Python objects that ATen takes, and values of symbolic sizes, read from the inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import torch
 
 from codegen.errors import UnknownExtern
@@ -12,9 +13,23 @@ from codegen.runtime.packed import PackedConvolution
 from codegen.runtime.philox import philox_state
 from codegen.torch_capabilities import TORCH
 from stagewire.calls import opens_files
-from stagewire.expr import Expr, evaluate
-from stagewire.graph import Arg, Complex, DeviceArg, DTypeArg, LayoutArg, List, MemoryFormatArg, NonFinite, Ref, Tuple
-from stagewire.program import CallExtern
+from stagewire.expr import Dim, Expr, evaluate
+from stagewire.graph import (
+    Arg,
+    Complex,
+    DeviceArg,
+    DTypeArg,
+    LayoutArg,
+    List,
+    MemoryFormatArg,
+    NonFinite,
+    Ref,
+    Tuple,
+    Value,
+)
+from stagewire.program import CallExtern, Unit
+from stagewire.symbols import size_reader
+from stagewire.types import TensorType
 
 Environment = dict[str, Any]
 Symbols = dict[str, int]
@@ -81,3 +96,24 @@ def operator(target: str) -> Callable[..., Any]:
     if not isinstance(found, type(torch.ops.aten.add.Tensor)):
         raise UnknownExtern(f"torch {torch.__version__} has no operator {target!r}")
     return found
+
+
+def inputs_of(unit: Unit) -> tuple[Value, ...]:
+    """The inputs of a unit, with their types."""
+    return tuple(Value(name, type_) for name, type_ in zip(unit.inputs, unit.input_types, strict=True))
+
+
+def symbol_reader(unit: Unit) -> Callable[[Sequence[Any]], Symbols]:
+    """A function from the inputs to the values of the symbols that their types name."""
+    return size_reader(inputs_of(unit)) or (lambda inputs: {})
+
+
+def sizes(dims: Sequence[Dim], symbols: Symbols) -> tuple[int, ...]:
+    """Numbers for sizes."""
+    return tuple(dim if isinstance(dim, int) else evaluate(dim, symbols) for dim in dims)
+
+
+def with_values(type_: TensorType, symbols: Symbols) -> TensorType:
+    """The type in numbers."""
+    shape, stride = sizes(type_.shape, symbols), sizes(type_.stride, symbols)
+    return msgspec.structs.replace(type_, shape=shape, stride=stride)

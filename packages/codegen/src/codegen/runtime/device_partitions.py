@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from codegen.choices import alone_type, given
-from codegen.runtime.arguments import resolve
-from codegen.runtime.python_wrapper import taken
-from codegen.runtime.symbols import inputs_of, symbol_reader
-from stagewire.errors import PartlyDone
+from codegen.runtime.arguments import Environment, Symbols, inputs_of
+from codegen.runtime.python_wrapper import PythonWrapper
 from stagewire.graph import DeviceArg, Ref, references
 from stagewire.program import CallExtern, Instruction, Launch, Release, Unit, made_buffers, mentioned_buffers
 from stagewire.symbols import symbol_places
@@ -86,8 +84,12 @@ def _partition(unit: Unit, own: tuple[Instruction, ...], types: dict[str, Tensor
 
 
 class _Turn(NamedTuple):
-    """A stretch. last: which of its inputs nobody needs any more. makes: the names of what it returns. writes: whether
-    it writes an input of the unit."""
+    """A partition.
+
+    last: which of its inputs nobody needs any more
+    makes: the names of what it returns
+    writes: whether it writes an input of the unit
+    """
 
     run: Callable[..., Any]
     inputs: tuple[str, ...]
@@ -96,12 +98,11 @@ class _Turn(NamedTuple):
     writes: bool
 
 
-class InTurns:
+class InTurns(PythonWrapper):
     """Runs the partitions of a unit: `runs`, in order. An empty list runs nothing: each gives back its memory."""
 
     def __init__(self, unit: Unit, partitions: Sequence[Unit], runs: Sequence[Callable[..., Any]]) -> None:
-        self.unit = unit
-        self.symbols_of = symbol_reader(unit)
+        super().__init__(unit, None)
         self.turns: list[_Turn] = []
         later = {name for output in unit.outputs for name in references(output)}
         for one, run in reversed(tuple(zip(partitions, runs, strict=True))):
@@ -110,28 +111,16 @@ class InTurns:
             self.turns.insert(0, _Turn(run, one.inputs, tuple(set(one.inputs) - later), makes, writes))
             later |= set(one.inputs)
 
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        inputs = taken(inputs)
-        if not inputs and self.unit.inputs:
-            for turn in self.turns:
-                if turn.inputs:
-                    turn.run([])
-            return ()
-        symbols = self.symbols_of(inputs)
-        environment = dict(zip(self.unit.inputs, inputs, strict=True)) | symbols
-        del inputs
-        has_written = False
-        try:
-            for turn in self.turns:
-                operands = [environment[name] for name in turn.inputs]
-                for name in turn.last:
-                    del environment[name]
-                environment.update(zip(turn.makes, turn.run(operands) if operands else turn.run(), strict=True))
-                has_written |= turn.writes
-        except PartlyDone:
-            raise
-        except Exception as error:
-            if has_written:
-                raise PartlyDone(error) from error
-            raise
-        return tuple(resolve(output, environment, symbols) for output in self.unit.outputs)
+    def give_back(self) -> None:
+        for turn in self.turns:
+            if turn.inputs:
+                turn.run([])
+
+    def steps(self, environment: Environment, symbols: Symbols) -> Iterator[bool]:
+        environment.update(symbols)
+        for turn in self.turns:
+            operands = [environment[name] for name in turn.inputs]
+            for name in turn.last:
+                del environment[name]
+            environment.update(zip(turn.makes, turn.run(operands) if operands else turn.run(), strict=True))
+            yield turn.writes

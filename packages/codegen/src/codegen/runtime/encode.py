@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 import torch
 
 from codegen.errors import MalformedLoop
-from codegen.runtime.arguments import operator_of, resolve
+from codegen.runtime.arguments import inputs_of, operator_of, resolve
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import Homes, is_native, plan_memory
-from codegen.runtime.symbols import inputs_of
 from codegen.runtime.window_products import WindowProducts, window_products
 from stagewire.expr import Dim, Expr, steps_of
 from stagewire.graph import Arg, List, Ref, Tuple, references

@@ -21,12 +21,12 @@ from codegen.cpp.machine_code import compile_sources, load_code
 from codegen.cpp.target import Target
 from codegen.errors import CompilerFault, NoCompiler, OperatorFailed, SlowExecutor, WrongInput
 from codegen.load import Bound
+from codegen.runtime.arguments import symbol_reader, with_values
 from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, encode
 from codegen.runtime.library import HAS_WRITTEN, LAUNCH_FAILED, Library, raise_partly_done, raise_status
 from codegen.runtime.memory_kinds import device_of, plan_memory, stated
 from codegen.runtime.python_wrapper import PythonWrapper, copied, settled
-from codegen.runtime.symbols import symbol_reader, with_values
 from codegen.triton.tuning import VECTOR_BYTES
 from stagewire.graph import Ref, references
 from stagewire.program import Unit

@@ -6,15 +6,14 @@ A run that raises has left its inputs as they were, or raises `PartlyDone` of wh
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from codegen.errors import WrongResult
-from codegen.runtime.arguments import Environment, Symbols, operator_of, resolve
+from codegen.runtime.arguments import Environment, Symbols, operator_of, resolve, sizes, symbol_reader
 from codegen.runtime.library import KERNEL, Library, raise_status
-from codegen.runtime.symbols import sizes, symbol_reader
 from stagewire.errors import PartlyDone
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
 from stagewire.types import TensorType
@@ -34,22 +33,33 @@ class PythonWrapper:
         self.operators = {number: operator_of(one) for number, one in calls}
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        unit = self.unit
         inputs = taken(inputs)
-        if not inputs and unit.inputs:
+        if not inputs and self.unit.inputs:
+            self.give_back()
             return ()
         symbols = self.symbols_of(inputs)
-        environment: Environment = dict(zip(unit.inputs, inputs, strict=True))
+        environment: Environment = dict(zip(self.unit.inputs, inputs, strict=True))
+        del inputs
         has_written = False
         try:
-            for number, instruction in enumerate(unit.instructions):
-                has_written |= isinstance(instruction, Allocate) and instruction.reuse in unit.written
-                self.run(number, instruction, environment, symbols)
+            for writes in self.steps(environment, symbols):
+                has_written |= writes
+        except PartlyDone:
+            raise
         except Exception as error:
             if has_written:
                 raise PartlyDone(error) from error
             raise
-        return tuple(resolve(output, environment, symbols) for output in unit.outputs)
+        return tuple(resolve(output, environment, symbols) for output in self.unit.outputs)
+
+    def give_back(self) -> None:
+        """Let go of the memory that is kept for the next run."""
+
+    def steps(self, environment: Environment, symbols: Symbols) -> Iterator[bool]:
+        """Run what the unit does, step by step; whether a step writes an input is told before it is run."""
+        for number, instruction in enumerate(self.unit.instructions):
+            yield isinstance(instruction, Allocate) and instruction.reuse in self.unit.written
+            self.run(number, instruction, environment, symbols)
 
     def run(self, number: int, instruction: Instruction, environment: Environment, symbols: Symbols) -> None:
         """Run one instruction, number `number` of the unit."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from codegen.load import Bound, Replay
-from codegen.runtime.arguments import operator, resolve
+from codegen.runtime.arguments import Symbols, inputs_of, operator, resolve, with_values
 from codegen.runtime.destination_passing import Destinations, with_destinations
 from codegen.runtime.memory_kinds import device_of, plan_memory, stated
 from codegen.runtime.native import single_device
@@ -18,7 +18,6 @@ from codegen.runtime.python_wrapper import call
 from codegen.runtime.recording import Target
 from codegen.runtime.required_cubins import useful
 from codegen.runtime.result_memory import Kind
-from codegen.runtime.symbols import Symbols, inputs_of, with_values
 from codegen.torch_capabilities import RECORDING, TORCH
 from stagewire.expr import evaluate
 from stagewire.graph import DeviceArg, Ref

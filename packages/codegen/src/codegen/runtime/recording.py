@@ -31,10 +31,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from codegen.runtime.arguments import Symbols
 from codegen.runtime.destination_passing import Destinations, bytes_made
 from codegen.runtime.memory_kinds import span
 from codegen.runtime.result_memory import Block, Hold, ResultMemory, on_blocks
-from codegen.runtime.symbols import Symbols
 
 SHARE = 1 / 8
 """Part of what a unit makes that may be copied: it is written once more, in kernels that memory bounds."""

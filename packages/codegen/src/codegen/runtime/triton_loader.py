@@ -20,7 +20,7 @@ import torch
 from codegen.choices import chosen
 from codegen.cpp.machine_code import load_code
 from codegen.load import Bound
-from codegen.runtime.arguments import Symbols
+from codegen.runtime.arguments import Symbols, sizes
 from codegen.runtime.cuda_driver import Driver, driver_of
 from codegen.runtime.device_partitions import InTurns, partitions_of
 from codegen.runtime.encode import encode
@@ -29,7 +29,6 @@ from codegen.runtime.memory_kinds import stated
 from codegen.runtime.native import Machine, by_target, machine_for, make_native, single_device
 from codegen.runtime.python_wrapper import PythonWrapper
 from codegen.runtime.required_cubins import Multiples, required_cubins, useful
-from codegen.runtime.symbols import sizes
 from codegen.runtime.tuning import Bench, ByPrecision, make_choices, tf32_allowed, with_tf32
 from codegen.triton.compiling import module_of
 from codegen.triton.cubins import Cubin, Needed, cubins_of
