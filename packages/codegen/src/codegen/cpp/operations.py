@@ -76,10 +76,7 @@ _UNSIGNED: dict[str, str] = _INTEGER | {
     "signbit": "false",
     "shift_right": "((u64){1} < {bits}u ? {0} >> (u64){1} : 0)",
 }
-_LONG: dict[str, str] = _UNSIGNED | {
-    "floor_div": "sf_trunc_div_u64({0}, {1})",
-    "fmod": "sf_remainder_u64({0}, {1})",
-}
+_LONG: dict[str, str] = _UNSIGNED | {"floor_div": "sf_trunc_div_u64({0}, {1})", "fmod": "sf_remainder_u64({0}, {1})"}
 
 
 def expression(op: str, dtype: str, operands: tuple[str, ...], form: str = "") -> str:

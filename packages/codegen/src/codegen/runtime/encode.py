@@ -178,15 +178,7 @@ class _Encoder:
         words.extend(outputs)
         arena = [name for name, home in self.homes.of.items() if home.kind == "arena"]
         sizes = self.sizes(words, arena, limits)
-        head = (
-            len(self.unit.inputs),
-            len(self.slots),
-            len(outputs),
-            len(items),
-            start,
-            end,
-            *sizes,
-        )
+        head = (len(self.unit.inputs), len(self.slots), len(outputs), len(items), start, end, *sizes)
         type_of = {at: type_ for type_, at in self.type_at.items()}
         tables = array("q", words), array("q", self.types)  # type: ignore[arg-type]
         names = tuple(self.symbols)

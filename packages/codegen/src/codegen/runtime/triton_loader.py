@@ -157,12 +157,7 @@ class Place(NamedTuple):
         return self.bind(one.unit, general, one.library, code, multiples)
 
     def bind(
-        self,
-        unit: Unit,
-        slow: Any,
-        library: Library | None,
-        cubins: Mapping[str, Cubin],
-        multiples: Multiples = (),
+        self, unit: Unit, slow: Any, library: Library | None, cubins: Mapping[str, Cubin], multiples: Multiples = ()
     ) -> Any:
         """The callable, given the machine code of all kernels. slow: runs it for inputs of another kind, where one of
         `multiples` is none, and without a native executor."""

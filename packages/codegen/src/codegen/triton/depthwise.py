@@ -260,13 +260,7 @@ def _tile(stencil: stencils.Stencil, hints: Hints) -> _Tile:
     """One that makes an image."""
     t, (lanes, channels, warps) = tuning.SM_90, _sizes(stencil, 4)
     across, programs = -(-stencil.channels // channels), -(-rough(stencil.lanes, hints) // lanes)
-    tiles = max(
-        1,
-        min(
-            t.most_image_tiles,
-            programs * across * warps // (t.multiprocessors * t.resident_warps),
-        ),
-    )
+    tiles = max(1, min(t.most_image_tiles, programs * across * warps // (t.multiprocessors * t.resident_warps)))
     return _Tile(lanes, channels, warps, tiles, (_parts(stencil.lanes, lanes * tiles), across))
 
 
