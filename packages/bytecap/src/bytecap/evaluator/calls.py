@@ -11,20 +11,24 @@ import torch
 
 from bytecap.errors import CannotCapture, DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
 from bytecap.hook import directives
-from bytecap.lookasides import handler_of, is_pure
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
 from bytecap.lookasides.polyfills import POLYFILLS
 from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.constant_folding import fold_call, run
+from bytecap.objects.dispatch import handler_of
 from bytecap.objects.functions import FunctionValue
+from bytecap.objects.host_calls import run
+from bytecap.objects.iterators import GeneratorValue
 from bytecap.objects.opaque import refuse_unguarded
+from bytecap.objects.pure_functions import is_pure
 from bytecap.objects.signals import NotConcrete
 from bytecap.objects.tensors import TensorValue
 from bytecap.semantics import single_dispatch
 from bytecap.semantics.binding import bind_arguments
+from bytecap.semantics.constant_folding import fold_call
+from bytecap.semantics.methods import pairs_of
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:
@@ -227,13 +231,10 @@ def _call_cached(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str,
 
 def inline(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Evaluate the function's body in a new frame."""
-    from bytecap.evaluator.frame import Frame
-    from bytecap.objects.iterators import GeneratorValue
-
     code = function.code
     if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         raise UnsupportedCall(f"async function {code.co_qualname}")
-    frame = Frame(tracer, function, bind_arguments(tracer, function, args, kwargs))
+    frame = tracer.evaluate.frame(tracer, function, bind_arguments(tracer, function, args, kwargs))
     if code.co_flags & inspect.CO_GENERATOR:
         return GeneratorValue(frame)
     with tracer.entering(frame):
@@ -242,8 +243,6 @@ def inline(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: d
 
 def expand_mapping(tracer: Tracer, value: Value) -> dict[str, Value]:
     """The keyword arguments of `**value`."""
-    from bytecap.semantics.methods import pairs_of
-
     result: dict[str, Value] = {}
     for key, item in pairs_of(tracer, value):
         if not isinstance(key, Constant) or not isinstance(key.value, str):

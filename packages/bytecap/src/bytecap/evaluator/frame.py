@@ -13,28 +13,10 @@ from bytecap.objects.cells import CellValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.functions import FunctionValue
 from bytecap.objects.sequences import Lazy
-from bytecap.objects.signals import PythonRaise
+from bytecap.objects.signals import STOPPED, PythonRaise, Returned
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
-
-
-class Returned:
-    """A frame that reached its return."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
-
-
-class Stopped:
-    """A frame that was to be evaluated up to here only."""
-
-    __slots__ = ()
-
-
-STOPPED = Stopped()
 
 
 class Frame:

@@ -11,18 +11,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.errors import UnsupportedCall, UnsupportedValue
-from bytecap.lookasides import HANDLERS, handler_of, is_pure
+from bytecap.evaluator.calls import call_entry
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import is_made_in_c, is_python_class, static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import TORCH_CONSTANTS
-from bytecap.objects.constant_folding import fold_call, run
+from bytecap.objects.dispatch import HANDLERS, handler_of
 from bytecap.objects.exceptions import ExceptionValue
 from bytecap.objects.functions import MethodValue
+from bytecap.objects.host_calls import run
+from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DICT_TYPES, DictValue
 from bytecap.objects.objects import ObjectValue
+from bytecap.objects.pure_functions import is_pure
 from bytecap.objects.sequences import ListValue, TupleValue, field_names
-from bytecap.semantics.attributes import bind, is_made_in_c, is_python_class, static_lookup
+from bytecap.semantics.attributes import bind
+from bytecap.semantics.constant_folding import fold_call
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -40,8 +45,6 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
     """`cls(*args, **kwargs)`."""
     handler = handler_of(cls)
     if handler is not None:
-        from bytecap.evaluator.calls import call_entry
-
         return call_entry(tracer, handler, cls, args, kwargs)
     if is_numpy_function(cls):
         return call_numpy(tracer, cls, args, kwargs)
@@ -118,8 +121,6 @@ def allocate(tracer: Tracer, cls: type, args: list[Value]) -> Value:
 
 
 def _builtin_base(tracer: Tracer, cls: type, args: list[Value]) -> Value | None:
-    from bytecap.semantics.operations import collect
-
     for ancestor in cls.__mro__:
         if ancestor in DICT_TYPES:
             return DictValue(cls=ancestor)

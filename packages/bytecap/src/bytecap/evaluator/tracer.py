@@ -21,6 +21,7 @@ from absint.wire import to_arg
 from bytecap._evalframe import TENSOR_MAX_RANK
 from bytecap.bytecode.builtin_parts import stored_items
 from bytecap.errors import LoopTooLong, UnsupportedCall, UnsupportedValue
+from bytecap.evaluator.evaluate import Evaluate
 from bytecap.evaluator.wrapping import set_of, wrap_object
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.graph.input_names import input_role, source_hint
@@ -36,6 +37,7 @@ from bytecap.nodes.known_contents import note_buffer
 from bytecap.objects.arrays import ArrayValue, is_array
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
+from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.objects.data_numbers import HostFloat
@@ -55,12 +57,11 @@ from bytecap.objects.open_constants import OpenConstant
 from bytecap.objects.sequences import ListValue, SliceValue, TupleValue
 from bytecap.objects.sets import SetValue
 from bytecap.objects.signals import PythonRaise
-from bytecap.objects.size_floats import SymbolicFloat, write_float
-from bytecap.objects.sizes import SymbolicInt, is_size
+from bytecap.objects.symbolic_numbers import SymbolicFloat, SymbolicInt, is_size, write_float
 from bytecap.objects.tensor_classes import is_plain_class
 from bytecap.objects.tensors import TensorValue
 from bytecap.objects.writes import ClassWrites, TensorWrites
-from bytecap.semantics.attributes import bind, static_lookup
+from bytecap.semantics.attributes import bind
 from stagewire.capture import (
     Attribute,
     Builtin,
@@ -113,6 +114,8 @@ class Tracer:
     made: inputs that the replacement makes, by its locals: their names in the graph, and how. policy: which sizes are
     symbols.
     """
+
+    evaluate = Evaluate
 
     def __init__(
         self, changing: frozenset[Source] = frozenset(), policy: SizePolicy = _FIXED, *, assumes: bool = True
@@ -254,8 +257,6 @@ class Tracer:
 
     def new_object(self, cls: type) -> ObjectValue:
         """A new instance of a Python class, before its `__init__`."""
-        from bytecap.objects.nn_modules import NNModuleValue
-
         return (NNModuleValue if issubclass(cls, torch.nn.Module) else ObjectValue)(cls)
 
     def hash_key(self, value: Value) -> Hashable:

@@ -23,6 +23,7 @@ from bytecap.guards.guard_set import is_exempt
 from bytecap.hook import Dispatcher
 from bytecap.objects.arrays import OutsideArray, is_array, is_function, is_number, number_source
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import is_python_class, static_lookup
 from bytecap.objects.classes import ClassValue, ModuleValue
 from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.objects.context_variables import ContextVariable
@@ -35,7 +36,7 @@ from bytecap.objects.functions import (
     MethodValue,
     PartialValue,
 )
-from bytecap.objects.mappings import DICT_TYPES, DictValue, can_name
+from bytecap.objects.mappings import DICT_TYPES, DictValue, DictView, can_name
 from bytecap.objects.nn_modules import HOOKS, REGISTRIES, NNModuleValue
 from bytecap.objects.objects import ObjectValue
 from bytecap.objects.opaque import OpaqueValue, UnknownValue
@@ -43,8 +44,7 @@ from bytecap.objects.open_constants import OPEN_KINDS, is_readable
 from bytecap.objects.outside_exceptions import OutsideException
 from bytecap.objects.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
 from bytecap.objects.sets import SetValue
-from bytecap.objects.sizes import as_value
-from bytecap.semantics.attributes import is_python_class, static_lookup
+from bytecap.objects.symbolic_numbers import as_value
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source
 
@@ -267,8 +267,6 @@ def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:
 
 
 def _view(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    from bytecap.objects.mappings import DictView
-
     if source is not None:
         raise UnsupportedValue(f"a {type(real).__name__} from outside the frame")
     pairs = real.mapping

@@ -6,9 +6,6 @@ called at capture time when all their arguments are real objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from bytecap.lookasides.argument_checks import CHECKED_FUNCTIONS
 from bytecap.lookasides.builtin import BUILTIN
 from bytecap.lookasides.classes import CLASSES
@@ -24,11 +21,11 @@ from bytecap.lookasides.library import LIBRARY
 from bytecap.lookasides.numpy_calls import NUMPY_CALLS
 from bytecap.lookasides.optimizers import OPTIMIZERS
 from bytecap.lookasides.parameters import PARAMETERS
-from bytecap.lookasides.pure import PURE, PURE_MODULES
 from bytecap.lookasides.regions import REGIONS
 from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS
 from bytecap.lookasides.torch_state import TORCH_STATE
 from bytecap.nodes.transforms import TRANSFORMS
+from bytecap.objects.dispatch import HANDLERS
 from bytecap.objects.inference import INFERENCE
 from bytecap.objects.tensor_hooks import TENSOR_HOOKS
 
@@ -55,26 +52,5 @@ TABLES = (
     TRANSFORMS,
     NUMPY_CALLS,
 )
-HANDLERS: dict[Any, Callable[..., Any]] = {real: meaning for table in TABLES for real, meaning in table.items()}
-
-
-def handler_of(real: Any) -> Callable[..., Any] | None:
-    """The table entry of a callable, or None."""
-    try:
-        return HANDLERS.get(real)
-    except TypeError:
-        return None
-
-
-def is_pure(real: Any) -> bool:
-    """Whether calling `real` at capture time, on real arguments, is sound."""
-    try:
-        if real in PURE:
-            return True
-    except TypeError:
-        return False
-    owner = getattr(real, "__self__", None)
-    module = getattr(real, "__module__", None) or getattr(owner, "__name__", None) or ""
-    if not isinstance(module, str):
-        return False
-    return module in PURE_MODULES or module.split(".")[0] in PURE_MODULES
+for table in TABLES:
+    HANDLERS.update(table)

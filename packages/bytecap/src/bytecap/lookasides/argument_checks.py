@@ -16,7 +16,6 @@ from bytecap.nodes.torch_calls import call_torch, to_host
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics.operations import is_none
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -95,9 +94,8 @@ def _inlined(original: Any) -> Callable[..., Value]:
     """A Python function that is a node elsewhere: its checks of data are branches that raise already."""
 
     def handler(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-        from bytecap.evaluator.calls import inline
 
-        return inline(tracer, tracer.wrap(original, None), list(args), kwargs)
+        return tracer.evaluate.inline(tracer, tracer.wrap(original, None), list(args), kwargs)
 
     return handler
 
@@ -106,22 +104,22 @@ def _resize(tracer: Tracer, tensor: Value, *sizes: Value, memory_format: Value =
     """resize_ to no more elements than there are: another look at the same memory."""
     given = [to_host(tracer, size) for size in sizes]
     shape = tuple(given[0]) if len(given) == 1 and not isinstance(given[0], int) else tuple(given)
-    if not isinstance(tensor, TensorValue) or not is_none(memory_format):
+    if not isinstance(tensor, TensorValue) or not memory_format.is_none():
         return _resize_by_torch(tracer, tensor, sizes, memory_format)
     return _resized(tracer, tensor, shape) or _resize_by_torch(tracer, tensor, sizes, memory_format)
 
 
 def _resize_by_torch(tracer: Tracer, tensor: Value, sizes: Any, memory_format: Value) -> Value:
-    named = {} if is_none(memory_format) else {"memory_format": memory_format}
+    named = {} if memory_format.is_none() else {"memory_format": memory_format}
     return call_torch(tracer, torch.Tensor.resize_, [tensor, *sizes], named)
 
 
 def _resize_as(tracer: Tracer, tensor: Value, other: Value, memory_format: Value = NONE) -> Value:
-    if isinstance(tensor, TensorValue) and isinstance(other, TensorValue) and is_none(memory_format):
+    if isinstance(tensor, TensorValue) and isinstance(other, TensorValue) and memory_format.is_none():
         made = _resized(tracer, tensor, tuple(other.abstract.shape))
         if made is not None:
             return made
-    named = {} if is_none(memory_format) else {"memory_format": memory_format}
+    named = {} if memory_format.is_none() else {"memory_format": memory_format}
     return call_torch(tracer, torch.Tensor.resize_as_, [tensor, other], named)
 
 

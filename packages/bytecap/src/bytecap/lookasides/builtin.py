@@ -13,15 +13,17 @@ import torch
 from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.base import Value
-from bytecap.objects.builtin_iterators import ConstantIterator, ReverseIterator
+from bytecap.objects.builtin_iterators import ReverseIterator
+from bytecap.objects.class_lookup import has_method, static_lookup
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import Constant
-from bytecap.objects.constant_folding import fold, fold_call, run
+from bytecap.objects.constant import Constant, ConstantIterator
 from bytecap.objects.data_numbers import extreme, is_of_data
 from bytecap.objects.deques import DequeValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.hash_keys import Identity, is_lasting_key
+from bytecap.objects.host_calls import fold, run
 from bytecap.objects.identity import IdentityToken
+from bytecap.objects.iteration import collect, result_or_stop
 from bytecap.objects.mappings import DictValue, DictView
 from bytecap.objects.objects import ObjectValue
 from bytecap.objects.opaque import SINGLE
@@ -29,24 +31,18 @@ from bytecap.objects.open_constants import open_format
 from bytecap.objects.protocols import CallIterator, ItemIterator
 from bytecap.objects.sequences import ListValue, Sequence, TupleValue
 from bytecap.objects.signals import End, NotConcrete, PythonRaise
-from bytecap.objects.sizes import SymbolicInt, is_size
+from bytecap.objects.symbolic_numbers import SymbolicInt, is_size
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics.attributes import static_lookup
+from bytecap.semantics.constant_folding import fold_call
+from bytecap.semantics.effects import CallEffect
 from bytecap.semantics.methods import sort_values
 from bytecap.semantics.operations import (
     BINARY,
     COMPARE,
     UNARY,
-    as_int,
     binary,
-    collect,
     compare,
-    has_method,
-    is_none,
     is_same,
-    iterate_host,
-    next_value,
-    truth,
     unary,
 )
 from bytecap.semantics.string_conversion import format_of, str_of
@@ -185,20 +181,18 @@ def _iter(tracer: Tracer, value: Value, sentinel: Value | None = None) -> Value:
 
 
 def _next(tracer: Tracer, iterator: Value, default: Value | None = None) -> Value:
-    from bytecap.semantics.operations import result_or_stop
-
-    found = next_value(tracer, iterator)
+    found = iterator.next(tracer)
     if isinstance(found, End) and default is not None:
         return default
     return result_or_stop(tracer, found)
 
 
 def _any(tracer: Tracer, values: Value) -> Value:
-    return Constant(any(truth(tracer, value) for value in iterate_host(tracer, values)))
+    return Constant(any(value.truth(tracer) for value in values.each(tracer)))
 
 
 def _all(tracer: Tracer, values: Value) -> Value:
-    return Constant(all(truth(tracer, value) for value in iterate_host(tracer, values)))
+    return Constant(all(value.truth(tracer) for value in values.each(tracer)))
 
 
 def _sum(tracer: Tracer, iterable: Value, /, start: Value = Constant(0)) -> Value:  # noqa: B008
@@ -222,14 +216,14 @@ def _extreme(function: Any, symbol: str) -> Callable[..., Value]:
             if default is None:
                 return fold(tracer, function, ([],))
             return default
-        has_key = key is not None and not is_none(key)
+        has_key = key is not None and not key.is_none()
         of_data = None if has_key else extreme(tracer, items, least=function is min)
         if of_data is not None:
             return of_data
         best, best_key = items[0], key.call(tracer, [items[0]], {}) if has_key else items[0]  # type: ignore[union-attr]
         for item in items[1:]:
             item_key = key.call(tracer, [item], {}) if has_key else item  # type: ignore[union-attr]
-            if truth(tracer, compare(tracer, symbol, item_key, best_key)):
+            if compare(tracer, symbol, item_key, best_key).truth(tracer):
                 best, best_key = item, item_key
         return best
 
@@ -294,10 +288,8 @@ def _globals(tracer: Tracer) -> Value:
 
 def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     """Printed after the graph, in order; the texts are those of this moment."""
-    from bytecap.semantics.effects import CallEffect
-
     is_replaced = tracer.hash_key(Constant("stdout")) in tracer.module_dict(vars(sys)).written
-    if is_replaced or not is_none(kwargs.get("file", NONE)):
+    if is_replaced or not kwargs.get("file", NONE).is_none():
         raise UnsupportedCall("print() to a file in captured code")
     unknown = [name for name in kwargs if name not in ("sep", "end", "file", "flush")]
     if unknown:
@@ -411,9 +403,9 @@ BUILTIN |= {
     operator.setitem: lambda tracer, container, key, item: container.set_item(tracer, key, item) or NONE,
     operator.delitem: lambda tracer, container, key: container.delete_item(tracer, key) or NONE,
     operator.contains: lambda tracer, value, item: Constant(value.contains(tracer, item)),
-    operator.not_: lambda tracer, value: Constant(not truth(tracer, value)),
-    operator.truth: lambda tracer, value: Constant(truth(tracer, value)),
+    operator.not_: lambda tracer, value: Constant(not value.truth(tracer)),
+    operator.truth: lambda tracer, value: Constant(value.truth(tracer)),
     operator.is_: lambda tracer, left, right: Constant(is_same(tracer, left, right)),
     operator.is_not: lambda tracer, left, right: Constant(not is_same(tracer, left, right)),
-    operator.index: lambda tracer, value: value if isinstance(value, SymbolicInt) else Constant(as_int(tracer, value)),
+    operator.index: lambda tracer, value: value if isinstance(value, SymbolicInt) else Constant(value.as_int(tracer)),
 }

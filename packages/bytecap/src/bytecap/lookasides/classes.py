@@ -14,18 +14,19 @@ from bytecap.nodes.torch_calls import number_of
 from bytecap.objects.base import Value
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.constant_folding import fold_call, run
 from bytecap.objects.deques import DequeValue
 from bytecap.objects.functions import MethodValue, PartialValue
+from bytecap.objects.host_calls import run
+from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.objects import ObjectValue
 from bytecap.objects.open_constants import open_format
 from bytecap.objects.proxies import MappingProxyValue
 from bytecap.objects.sequences import ListValue, SliceValue, TupleValue, field_names
 from bytecap.objects.sets import SetValue, keys_of
-from bytecap.objects.sizes import SymbolicInt
+from bytecap.objects.symbolic_numbers import SymbolicInt
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics.operations import as_int, collect, is_none, plain, truth
+from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.string_conversion import repr_of, str_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _tuple(tracer: Tracer, values: Value | None = None) -> Value:
 
 
 def _deque(tracer: Tracer, iterable: Value | None = None, maxlen: Value | None = None) -> Value:
-    bound = None if maxlen is None or is_none(maxlen) else as_int(tracer, maxlen)
+    bound = None if maxlen is None or maxlen.is_none() else maxlen.as_int(tracer)
     if bound is not None and bound < 0:
         raise tracer.raises(ValueError, "maxlen must be non-negative")
     return DequeValue([] if iterable is None else collect(tracer, iterable), maxlen=bound)
@@ -61,7 +62,7 @@ def _dict_of(cls: type) -> Callable[..., Value]:
 
 
 def _defaultdict(tracer: Tracer, factory: Value | None = None, values: Value | None = None, **more: Value) -> Value:
-    made = DictValue(cls=defaultdict, factory=None if factory is None or is_none(factory) else factory)
+    made = DictValue(cls=defaultdict, factory=None if factory is None or factory.is_none() else factory)
     made.call_method(tracer, "update", [] if values is None else [values], more)
     return made
 
@@ -85,7 +86,7 @@ def _slice(tracer: Tracer, *args: Value) -> Value:
 
 
 def _range(tracer: Tracer, *args: Value) -> Value:
-    return Constant(run(tracer, range, tuple(as_int(tracer, arg) for arg in args)))
+    return Constant(run(tracer, range, tuple(arg.as_int(tracer) for arg in args)))
 
 
 def _number(cls: type, method: str) -> Callable[..., Value]:
@@ -104,7 +105,7 @@ def _number(cls: type, method: str) -> Callable[..., Value]:
 
 
 def _bool(tracer: Tracer, value: Value | None = None) -> Value:
-    return Constant(False if value is None else truth(tracer, value))
+    return Constant(False if value is None else value.truth(tracer))
 
 
 def _str(tracer: Tracer, value: Value | None = None, *more: Value) -> Value:
@@ -138,16 +139,14 @@ def _object(tracer: Tracer) -> Value:
 
 
 def _new_object(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
-    from bytecap.evaluator.instantiate import allocate
 
     assert isinstance(cls, ClassValue)
-    return allocate(tracer, cls.real, list(args))
+    return tracer.evaluate.allocate(tracer, cls.real, list(args))
 
 
 def _call_class(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
-    from bytecap.evaluator.instantiate import construct
 
-    return construct(tracer, cls.concrete(), list(args), kwargs)
+    return tracer.evaluate.construct(tracer, cls.concrete(), list(args), kwargs)
 
 
 def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value:
@@ -160,7 +159,7 @@ def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value
 
 
 def _mapping_proxy(tracer: Tracer, mapping: Value, /) -> Value:
-    inner = plain(mapping)
+    inner = mapping.plain()
     if not isinstance(inner, DictValue) or inner is not mapping:
         return fold_call(tracer, types.MappingProxyType, [mapping], {})
     return MappingProxyValue(inner)

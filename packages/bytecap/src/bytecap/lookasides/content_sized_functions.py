@@ -17,7 +17,6 @@ from bytecap.nodes.torch_calls import call_torch, to_host
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics.operations import is_none
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -55,7 +54,7 @@ def _repeat_interleave(original: Callable[..., Any]) -> Callable[..., Value]:
     def handler(tracer: Tracer, *args: Value, **named: Value) -> Value:
         bound = dict(zip(("input", "repeats", "dim"), args, strict=False)) | named
         known = _content(bound.get("repeats", _NONE), (torch.int64, torch.int32))
-        is_open = is_none(bound.get("output_size", _NONE)) and isinstance(bound.get("input"), TensorValue)
+        is_open = bound.get("output_size", _NONE).is_none() and isinstance(bound.get("input"), TensorValue)
         if known is None or not is_open or min(_flat(known), default=0) < 0:
             return call_torch(tracer, original, list(args), named)
         dim = bound.get("dim", _NONE)

@@ -17,6 +17,7 @@ import torch
 
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.objects import ObjectValue
@@ -24,7 +25,6 @@ from bytecap.objects.sequences import ListValue, TupleValue
 from bytecap.objects.sets import SetValue
 from bytecap.objects.signals import NotConcrete
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics.attributes import static_lookup
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.errors import UnsupportedCall
+from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.sequences import ListValue, Sequence
@@ -48,7 +49,6 @@ def leave_entered(tracer: Tracer) -> None:
 
 def index_by_tensors(tracer: Tracer, tensor: Value, key: Value) -> Value | None:
     """`tensor[key]` inside of the mode; None outside, and for a key that it leaves alone."""
-    from bytecap.nodes.torch_calls import call_torch
 
     if not tracer.index_modes:
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
+from bytecap.semantics.constant_folding import fold_call
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -37,7 +38,6 @@ def _has_flag(check: Callable[[Any], bool], flag: int) -> Callable[..., Value]:
     """Generator and coroutine functions: known by their code, under methods and partial applications."""
 
     def answer(tracer: Tracer, value: Value) -> Value:
-        from bytecap.objects.constant_folding import fold_call
 
         function = value
         while isinstance(function, (MethodValue, PartialValue)):

@@ -16,8 +16,9 @@ from bytecap.objects.builtin_iterators import (
     ZipIterator,
 )
 from bytecap.objects.constant import Constant
+from bytecap.objects.host_calls import fold
+from bytecap.objects.iteration import collect
 from bytecap.objects.sequences import TupleValue
-from bytecap.semantics.operations import as_int, collect, is_none, truth
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -26,12 +27,12 @@ NONE = Constant(None)
 
 
 def _enumerate(tracer: Tracer, iterable: Value, start: Value | None = None) -> Value:
-    return EnumerateIterator(iterable.iterate(tracer), 0 if start is None else as_int(tracer, start))
+    return EnumerateIterator(iterable.iterate(tracer), 0 if start is None else start.as_int(tracer))
 
 
 def _zip(tracer: Tracer, *iterables: Value, strict: Value | None = None) -> Value:
     iterators = [value.iterate(tracer) for value in iterables]
-    return ZipIterator(iterators, strict is not None and truth(tracer, strict))
+    return ZipIterator(iterators, strict is not None and strict.truth(tracer))
 
 
 def _map(tracer: Tracer, function: Value, *iterables: Value) -> Value:
@@ -54,7 +55,7 @@ def _chain_from(tracer: Tracer, iterables: Value) -> Value:
 
 
 def _islice(tracer: Tracer, iterable: Value, *bounds: Value) -> Value:
-    limits = [None if is_none(bound) else as_int(tracer, bound) for bound in bounds]
+    limits = [None if bound.is_none() else bound.as_int(tracer) for bound in bounds]
     if any(limit is not None and limit < 0 for limit in limits):
         return _refused_slice(tracer, limits)
     start, stop, step = (0, *limits, 1) if len(limits) == 1 else (*limits, 1)[:3]
@@ -62,8 +63,6 @@ def _islice(tracer: Tracer, iterable: Value, *bounds: Value) -> Value:
 
 
 def _refused_slice(tracer: Tracer, limits: list[Any]) -> Value:
-    from bytecap.objects.constant_folding import fold
-
     return fold(tracer, itertools.islice, ((), *limits))
 
 
@@ -72,7 +71,7 @@ def _count(tracer: Tracer, start: Value = Constant(0), step: Value = Constant(1)
 
 
 def _repeat(tracer: Tracer, object: Value, times: Value | None = None) -> Value:
-    return library.RepeatIterator(object, None if times is None else max(as_int(tracer, times), 0))
+    return library.RepeatIterator(object, None if times is None else max(times.as_int(tracer), 0))
 
 
 def _cycle(tracer: Tracer, iterable: Value) -> Value:
@@ -80,7 +79,7 @@ def _cycle(tracer: Tracer, iterable: Value) -> Value:
 
 
 def _product(tracer: Tracer, *iterables: Value, repeat: Value | None = None) -> Value:
-    options = {} if repeat is None else {"repeat": as_int(tracer, repeat)}
+    options = {} if repeat is None else {"repeat": repeat.as_int(tracer)}
     return library.PoolIterator(itertools.product, [collect(tracer, each) for each in iterables], None, options)
 
 
@@ -88,7 +87,7 @@ def _pool(class_: Any) -> Callable[..., Value]:
     """permutations and combinations."""
 
     def make(tracer: Tracer, iterable: Value, r: Value | None = None) -> Value:
-        number = None if r is None or is_none(r) else as_int(tracer, r)
+        number = None if r is None or r.is_none() else r.as_int(tracer)
         return library.PoolIterator(class_, [collect(tracer, iterable)], number, {})
 
     return make
@@ -99,7 +98,7 @@ def _compress(tracer: Tracer, data: Value, selectors: Value) -> Value:
 
 
 def _accumulate(tracer: Tracer, iterable: Value, func: Value = NONE, *, initial: Value = NONE) -> Value:
-    return library.AccumulateIterator(func, iterable.iterate(tracer), None if is_none(initial) else initial)
+    return library.AccumulateIterator(func, iterable.iterate(tracer), None if initial.is_none() else initial)
 
 
 def _pairwise(tracer: Tracer, iterable: Value) -> Value:
@@ -119,7 +118,7 @@ def _tee(tracer: Tracer, iterable: Value, n: Value = Constant(2)) -> Value:  # n
     known = isinstance(iterator, library.TeeIterator)
     shared = iterator.shared if known else library.TeeSource(iterator)  # type: ignore[attr-defined]
     index = iterator.index if known else 0  # type: ignore[attr-defined]
-    return TupleValue([library.TeeIterator(shared, index) for _ in range(as_int(tracer, n))])
+    return TupleValue([library.TeeIterator(shared, index) for _ in range(n.as_int(tracer))])
 
 
 ITERATORS: dict[Any, Callable[..., Value]] = {

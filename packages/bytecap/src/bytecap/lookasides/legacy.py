@@ -10,13 +10,13 @@ import torch
 from torch.autograd import Variable
 
 from bytecap.errors import UnsupportedCall
+from bytecap.lookasides.numpy_calls import NUMPY_CALLS
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays import ArrayValue, OutsideArray
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.sequences import Sequence, TupleValue
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics.operations import is_none, truth
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -34,7 +34,7 @@ def _variable(tracer: Tracer, data: Value, requires_grad: Value | None = None) -
     if not isinstance(data, TensorValue):
         raise UnsupportedCall(f"Variable() of a {data.describe()}")
     made = call_torch(tracer, torch.Tensor.detach, [data], {})
-    if requires_grad is not None and truth(tracer, requires_grad):
+    if requires_grad is not None and requires_grad.truth(tracer):
         call_torch(tracer, torch.Tensor.requires_grad_, [made], {})
     return made
 
@@ -58,8 +58,6 @@ def _maker(name: str, dtype: torch.dtype | None) -> Callable[..., Value]:
 
 def _of_array(tracer: Tracer, array: Value, options: dict[str, Value]) -> Value:
     """Over the memory of the array if it has that dtype, as torch.as_tensor."""
-    from bytecap.lookasides.numpy_calls import NUMPY_CALLS
-
     return NUMPY_CALLS[torch.as_tensor](tracer, array, **options)
 
 
@@ -92,11 +90,9 @@ def _refusal(name: str, args: tuple[Value, ...]) -> UnsupportedCall:
 
 def _new_tensor(tracer: Tracer, like: Value, data: Value, **options: Value) -> Value:
     """t.new_tensor(data, dtype=None, device=None, requires_grad=False) of an array: torch.tensor as `t` is."""
-    from bytecap.lookasides.numpy_calls import NUMPY_CALLS
-
     if not isinstance(data, (ArrayValue, OutsideArray)):
         return call_torch(tracer, torch.Tensor.new_tensor, [like, data], options)
-    given = {name: value for name, value in options.items() if not is_none(value)}
+    given = {name: value for name, value in options.items() if not value.is_none()}
     own = {name: like.get_attribute(tracer, name) for name in ("dtype", "device")}
     return NUMPY_CALLS[torch.tensor](tracer, data, **{**own, **given})
 

@@ -20,9 +20,9 @@ import torch
 
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.constant_folding import fold_call
 from bytecap.objects.environment_variables import get_variable
 from bytecap.objects.exceptions import ExceptionValue
 from bytecap.objects.identity import IdentityToken
@@ -31,8 +31,8 @@ from bytecap.objects.objects import ObjectValue
 from bytecap.objects.sequences import ListValue, TupleValue
 from bytecap.objects.sets import SetValue
 from bytecap.objects.signals import End
-from bytecap.semantics.attributes import static_lookup
-from bytecap.semantics.operations import is_none, next_value
+from bytecap.semantics.constant_folding import fold_call
+from bytecap.semantics.effects import CallEffect
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -42,10 +42,10 @@ NONE = Constant(None)
 
 def _reduce(tracer: Tracer, function: Value, values: Value, initial: Value | None = None) -> Value:
     items = values.iterate(tracer)
-    total: Any = initial if initial is not None else next_value(tracer, items)
+    total: Any = initial if initial is not None else items.next(tracer)
     if isinstance(total, End):
         raise tracer.raises(TypeError, "reduce() of empty iterable with no initial value")
-    while not isinstance(item := next_value(tracer, items), End):
+    while not isinstance(item := items.next(tracer), End):
         total = function.call(tracer, [total, item], {})
     return total
 
@@ -101,8 +101,6 @@ def _message(function: Callable[..., Any]) -> Callable[..., Value]:
     """A call whose only effect is a message, made after the graph."""
 
     def later(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-        from bytecap.semantics.effects import CallEffect
-
         for value in (*args, *kwargs.values()):
             if not _stays(tracer, value) and value is not args[0]:
                 raise UnsupportedCall(f"{function.__qualname__}() with a {value.describe()}")
@@ -120,7 +118,7 @@ def _stays(tracer: Tracer, value: Value) -> bool:
 
 
 def _exc_info(tracer: Tracer) -> Value:
-    if not tracer.handled or is_none(tracer.handled[-1]):
+    if not tracer.handled or tracer.handled[-1].is_none():
         return TupleValue([NONE, NONE, NONE])
     handled = tracer.handled[-1]
     return TupleValue([

@@ -19,7 +19,7 @@ from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays import NUMPY, ArrayValue, OutsideArray
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.constant_folding import fold_call
+from bytecap.semantics.constant_folding import fold_call
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

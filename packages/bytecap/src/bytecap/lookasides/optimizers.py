@@ -17,7 +17,7 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.sequences import ListValue, TupleValue
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics.operations import binary, truth
+from bytecap.semantics.operations import binary
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _group_tensors(tracer: Tracer, lists: Value, with_indices: Value = Constant(
     made = DictValue()
     for key, places in groups.items():
         parts: list[Value] = [ListValue([column[at] for at in places] if column else []) for column in columns]
-        indices: list[Value] = [Constant(at) for at in places] if truth(tracer, with_indices) else []
+        indices: list[Value] = [Constant(at) for at in places] if with_indices.truth(tracer) else []
         name = TupleValue([Constant(part) for part in key])
         made.set_item(tracer, name, TupleValue([ListValue(parts), ListValue(indices)]))
     return made

@@ -22,7 +22,6 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.inference import is_inferring
 from bytecap.objects.sequences import ListValue
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics.operations import is_none, truth
 from stagewire.capture import Local
 
 if TYPE_CHECKING:
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
 def _parameter(tracer: Tracer, data: Value = Constant(None), requires_grad: Value = Constant(True)) -> Value:  # noqa: B008
     if is_inferring(tracer):
         raise UnsupportedCall("nn.Parameter in inference mode")
-    if is_none(data):
+    if data.is_none():
         data = call_torch(tracer, torch.empty, [ListValue([Constant(0)])], {})
     if not isinstance(data, TensorValue):
         raise UnsupportedCall(f"nn.Parameter of a {data.describe()}")
-    wants_grad = truth(tracer, requires_grad)
+    wants_grad = requires_grad.truth(tracer)
     dtype = data.abstract.dtype
     if wants_grad and not (dtype.is_floating_point or dtype.is_complex):
         raise tracer.raises(RuntimeError, "Only Tensors of floating point and complex dtype can require gradients")

@@ -18,7 +18,7 @@ from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.sequences import ListValue, Sequence, TupleValue
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics.operations import is_none, truth
+from bytecap.semantics.constant_folding import fold_call
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Checkpoint
 
@@ -67,7 +67,7 @@ def _checkpoint(
     Which ops a selective checkpoint saves changes no result; there the partitioner chooses as everywhere.
     """
     kwargs.pop("preserve_rng_state", None)
-    if is_none(function) or not _SETTINGS.isdisjoint(kwargs):
+    if function.is_none() or not _SETTINGS.isdisjoint(kwargs):
         raise UnsupportedCall("torch.utils.checkpoint.checkpoint as a decorator, or with a setting of new releases")
     is_selective = context_fn is not None and getattr(context_fn, "real", None) is not _NO_CONTEXT
     if is_selective and not _chooses_ops(tracer, context_fn):  # type: ignore[arg-type]
@@ -116,11 +116,11 @@ def _chooses_ops(tracer: Tracer, context_fn: Value) -> bool:
 def _run_checkpoint(
     tracer: Tracer, function: Value, args: list[Value], kwargs: dict[str, Value], use_reentrant: Value
 ) -> Value:
-    if is_none(use_reentrant):
+    if use_reentrant.is_none():
         if _NO_CHOICE is None:
             raise UnsupportedCall("torch.utils.checkpoint.checkpoint without use_reentrant")
         _warn(tracer, _NO_CHOICE)
-    if not is_none(use_reentrant) and not truth(tracer, use_reentrant):
+    if not use_reentrant.is_none() and not use_reentrant.truth(tracer):
         return _call_twice(tracer, function, args, kwargs)
     if kwargs:
         raise tracer.raises(ValueError, "Unexpected keyword arguments: " + ",".join(kwargs))
@@ -168,7 +168,7 @@ def _is_plain_number(leaf: Value, dtype: Value) -> bool:
     if not isinstance(leaf, TensorValue):
         return True
     tensor = leaf.abstract
-    fits = is_none(dtype) or torch.can_cast(tensor.dtype, dtype.concrete())
+    fits = dtype.is_none() or torch.can_cast(tensor.dtype, dtype.concrete())
     return not tensor.dim() and not tensor.requires_grad and fits
 
 
@@ -183,7 +183,7 @@ def leaves_of(tracer: Tracer, value: Value) -> Any:
 
 def _stack(tracer: Tracer, data: Value, leaves: list[Value], kwargs: dict[str, Value]) -> Value:
     wanted = kwargs.get("dtype", NONE)
-    dtype = Constant(_common_dtype(leaves)) if is_none(wanted) else wanted
+    dtype = Constant(_common_dtype(leaves)) if wanted.is_none() else wanted
 
     def build(value: Value) -> Value:
         if isinstance(value, TensorValue):
@@ -194,9 +194,9 @@ def _stack(tracer: Tracer, data: Value, leaves: list[Value], kwargs: dict[str, V
         return call_torch(tracer, torch.tensor, [value], {"dtype": dtype})
 
     made = build(data)
-    if not is_none(kwargs.get("device", NONE)):
+    if not kwargs.get("device", NONE).is_none():
         made = made.call_method(tracer, "to", [kwargs["device"]], {})
-    if "requires_grad" in kwargs and truth(tracer, kwargs["requires_grad"]):
+    if "requires_grad" in kwargs and kwargs["requires_grad"].truth(tracer):
         made = made.call_method(tracer, "requires_grad_", [], {})
     return made
 
@@ -213,7 +213,6 @@ def _common_dtype(leaves: list[Value]) -> torch.dtype:
 
 
 def _typename(tracer: Tracer, value: Value) -> Value:
-    from bytecap.objects.constant_folding import fold_call
 
     if isinstance(value, TensorValue):
         return value.call_method(tracer, "type", [], {})

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.errors import DataDependent, UnsupportedCall
+from bytecap.evaluator.calls import function_module
 from bytecap.hook import directives
+from bytecap.nodes.autograd_functions import apply_function
+from bytecap.nodes.gradients import autograd_grad
+from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.data_conditions import DataCondition
+from bytecap.objects.host_calls import run
 from bytecap.objects.tensors import TensorValue
+from bytecap.semantics.constant_folding import fold_call
+from bytecap.semantics.operations import compare
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:
@@ -51,8 +58,6 @@ def _live(function: Callable[..., Any]) -> Callable[..., Value]:
 
 def _process_constant(function: Callable[..., Any]) -> Callable[..., Value]:
     """What the machine and the build of torch decide."""
-    from bytecap.objects.constant_folding import run
-
     return lambda tracer, *args: tracer.fresh(run(tracer, function, tuple(arg.concrete() for arg in args)))
 
 
@@ -67,8 +72,6 @@ def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
 
 def _is_compiling(tracer: Tracer) -> Value:
     """Not for torch's encoder: it would leave its fast path, whose results at padded places are zeros."""
-    from bytecap.evaluator.calls import function_module
-
     return Constant(function_module(tracer) != "torch.nn.modules.transformer")
 
 
@@ -90,14 +93,13 @@ def _is_tensor(tracer: Tracer, value: Value) -> Value:
 def _check(
     tracer: Tracer, condition: Value, message: Value | None = None, *, error: type[Exception] = RuntimeError
 ) -> Value:
-    from bytecap.semantics.operations import is_none, truth
 
     if isinstance(condition, TensorValue):
         raise UnsupportedCall("torch._check on a tensor")
     if isinstance(condition, DataCondition) and tracer.checks.assume(tracer, condition, True):
         return NONE
-    if not truth(tracer, condition):
-        text = _UNEXPLAINED if message is None or is_none(message) else message.call(tracer, [], {}).concrete()
+    if not condition.truth(tracer):
+        text = _UNEXPLAINED if message is None or message.is_none() else message.call(tracer, [], {}).concrete()
         raise tracer.raises(error, text)
     return NONE
 
@@ -108,7 +110,6 @@ def _check_of_kind(error: type[Exception]) -> Callable[..., Value]:
 
 def _check_tensor_all(tracer: Tracer, condition: Value, message: Value | None = None) -> Value:
     """Every element is true: the graph checks it, and where it does not hold the function runs plain, and raises."""
-    from bytecap.nodes.torch_calls import call_torch
 
     if not isinstance(condition, TensorValue) or condition.abstract.dtype is not torch.bool:
         raise UnsupportedCall("torch._check_tensor_all of something else than a tensor of bools")
@@ -130,8 +131,6 @@ def _check_tensor_all_with(tracer: Tracer, error: Value, condition: Value, messa
 
 
 def _check_is_size(tracer: Tracer, number: Value, message: Value | None = None, *, max: Value | None = None) -> Value:
-    from bytecap.semantics.operations import compare
-
     message = None if message is NONE else message
     _check(tracer, compare(tracer, ">=", number, Constant(0)), message)
     return NONE if max is None else _check(tracer, compare(tracer, "<=", number, max), message)
@@ -149,19 +148,16 @@ def _no_torch_function(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
 
 
 def _apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
-    from bytecap.nodes.autograd_functions import apply_function
 
     return apply_function(tracer, cls, *args, **kwargs)
 
 
 def _autograd_grad(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    from bytecap.nodes.gradients import autograd_grad
 
     return autograd_grad(tracer, *args, **kwargs)
 
 
 def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    from bytecap.objects.constant_folding import fold_call
 
     return fold_call(tracer, torch.device, list(args), kwargs)
 

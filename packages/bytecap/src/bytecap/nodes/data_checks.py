@@ -26,7 +26,7 @@ from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.data_conditions import DataCondition
 from bytecap.objects.signals import PythonRaise
-from bytecap.objects.sizes import as_value
+from bytecap.objects.symbolic_numbers import as_value
 from bytecap.objects.tensors import TensorValue
 from stagewire.capture import Check
 from stagewire.graph import SourceLine, node_references
@@ -167,10 +167,9 @@ def _has_history(tensor: TensorValue) -> bool:
 
 
 def _call(tracer: Tracer, function: Any, *args: Value, **kwargs: Value) -> TensorValue:
-    from bytecap.nodes.torch_calls import call_torch
 
     try:
-        made = call_torch(tracer, function, list(args), kwargs)
+        made = tracer.evaluate.call_torch(tracer, function, list(args), kwargs)
     except PythonRaise as error:
         raise DataDependent(f"a branch on a tensor that {function.__name__} does not take") from error
     assert isinstance(made, TensorValue)

@@ -15,11 +15,11 @@ from bytecap.graph.outside_history import Outside
 from bytecap.nodes.torch_calls import evaluate, record, to_host
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
+from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.sequences import TupleValue
 from bytecap.objects.tensor_hooks import HookHandle
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics.operations import collect
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:

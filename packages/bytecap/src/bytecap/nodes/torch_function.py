@@ -9,11 +9,11 @@ import torch
 
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.objects import ObjectValue
 from bytecap.objects.sequences import Sequence, TupleValue
-from bytecap.semantics.attributes import static_lookup
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

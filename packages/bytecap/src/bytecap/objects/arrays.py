@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.errors import CannotRebuild, UnsupportedMutation, UnsupportedValue
+from bytecap.graph.builder import tensor_type
 from bytecap.objects.base import Value
+from bytecap.objects.functions import BuiltinMethod
+from bytecap.objects.host_calls import run
 from stagewire.capture import Reading, Source
 
 if TYPE_CHECKING:
@@ -74,8 +77,6 @@ class ArrayValue(Value):
         self.lent = True
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.objects.functions import BuiltinMethod
-
         if name in _WRITERS or name.startswith("__array"):
             raise UnsupportedMutation(f"{name!r} of an array")
         found = getattr(type(self.real), name, None)
@@ -84,35 +85,24 @@ class ArrayValue(Value):
         return super().get_attribute(tracer, name) if found is None else tracer.fresh(getattr(self.real, name))
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.objects.constant_folding import fold_call
 
         if name in _WRITERS or "out" in kwargs:
             raise UnsupportedMutation(f"{name}() of an array")
-        return fold_call(tracer, getattr(self.real, name), args, kwargs)
+        return tracer.evaluate.fold_call(tracer, getattr(self.real, name), args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-        from bytecap.objects.constant_folding import run
-
         return tracer.fresh(run(tracer, self.real.__getitem__, (key.concrete(),)))
 
     def length(self, tracer: Tracer) -> int:
-        from bytecap.objects.constant_folding import run
-
         return run(tracer, len, (self.real,))
 
     def truth(self, tracer: Tracer) -> bool:
-        from bytecap.objects.constant_folding import run
-
         return run(tracer, bool, (self.real,))
 
     def iterate(self, tracer: Tracer) -> Value:
-        from bytecap.objects.constant_folding import run
-
         return tracer.fresh(run(tracer, list, (self.real,))).iterate(tracer)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-        from bytecap.objects.constant_folding import run
-
         return run(tracer, self.real.__contains__, (item.concrete(),))
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -183,8 +173,6 @@ class OutsideArray(Value):
 
     def _type(self, tracer: Tracer) -> torch.Tensor:
         """A tensor of its type, which is guarded."""
-        from bytecap.graph.builder import tensor_type
-
         real, place = self._over_memory(tracer)
         tracer.guards.tensor(place, tensor_type(real), real, tracer.line())
         return real
@@ -196,8 +184,6 @@ class OutsideArray(Value):
         return self.content().get_attribute(tracer, name)
 
     def length(self, tracer: Tracer) -> int:
-        from bytecap.objects.constant_folding import run
-
         self._type(tracer)
         return run(tracer, len, (self.real,))
 

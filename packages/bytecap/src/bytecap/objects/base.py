@@ -7,10 +7,15 @@ tracer as their first argument; they may record graph nodes, guards and side eff
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
-from bytecap.objects.signals import NotConcrete
+from bytecap.objects.class_lookup import has_method, static_lookup
+from bytecap.objects.host_calls import run
+from bytecap.objects.iteration import contains_by_iteration, next_or_raise
+from bytecap.objects.signals import EXHAUSTED, End, NotConcrete, PythonRaise
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -36,6 +41,10 @@ class Value:
         """The real object, if this value stands for one that exists now and is unchanged."""
         raise NotConcrete(self)
 
+    def plain(self) -> Value:
+        """The builtin part of an instance of a subclass of a builtin class; else the value."""
+        return self
+
     def describe(self) -> str:
         """A few words for error messages."""
         return f"{self.python_type().__name__} object"
@@ -47,9 +56,8 @@ class Value:
     # -- operations, as the interpreter performs them
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.semantics.attributes import generic_get_attribute
 
-        return generic_get_attribute(tracer, self, name)
+        return tracer.evaluate.generic_get_attribute(tracer, self, name)
 
     def stand_in(self) -> Any:
         """A real object of the same class without attributes of its own, whose complaints are those of the value."""
@@ -64,15 +72,11 @@ class Value:
         raise UnsupportedMutation(f"cannot delete attribute {name!r} of a {self.describe()}")
 
     def _refuse_change(self, tracer: Tracer, change: Any, *args: Any) -> None:
-        from bytecap.objects.constant_folding import run
-
         stand_in = self.stand_in()
         if stand_in is not None and not hasattr(stand_in, "__dict__"):
             run(tracer, change, (stand_in, *args))
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.semantics.attributes import static_lookup
-
         if static_lookup(self.python_type().__mro__, "__call__")[1] is None:
             if callable(getattr(self, "real", None)):
                 # Cython's functions: their class has tp_call, and no `__call__` that a lookup finds.
@@ -83,9 +87,8 @@ class Value:
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call the method `name` that the object's C type implements."""
-        from bytecap.objects.constant_folding import fold_method
 
-        return fold_method(tracer, self, name, args, kwargs)
+        return tracer.evaluate.fold_method(tracer, self, name, args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         self._check_has(tracer, "__getitem__", "is not subscriptable")
@@ -109,12 +112,44 @@ class Value:
     def truth(self, tracer: Tracer) -> bool:
         return True
 
+    def as_int(self, tracer: Tracer) -> int:
+        """operator.index(value)."""
+        try:
+            return run(tracer, operator.index, (self.concrete(),))
+        except NotConcrete:
+            kind = self.python_type().__name__
+            raise tracer.raises(TypeError, f"'{kind}' object cannot be interpreted as an integer") from None
+
+    def as_index(self, tracer: Tracer) -> Any:
+        """An int or slice of ints for a sequence subscript."""
+        return self.as_int(tracer)
+
+    def is_iterable(self) -> bool:
+        """Whether iter(value) is tried at all."""
+        return has_method(self, "__iter__")
+
+    def each(self, tracer: Tracer) -> Iterator[Value]:
+        """A host generator over the items."""
+        iterator = self.iterate(tracer)
+        while not isinstance(item := iterator.next(tracer), End):
+            tracer.count_iteration()
+            yield item
+
+    def next(self, tracer: Tracer) -> Any:
+        """The next Value, or an `End`."""
+        if not has_method(self, "__next__"):
+            raise tracer.raises(TypeError, f"'{self.python_type().__name__}' object is not an iterator")
+        try:
+            return self.get_attribute(tracer, "__next__").call(tracer, [], {})
+        except PythonRaise as error:
+            if issubclass(error.value.python_type(), StopIteration):
+                return EXHAUSTED
+            raise
+
     def iterate(self, tracer: Tracer) -> Value:
         raise tracer.raises(TypeError, f"'{self.python_type().__name__}' object is not iterable")
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-        from bytecap.semantics.operations import contains_by_iteration
-
         return contains_by_iteration(tracer, self, item)
 
     # -- back to bytecode
@@ -140,8 +175,6 @@ class IteratorValue(Value):
         return self
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.semantics.operations import next_or_raise
-
         if name == "__next__":
             return next_or_raise(tracer, self)
         if name == "__iter__":

@@ -6,43 +6,17 @@ early, and the rest of it can be built again in replacement bytecode.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.sequences import TupleValue, resume_in_changed
 from bytecap.objects.signals import EXHAUSTED, End
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
     from bytecap.objects.sequences import Sequence
     from bytecap.replacement.emit import Emitter
-
-
-class ConstantIterator(IteratorValue):
-    """iter() or reversed() of a text, bytes or range."""
-
-    __slots__ = ("maker", "rest", "taken", "value")
-
-    def __init__(self, value: Any, maker: Callable[[Any], Iterator[Any]]) -> None:
-        super().__init__()
-        self.value = value
-        self.maker = maker
-        self.rest = maker(value)
-        self.taken = 0
-
-    def python_type(self) -> type:
-        return type(self.rest)
-
-    def next(self, tracer: Tracer) -> Any:
-        for item in self.rest:
-            self.taken += 1
-            return tracer.fresh(item)
-        return EXHAUSTED
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.constant(self.value)
-        emitter.call_function(self.maker, arguments=1)
-        emitter.call_helper("advance", self.taken, arguments=1)
 
 
 class ReverseIterator(IteratorValue):
@@ -66,8 +40,6 @@ class ReverseIterator(IteratorValue):
         return self.sequence.item(tracer, self.index + 1)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        from bytecap.objects.sequences import resume_in_changed
-
         emitter.load(self.sequence)
         emitter.constant(self.index)
         emitter.call_helper("resume_reversed", arguments=2)
@@ -96,11 +68,10 @@ class OverIterators(IteratorValue):
 
     def row(self, tracer: Tracer) -> list[Value] | None:
         """One item of each; None when one has ended."""
-        from bytecap.semantics.operations import next_value
 
         row = []
         for iterator in self.iterators:
-            item = next_value(tracer, iterator)
+            item = iterator.next(tracer)
             if isinstance(item, End):
                 return None
             row.append(item)
@@ -117,12 +88,9 @@ class ZipIterator(OverIterators):
         self.strict = strict
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.objects.sequences import TupleValue
-        from bytecap.semantics.operations import next_value
-
         row = []
         for position, iterator in enumerate(self.iterators):
-            item = next_value(tracer, iterator)
+            item = iterator.next(tracer)
             if not isinstance(item, End):
                 row.append(item)
                 continue
@@ -132,12 +100,11 @@ class ZipIterator(OverIterators):
         return TupleValue(row) if row else EXHAUSTED
 
     def _check_lengths(self, tracer: Tracer, ended: int) -> None:
-        from bytecap.semantics.operations import next_value
 
         if ended:
             raise tracer.raises(ValueError, _length_complaint(ended, "shorter"))
         for position, iterator in enumerate(self.iterators[1:], 1):
-            if not isinstance(next_value(tracer, iterator), End):
+            if not isinstance(iterator.next(tracer), End):
                 raise tracer.raises(ValueError, _length_complaint(position, "longer"))
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -162,9 +129,6 @@ class EnumerateIterator(OverIterators):
         self.count = start
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.objects.constant import Constant
-        from bytecap.objects.sequences import TupleValue
-
         row = self.row(tracer)
         if row is None:
             return EXHAUSTED
@@ -187,9 +151,8 @@ class FunctionIterator(OverIterators):
 
     def holds(self, tracer: Tracer, item: Value) -> bool:
         """The callback as a test; None tests the item itself."""
-        from bytecap.semantics.operations import is_none, truth
 
-        return truth(tracer, item if is_none(self.function) else self.function.call(tracer, [item], {}))
+        return (item if self.function.is_none() else self.function.call(tracer, [item], {})).truth(tracer)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load(self.function)

@@ -11,9 +11,12 @@ from torch.backends import ContextProp
 from bytecap.errors import UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
+from bytecap.objects.dispatch import handler_of
+from bytecap.objects.host_calls import fold, run
+from bytecap.objects.iterators import HostIterator
 from bytecap.objects.mappings import DICT_TYPES, DictValue
-from bytecap.semantics.attributes import static_lookup
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -40,63 +43,49 @@ class ClassValue(Value):
         return f"class {self.real.__qualname__}"
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.semantics.attributes import class_get_attribute
 
-        return class_get_attribute(tracer, self, name)
+        return tracer.evaluate.class_get_attribute(tracer, self, name)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-        from bytecap.semantics.attributes import class_set_attribute
 
-        class_set_attribute(tracer, self, name, value)
+        tracer.evaluate.class_set_attribute(tracer, self, name, value)
 
     def delete_attribute(self, tracer: Tracer, name: str) -> None:
-        from bytecap.semantics.attributes import class_set_attribute
 
-        class_set_attribute(tracer, self, name, None)
+        tracer.evaluate.class_set_attribute(tracer, self, name, None)
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.evaluator.instantiate import instantiate
 
-        return instantiate(tracer, self.real, args, kwargs)
+        return tracer.evaluate.instantiate(tracer, self.real, args, kwargs)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.lookasides import handler_of
-        from bytecap.nodes.autograd_functions import apply_function
-        from bytecap.objects.constant_folding import fold_call, run
 
         if name == "fromkeys" and self.real in DICT_TYPES:
             return DictValue(cls=self.real).call_method(tracer, name, args, kwargs)
         if name == "apply" and issubclass(self.real, torch.autograd.Function):
-            return apply_function(tracer, self, *args, **kwargs)
+            return tracer.evaluate.apply_function(tracer, self, *args, **kwargs)
         handler = handler_of(getattr(self.real, name, None))
         if handler is not None:
             return handler(tracer, *args, **kwargs)
-        return fold_call(tracer, run(tracer, getattr, (self.real, name)), args, kwargs)
+        return tracer.evaluate.fold_call(tracer, run(tracer, getattr, (self.real, name)), args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-        from bytecap.objects.constant_folding import fold
-        from bytecap.semantics.attributes import bind
 
         raw, owner = static_lookup(self.real.__mro__, "__class_getitem__")
         if isinstance(getattr(raw, "__func__", None), FunctionType) and not is_exempt(owner.__module__):  # type: ignore[union-attr]
-            return bind(tracer, raw, owner, None, self.real, "__class_getitem__").call(tracer, [key], {})  # type: ignore[arg-type]
+            return tracer.evaluate.bind(tracer, raw, owner, None, self.real, "__class_getitem__").call(
+                tracer, [key], {}
+            )  # type: ignore[arg-type]
         return fold(tracer, lambda: self.real[key.concrete()], ())  # type: ignore[index]
 
     def iterate(self, tracer: Tracer) -> Value:
-        from bytecap.objects.constant_folding import run
-        from bytecap.objects.iterators import HostIterator
-
         members: Any = run(tracer, list, (self.real,))
         return HostIterator(tracer.wrap(member, None) for member in members)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-        from bytecap.objects.constant_folding import run
-
         return run(tracer, lambda: item.concrete() in self.real, ())  # type: ignore[operator]
 
     def length(self, tracer: Tracer) -> int:
-        from bytecap.objects.constant_folding import run
-
         return run(tracer, len, (self.real,))
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -123,8 +112,6 @@ class ModuleValue(Value):
         return f"module {self.real.__name__}"
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.objects.constant_folding import run
-
         if name == "__dict__":
             return self.names
         found = self.names.lookup(tracer, Constant(name))

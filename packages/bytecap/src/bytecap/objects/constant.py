@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import enum
 import operator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bytecap.guards.guard_set import is_watched
-from bytecap.objects.base import Value
+from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.class_lookup import static_lookup
+from bytecap.objects.host_calls import fold, run
+from bytecap.objects.iteration import collect, contains_by_iteration
+from bytecap.objects.signals import EXHAUSTED, NotConcrete
 from stagewire.capture import Attribute, Source
 
 if TYPE_CHECKING:
@@ -57,19 +62,15 @@ class Constant(Value):
         return f"{type(self.value).__name__} {self.value!r}"
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.semantics.attributes import generic_get_attribute
 
         if name == "__class__":
             return tracer.wrap(type(self.value), None)
         if isinstance(self.value, enum.Enum) and name in _OF_MEMBERS:
             return self._member_part(tracer, name)
-        return generic_get_attribute(tracer, self, name)
+        return tracer.evaluate.generic_get_attribute(tracer, self, name)
 
     def _member_part(self, tracer: Tracer, name: str) -> Value:
         """`value` or `name` of an enum member, which lies in an attribute."""
-        from bytecap.objects.constant_folding import fold
-        from bytecap.semantics.attributes import static_lookup
-
         private = _OF_MEMBERS[name]
         is_standard = name == private or static_lookup(type(self.value).__mro__, name)[1] is enum.Enum
         source = self.source or _place_of_member(tracer, self.value)
@@ -78,8 +79,6 @@ class Constant(Value):
         return tracer.wrap(vars(self.value)[private], Attribute(source, private))
 
     def length(self, tracer: Tracer) -> int:
-        from bytecap.objects.constant_folding import run
-
         return run(tracer, len, (self.value,))
 
     def truth(self, tracer: Tracer) -> bool:
@@ -93,44 +92,30 @@ class Constant(Value):
         return super().call_method(tracer, name, args, kwargs)
 
     def _join(self, tracer: Tracer, parts: Value) -> Value:
-        from bytecap.objects.constant_folding import fold
-        from bytecap.semantics.operations import collect, is_iterable, plain
 
-        if not is_iterable(parts):
+        if not parts.is_iterable():
             return fold(tracer, self.value.join, (None,))
-        found = [plain(part) for part in collect(tracer, parts)]
+        found = [part.plain() for part in collect(tracer, parts)]
         # What is no text is refused with the name of its class.
         shown = [part.value if isinstance(part, Constant) else _named_like(part) for part in found]
         return fold(tracer, self.value.join, (shown,))
 
     def _format(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.objects.constant_folding import run
-        from bytecap.semantics.string_conversion import printable
 
-        shown = [printable(tracer, arg) for arg in args]
-        named = {key: printable(tracer, value) for key, value in kwargs.items()}
+        shown = [tracer.evaluate.printable(tracer, arg) for arg in args]
+        named = {key: tracer.evaluate.printable(tracer, value) for key, value in kwargs.items()}
         return Constant(run(tracer, getattr(self.value, name), tuple(shown), named))
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-        from bytecap.objects.constant_folding import fold
-        from bytecap.objects.sequences import SliceValue
-
-        real = key.concrete() if isinstance(key, (Constant, SliceValue)) else key
+        real = key.concrete() if isinstance(key, Constant) or key.python_type() is slice else key
         if real is key and not hasattr(self.value, "__getitem__"):
             return super().get_item(tracer, key)
         return fold(tracer, operator.getitem, (self.value, key.concrete()))
 
     def iterate(self, tracer: Tracer) -> Value:
-        from bytecap.objects.builtin_iterators import ConstantIterator
-        from bytecap.objects.constant_folding import run
-
         return run(tracer, ConstantIterator, (self.value, iter))
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-        from bytecap.objects.constant_folding import run
-        from bytecap.objects.signals import NotConcrete
-        from bytecap.semantics.operations import contains_by_iteration
-
         try:
             real = item.concrete()
         except NotConcrete:
@@ -142,6 +127,33 @@ class Constant(Value):
 
     def __repr__(self) -> str:
         return f"<Constant {self.value!r}>"
+
+
+class ConstantIterator(IteratorValue):
+    """iter() or reversed() of a text, bytes or range."""
+
+    __slots__ = ("maker", "rest", "taken", "value")
+
+    def __init__(self, value: Any, maker: Callable[[Any], Iterator[Any]]) -> None:
+        super().__init__()
+        self.value = value
+        self.maker = maker
+        self.rest = maker(value)
+        self.taken = 0
+
+    def python_type(self) -> type:
+        return type(self.rest)
+
+    def next(self, tracer: Tracer) -> Any:
+        for item in self.rest:
+            self.taken += 1
+            return tracer.fresh(item)
+        return EXHAUSTED
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.value)
+        emitter.call_function(self.maker, arguments=1)
+        emitter.call_helper("advance", self.taken, arguments=1)
 
 
 def _named_like(value: Value) -> Any:

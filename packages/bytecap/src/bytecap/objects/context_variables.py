@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.constant_folding import run
+from bytecap.objects.host_calls import run
 from bytecap.objects.opaque import OpaqueValue
 from stagewire.capture import Reading, Source
 from stagewire.graph import Ellipsis as AnyObject

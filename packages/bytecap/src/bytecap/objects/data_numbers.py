@@ -24,7 +24,7 @@ from absint.wire import to_arg
 from bytecap.errors import DataDependent
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.sizes import SymbolicInt, as_value
+from bytecap.objects.symbolic_numbers import SymbolicInt, as_value
 from stagewire.graph import Arg, Node, Ref
 from stagewire.graph import Value as GraphValue
 from stagewire.types import ScalarType

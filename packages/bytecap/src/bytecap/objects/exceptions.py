@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from bytecap.errors import StageError, UnsupportedMutation
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
+from bytecap.objects.iteration import collect
 from bytecap.objects.objects import ObjectValue
-from bytecap.objects.sequences import TupleValue
+from bytecap.objects.sequences import ListValue, TupleValue
 from bytecap.objects.signals import NotConcrete
-from bytecap.semantics.effects import RaiseEffect
+from bytecap.objects.writes import RaiseEffect
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -135,8 +136,6 @@ class ExceptionValue(ObjectValue):
         return tracer.fresh(getattr(twin, name))
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-        from bytecap.semantics.operations import collect
-
         match name:
             case "__traceback__":
                 self.traceback = value
@@ -153,8 +152,6 @@ class ExceptionValue(ObjectValue):
 
     def add_note(self, tracer: Tracer, note: Value) -> Value:
         """BaseException.add_note."""
-        from bytecap.objects.sequences import ListValue
-
         if not issubclass(note.python_type(), str):
             raise tracer.raises(TypeError, f"note must be a str, not '{note.python_type().__name__}'")
         notes = self.attributes.lookup(tracer, Constant("__notes__"))
@@ -185,12 +182,13 @@ class ExceptionValue(ObjectValue):
 
     def twin(self, tracer: Tracer) -> BaseException | None:
         """A real exception with the same fields and text; None when an argument cannot be shown."""
-        from bytecap.semantics.string_conversion import printable
 
         base = builtin_base(self.cls)
         try:
-            made = type(self.cls.__name__, (base,), {})(*[printable(tracer, arg) for arg in self.given[0]])
-            made.args = tuple(printable(tracer, arg) for arg in self.arguments.values(tracer))
+            made = type(self.cls.__name__, (base,), {})(
+                *[tracer.evaluate.printable(tracer, arg) for arg in self.given[0]]
+            )
+            made.args = tuple(tracer.evaluate.printable(tracer, arg) for arg in self.arguments.values(tracer))
         except (NotConcrete, StageError, TypeError, ValueError):
             return None
         return made

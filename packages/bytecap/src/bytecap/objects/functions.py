@@ -11,7 +11,9 @@ from bytecap.errors import CannotRebuild, UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
+from bytecap.objects.class_lookup import no_attribute
 from bytecap.objects.constant import Constant
+from bytecap.objects.host_calls import run
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.sequences import TupleValue
 from bytecap.objects.signals import NotConcrete
@@ -81,9 +83,8 @@ class FunctionValue(Value):
         self.written.add("__annotations__")
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.evaluator.calls import call_function
 
-        return call_function(tracer, self, args, kwargs)
+        return tracer.evaluate.call_function(tracer, self, args, kwargs)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "__dict__":
@@ -164,8 +165,6 @@ class FunctionValue(Value):
         self.fields["__code__"] = code
 
     def delete_attribute(self, tracer: Tracer, name: str) -> None:
-        from bytecap.semantics.attributes import no_attribute
-
         if self.attributes.lookup(tracer, Constant(name)) is None:
             raise no_attribute(tracer, self, name)
         self.attributes.delete_item(tracer, Constant(name))
@@ -259,13 +258,10 @@ class BuiltinFunction(Value):
         return f"function {getattr(self.real, '__qualname__', self.real)!s}"
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.evaluator.calls import call_builtin
 
-        return call_builtin(tracer, self.real, args, kwargs)
+        return tracer.evaluate.call_builtin(tracer, self.real, args, kwargs)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.objects.constant_folding import run
-
         return tracer.wrap(run(tracer, getattr, (self.real, name)), None)
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -376,6 +372,5 @@ class SuperValue(Value):
         return super
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.semantics.attributes import super_attribute
 
-        return super_attribute(tracer, self, name)
+        return tracer.evaluate.super_attribute(tracer, self, name)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
+from bytecap.objects.constant import Constant
+
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
     from bytecap.objects.base import Value
@@ -45,12 +47,9 @@ class UserKey:
         return self.hash
 
     def __eq__(self, other: object) -> bool:
-        from bytecap.objects.constant import Constant
-        from bytecap.semantics.operations import equal
-
         if isinstance(other, UserKey):
-            return equal(self.tracer, self.value, other.value)
-        return not isinstance(other, Identity) and equal(self.tracer, self.value, Constant(other))
+            return self.tracer.evaluate.equal(self.tracer, self.value, other.value)
+        return not isinstance(other, Identity) and self.tracer.evaluate.equal(self.tracer, self.value, Constant(other))
 
 
 def is_lasting_key(key: Hashable) -> bool:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
+from bytecap.hook import plain
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
+from bytecap.objects.functions import BuiltinMethod
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:
@@ -38,8 +40,6 @@ class InferenceContext(Value):
         return TORCH.inference_mode
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.objects.functions import BuiltinMethod
-
         if name not in ("__enter__", "__exit__"):
             raise UnsupportedCall(f"attribute {name!r} of torch._C._InferenceMode")
         return BuiltinMethod(self, name)
@@ -101,7 +101,6 @@ def refuse_open_inference(tracer: Tracer) -> None:
 
 def in_inference_mode(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """The compiled graph, called in inference mode."""
-    from bytecap.hook import plain
 
     def call(*tensors: torch.Tensor) -> Any:
         with torch.inference_mode():

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.class_lookup import has_method
 from bytecap.objects.constant import Constant
+from bytecap.objects.iteration import result_or_stop
 from bytecap.objects.signals import EXHAUSTED, End, PythonRaise, Yielded
 
 if TYPE_CHECKING:
@@ -152,8 +154,6 @@ class GeneratorValue(IteratorValue):
 
     def _throw_into(self, tracer: Tracer, inner: Value, error: PythonRaise) -> Any:
         """Hand an exception on to the iterator of `yield from`."""
-        from bytecap.semantics.operations import has_method
-
         if issubclass(error.value.python_type(), GeneratorExit):
             if isinstance(inner, GeneratorValue):
                 inner.close(tracer)
@@ -169,8 +169,6 @@ class GeneratorValue(IteratorValue):
     # -- methods
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.semantics.operations import result_or_stop
-
         match name:
             case "send":
                 return result_or_stop(tracer, self.send(tracer, args[0]))

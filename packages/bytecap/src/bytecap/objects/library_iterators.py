@@ -10,6 +10,7 @@ from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.builtin_iterators import FilterIterator, FunctionIterator, OverIterators
 from bytecap.objects.constant import Constant
+from bytecap.objects.iteration import collect
 from bytecap.objects.sequences import TupleValue
 from bytecap.objects.signals import EXHAUSTED, End
 
@@ -33,8 +34,6 @@ class StarMapIterator(FunctionIterator):
     class_ = itertools.starmap
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.semantics.operations import collect
-
         row = self.row(tracer)
         return EXHAUSTED if row is None else self.function.call(tracer, collect(tracer, row[0]), {})
 
@@ -95,10 +94,9 @@ class CompressIterator(OverIterators):
     class_ = itertools.compress
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.semantics.operations import truth
 
         while (row := self.row(tracer)) is not None:
-            if truth(tracer, row[1]):
+            if row[1].truth(tracer):
                 return row[0]
             tracer.count_iteration()
         return EXHAUSTED
@@ -118,7 +116,6 @@ class ChainIterator(OverIterators):
         self.current: Value | None = None
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.semantics.operations import next_value
 
         while True:
             if self.current is None:
@@ -126,7 +123,7 @@ class ChainIterator(OverIterators):
                 if row is None:
                     return EXHAUSTED
                 self.current = row[0].iterate(tracer)
-            item = next_value(tracer, self.current)
+            item = self.current.next(tracer)
             if not isinstance(item, End):
                 return item
             self.current = None
@@ -194,10 +191,9 @@ class CountIterator(IteratorValue):
         return itertools.count
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.semantics.operations import binary
 
         given = self.value
-        self.value = binary(tracer, "+", given, self.step)
+        self.value = tracer.evaluate.binary(tracer, "+", given, self.step)
         return given
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -274,7 +270,6 @@ class AccumulateIterator(FunctionIterator):
         self.total: Value | None = None
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.semantics.operations import binary, is_none
 
         if self.initial is not None:
             self.total, self.initial = self.initial, None
@@ -284,8 +279,8 @@ class AccumulateIterator(FunctionIterator):
             return EXHAUSTED
         if self.total is None:
             self.total = row[0]
-        elif is_none(self.function):
-            self.total = binary(tracer, "+", self.total, row[0])
+        elif self.function.is_none():
+            self.total = tracer.evaluate.binary(tracer, "+", self.total, row[0])
         else:
             self.total = self.function.call(tracer, [self.total, row[0]], {})
         return self.total
@@ -344,13 +339,12 @@ class ZipLongestIterator(OverIterators):
         self.active = [True] * len(iterators)
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.semantics.operations import next_value
 
         if not any(self.active):
             return EXHAUSTED
         row = []
         for position, iterator in enumerate(self.iterators):
-            item: Any = next_value(tracer, iterator) if self.active[position] else EXHAUSTED
+            item: Any = iterator.next(tracer) if self.active[position] else EXHAUSTED
             if isinstance(item, End):
                 self.active[position] = False
                 if not any(self.active):
@@ -412,10 +406,9 @@ class TeeSource:
 
     def item(self, tracer: Tracer, index: int) -> Any:
         """The item at `index`, which is at most the number of those that were read; or an `End`."""
-        from bytecap.semantics.operations import next_value
 
         if index == len(self.read):
-            item = next_value(tracer, self.iterator)
+            item = self.iterator.next(tracer)
             if isinstance(item, End):
                 return EXHAUSTED
             self.read.append(item)
@@ -464,21 +457,19 @@ class GroupByIterator(FunctionIterator):
 
     def step(self, tracer: Tracer) -> bool:
         """Read one item and its key; False at the end."""
-        from bytecap.semantics.operations import is_none
 
         row = self.row(tracer)
         if row is None:
             self.ended = True
             return False
         self.value = row[0]
-        self.key = row[0] if is_none(self.function) else self.function.call(tracer, row, {})
+        self.key = row[0] if self.function.is_none() else self.function.call(tracer, row, {})
         return True
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.semantics.operations import equal
 
         self.group = None
-        while self.key is None or (self.target is not None and equal(tracer, self.target, self.key)):
+        while self.key is None or (self.target is not None and tracer.evaluate.equal(tracer, self.target, self.key)):
             if not self.step(tracer):
                 return EXHAUSTED
         self.target = self.key
@@ -487,9 +478,12 @@ class GroupByIterator(FunctionIterator):
         return TupleValue([self.key, self.group])
 
     def reconstruct(self, emitter: Emitter) -> None:
-        from bytecap.semantics.operations import equal
 
-        in_group = self.key is not None and self.target is not None and equal(emitter.tracer, self.key, self.target)
+        in_group = (
+            self.key is not None
+            and self.target is not None
+            and emitter.tracer.evaluate.equal(emitter.tracer, self.key, self.target)
+        )
         if in_group and not self.ended:
             raise CannotRebuild("itertools.groupby in the middle of a group")
         self.load_all(emitter)
@@ -513,12 +507,11 @@ class GroupIterator(IteratorValue):
         return itertools._grouper  # type: ignore[attr-defined]
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.semantics.operations import equal
 
         parent = self.parent
         if parent.group is not self or (parent.value is None and not parent.step(tracer)):
             return EXHAUSTED
-        if not equal(tracer, self.target, parent.key or Constant(None)):
+        if not tracer.evaluate.equal(tracer, self.target, parent.key or Constant(None)):
             return EXHAUSTED
         item, parent.value = parent.value, None
         return item

@@ -15,6 +15,7 @@ from bytecap.bytecode.builtin_parts import stored_items
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
+from bytecap.objects.dispatch import call_table_method
 from bytecap.objects.environment_variables import guard_all, guard_variable, is_environment
 from bytecap.objects.identity import holds_identity, refuse_among_numbers
 from bytecap.objects.sequences import TupleValue
@@ -251,8 +252,6 @@ class DictValue(Value):
             self.written[code] = True
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.semantics.methods import call_table_method
-
         return call_table_method(tracer, self, name, args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -371,17 +370,14 @@ class DictView(Value):
         return super().contains(tracer, item)
 
     def _contains_pair(self, tracer: Tracer, item: Value) -> bool:
-        from bytecap.semantics.operations import equal
 
         if not isinstance(item, TupleValue) or len(item.items) != 2:
             return False
         key, value = item.values(tracer)
         found = self.dictionary.lookup(tracer, key)
-        return found is not None and equal(tracer, found, value)
+        return found is not None and tracer.evaluate.equal(tracer, found, value)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.semantics.methods import call_table_method
-
         return call_table_method(tracer, self, name, args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import no_attribute
 from bytecap.objects.constant import Constant
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.objects import ObjectValue
@@ -61,7 +62,6 @@ class NNModuleValue(ObjectValue):
 
     def plain_setattr(self, tracer: Tracer, owner: Any, name: str, item: Value) -> bool:
         """Do `nn.Module.__setattr__` here when it only stores the value; False: evaluate it in full."""
-        from bytecap.semantics.attributes import default_set_attribute
 
         if owner is not torch.nn.Module:
             return False
@@ -77,7 +77,7 @@ class NNModuleValue(ObjectValue):
                     registry.set_item(tracer, Constant(name), item)
                     return True
                 return False
-        default_set_attribute(tracer, self, name, item)
+        tracer.evaluate.default_set_attribute(tracer, self, name, item)
         return True
 
 
@@ -87,8 +87,6 @@ def _was_none(registry: DictValue, name: str) -> bool:
 
 def registry_attribute(tracer: Tracer, module: NNModuleValue, name: str) -> Value:
     """nn.Module.__getattr__."""
-    from bytecap.semantics.attributes import no_attribute
-
     for registry_name in REGISTRIES:
         registry = module.registry(tracer, registry_name)
         found = registry.lookup(tracer, Constant(name)) if registry is not None else None

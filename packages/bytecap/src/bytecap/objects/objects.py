@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import has_method
 from bytecap.objects.constant import Constant
 from bytecap.objects.mappings import DictValue
+from bytecap.objects.protocols import ItemIterator, ObjectIterator
 from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
 
@@ -46,6 +48,9 @@ class ObjectValue(Value):
     def python_type(self) -> type:
         return self.cls
 
+    def plain(self) -> Value:
+        return self if self.base is None else self.base
+
     def concrete(self) -> Any:
         is_changed = self.attributes.mutated or self.slot_writes is not None or getattr(self.base, "mutated", False)
         if self.real is None or is_changed:
@@ -53,24 +58,20 @@ class ObjectValue(Value):
         return self.real
 
     def _special(self, tracer: Tracer, name: str) -> Value | None:
-        from bytecap.semantics.attributes import special_method
 
-        return special_method(tracer, self, name)
+        return tracer.evaluate.special_method(tracer, self, name)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.semantics.attributes import instance_get_attribute
 
-        return instance_get_attribute(tracer, self, name)
+        return tracer.evaluate.instance_get_attribute(tracer, self, name)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-        from bytecap.semantics.attributes import instance_set_attribute
 
-        instance_set_attribute(tracer, self, name, value)
+        tracer.evaluate.instance_set_attribute(tracer, self, name, value)
 
     def delete_attribute(self, tracer: Tracer, name: str) -> None:
-        from bytecap.semantics.attributes import instance_delete_attribute
 
-        instance_delete_attribute(tracer, self, name)
+        tracer.evaluate.instance_delete_attribute(tracer, self, name)
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         method = self._special(tracer, "__call__")
@@ -79,9 +80,8 @@ class ObjectValue(Value):
         return method.call(tracer, args, kwargs)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.semantics.methods import call_object_method
 
-        return call_object_method(tracer, self, name, args, kwargs)
+        return tracer.evaluate.call_object_method(tracer, self, name, args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         method = self._special(tracer, "__getitem__")
@@ -119,7 +119,6 @@ class ObjectValue(Value):
         return self._container(tracer, "has no len()").length(tracer)
 
     def truth(self, tracer: Tracer) -> bool:
-        from bytecap.semantics.operations import truth
 
         method = self._special(tracer, "__bool__")
         if method is not None:
@@ -127,15 +126,19 @@ class ObjectValue(Value):
             if not issubclass(made.python_type(), bool):
                 kind = made.python_type().__name__
                 raise tracer.raises(TypeError, f"__bool__ should return bool, returned {kind}")
-            return truth(tracer, made)
+            return made.truth(tracer)
         if self._special(tracer, "__len__") is not None:
             return self.length(tracer) > 0
         return True if self.base is None else self.base.truth(tracer)
 
-    def iterate(self, tracer: Tracer) -> Value:
-        from bytecap.objects.protocols import ItemIterator, ObjectIterator
-        from bytecap.semantics.operations import has_method
+    def as_int(self, tracer: Tracer) -> int:
+        method = self._special(tracer, "__index__")
+        return super().as_int(tracer) if method is None else method.call(tracer, [], {}).as_int(tracer)
 
+    def is_iterable(self) -> bool:
+        return has_method(self, "__iter__") or has_method(self, "__getitem__")
+
+    def iterate(self, tracer: Tracer) -> Value:
         method = self._special(tracer, "__iter__")
         if method is not None:
             found = method.call(tracer, [], {})
@@ -150,11 +153,10 @@ class ObjectValue(Value):
         raise tracer.raises(TypeError, f"'{self.cls.__name__}' object is not iterable")
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-        from bytecap.semantics.operations import truth
 
         method = self._special(tracer, "__contains__")
         if method is not None:
-            return truth(tracer, method.call(tracer, [item], {}))
+            return method.call(tracer, [item], {}).truth(tracer)
         if self.base is not None and self._special(tracer, "__iter__") is None:
             return self.base.contains(tracer, item)
         return super().contains(tracer, item)
@@ -202,9 +204,13 @@ class ObjectValue(Value):
 
 def _length(tracer: Tracer, made: Value) -> int:
     """What `__len__` gave, checked as len() checks it."""
-    from bytecap.semantics.operations import as_int
 
-    size = as_int(tracer, made)
+    size = made.as_int(tracer)
     if size < 0:
         raise tracer.raises(ValueError, "__len__() should return >= 0")
     return size
+
+
+def copies_as_itself(value: Value) -> bool:
+    """Whether copy() and operators make another instance of the subclass: those of OrderedDict and defaultdict do."""
+    return isinstance(value, ObjectValue) and isinstance(value.base, DictValue) and value.base.cls is not dict

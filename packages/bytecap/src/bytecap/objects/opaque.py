@@ -17,8 +17,11 @@ import torch
 from bytecap.errors import CannotCapture, ChangingNumber, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
-from bytecap.semantics.attributes import static_lookup
+from bytecap.objects.host_calls import run
+from bytecap.objects.iterators import HostIterator
+from bytecap.objects.sequences import TupleValue
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -43,16 +46,12 @@ def is_pure_method(real: Any, name: str) -> bool:
 
 
 def _call_itemgetter(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    from bytecap.objects.sequences import TupleValue
-
     keys = real.__reduce__()[1]
     found = [args[0].get_item(tracer, tracer.fresh(key)) for key in keys]
     return found[0] if len(keys) == 1 else TupleValue(found)
 
 
 def _call_attrgetter(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    from bytecap.objects.sequences import TupleValue
-
     found = []
     for path in real.__reduce__()[1]:
         value = args[0]
@@ -146,22 +145,15 @@ class OpaqueValue(Value):
         return super().call(tracer, args, kwargs)
 
     def length(self, tracer: Tracer) -> int:
-        from bytecap.objects.constant_folding import run
-
         self._need_fixed()
         return run(tracer, len, (self.real,))
 
     def truth(self, tracer: Tracer) -> bool:
-        from bytecap.objects.constant_folding import run
-
         if any(static_lookup(type(self.real).__mro__, name)[1] for name in ("__bool__", "__len__")):
             self._need_fixed()
         return run(tracer, bool, (self.real,))
 
     def iterate(self, tracer: Tracer) -> Value:
-        from bytecap.objects.constant_folding import run
-        from bytecap.objects.iterators import HostIterator
-
         self._need_fixed()
         members = run(tracer, list, (self.real,))
         return HostIterator(tracer.wrap(member, None) for member in members)

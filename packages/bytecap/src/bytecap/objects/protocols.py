@@ -26,12 +26,7 @@ class ObjectIterator(IteratorValue):
         return self.target.python_type()
 
     def next(self, tracer: Tracer) -> Any:
-        try:
-            return self.target.get_attribute(tracer, "__next__").call(tracer, [], {})
-        except PythonRaise as error:
-            if issubclass(error.value.python_type(), StopIteration):
-                return EXHAUSTED
-            raise
+        return self.target.next(tracer)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         return self.target.get_attribute(tracer, name)
@@ -95,7 +90,6 @@ class CallIterator(IteratorValue):
         return type(iter(int, 1))
 
     def next(self, tracer: Tracer) -> Any:
-        from bytecap.semantics.operations import equal
 
         if self.ended:
             return EXHAUSTED
@@ -106,7 +100,7 @@ class CallIterator(IteratorValue):
                 raise
             self.ended = True
             return EXHAUSTED
-        self.ended = equal(tracer, item, self.sentinel)
+        self.ended = tracer.evaluate.equal(tracer, item, self.sentinel)
         return EXHAUSTED if self.ended else item
 
     def reconstruct(self, emitter: Emitter) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +11,9 @@ import torch
 from bytecap.bytecode.builtin_parts import rebuild_tuple
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
+from bytecap.objects.dispatch import call_table_method
+from bytecap.objects.host_calls import run
+from bytecap.objects.iteration import collect
 from bytecap.objects.signals import EXHAUSTED, NotConcrete
 from stagewire.capture import Source
 
@@ -82,13 +85,17 @@ class Sequence(Value):
     def iterate(self, tracer: Tracer) -> Value:
         return SequenceIterator(self)
 
+    def each(self, tracer: Tracer) -> Iterator[Value]:
+        index = 0
+        while index < len(self.items):
+            yield self.item(tracer, index)
+            index += 1
+
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-        from bytecap.objects.constant_folding import run
-        from bytecap.semantics.operations import as_index
 
         if not isinstance(key, SliceValue) and not has_index(key):
             run(tracer, self.builtin((0,)).__getitem__, (_stranger(key),))
-        index = as_index(tracer, key)
+        index = key.as_index(tracer)
         if isinstance(index, slice):
             positions = run(tracer, range(len(self.items)).__getitem__, (index,))
             if self.cls is tuple and len(positions) == len(self.items) and positions.step == 1:
@@ -107,8 +114,6 @@ class Sequence(Value):
         return type(self)(items, cls=cls)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.semantics.methods import call_table_method
-
         return call_table_method(tracer, self, name, args, kwargs)
 
 
@@ -232,28 +237,24 @@ class ListValue(Sequence):
             tracer.effects.append(self)
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
-        from bytecap.objects.constant_folding import run
-        from bytecap.semantics.operations import as_index, collect, is_iterable
 
         if not isinstance(key, SliceValue) and not has_index(key):
             run(tracer, [0].__setitem__, (_stranger(key), 0))
-        index = as_index(tracer, key)
+        index = key.as_index(tracer)
         items: Any = value
         if not isinstance(index, int):
-            if not is_iterable(value):
+            if not value.is_iterable():
                 raise tracer.raises(TypeError, "can only assign an iterable")
             items = collect(tracer, value)
         self.mutate(tracer)
         run(tracer, self.items.__setitem__, (index, items))
 
     def delete_item(self, tracer: Tracer, key: Value) -> None:
-        from bytecap.objects.constant_folding import run
-        from bytecap.semantics.operations import as_index
 
         if not isinstance(key, SliceValue) and not has_index(key):
             run(tracer, [0].__delitem__, (_stranger(key),))
         self.mutate(tracer)
-        run(tracer, self.items.__delitem__, (as_index(tracer, key),))
+        run(tracer, self.items.__delitem__, (key.as_index(tracer),))
 
     def reconstruct(self, emitter: Emitter) -> None:
         for item in self.values(emitter.tracer):
@@ -320,6 +321,9 @@ class SliceValue(Value):
     def concrete(self) -> slice:
         return slice(self.start.concrete(), self.stop.concrete(), self.step.concrete())
 
+    def as_index(self, tracer: Tracer) -> slice:
+        return slice(*(None if x.is_none() else x.as_int(tracer) for x in (self.start, self.stop, self.step)))
+
     def as_tuple(self) -> TupleValue:
         """(start, stop, step)."""
         return TupleValue([self.start, self.stop, self.step])
@@ -330,9 +334,8 @@ class SliceValue(Value):
         return super().get_attribute(tracer, name)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.objects.constant_folding import fold_call
 
-        return fold_call(tracer, getattr(self.concrete(), name), args, kwargs)
+        return tracer.evaluate.fold_call(tracer, getattr(self.concrete(), name), args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
         for bound in (self.start, self.stop, self.step):
@@ -348,3 +351,8 @@ def field_names(cls: type) -> tuple[str, ...]:
     if names is None:
         names = getattr(cls, "__match_args__", ())
     return tuple(names)
+
+
+def one_by_one(tracer: Tracer, value: Value) -> Any:
+    """The items as `extend` and `update` take them: a sequence's at once; other iterators see what they have filled."""
+    return collect(tracer, value) if isinstance(value, Sequence) else value.each(tracer)

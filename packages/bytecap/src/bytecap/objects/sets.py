@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from bytecap.bytecode.rebuild import new_set
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.dispatch import call_table_method
 from bytecap.objects.hash_keys import is_lasting_key
 from bytecap.objects.identity import refuse_among_numbers
+from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.signals import EXHAUSTED, NotConcrete
 from stagewire.capture import Source
@@ -162,8 +164,6 @@ class SetValue(Value):
         return SetIterator(self)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.semantics.methods import call_table_method
-
         return call_table_method(tracer, self, name, args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -238,8 +238,6 @@ Keys = tuple[Iterable[Hashable], dict[Hashable, Value]]
 
 def keys_of(tracer: Tracer, values: Value) -> Keys:
     """(host keys in a container of the kind of `values`, values by key) of any iterable."""
-    from bytecap.semantics.operations import collect
-
     if isinstance(values, SetValue):
         return values.order, values.members
     members: dict[Hashable, Value] = {}

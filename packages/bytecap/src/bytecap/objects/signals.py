@@ -68,5 +68,21 @@ class Saved:
         self.cell = cell
 
 
+class Returned:
+    """A frame that reached its return."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class Stopped:
+    """A frame that was to be evaluated up to here only."""
+
+    __slots__ = ()
+
+
+STOPPED = Stopped()
 NULL = Null()
 EXHAUSTED = End()

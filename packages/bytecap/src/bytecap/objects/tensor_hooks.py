@@ -21,6 +21,7 @@ from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.constant import Constant
+from bytecap.objects.functions import BuiltinMethod, FunctionValue, MethodValue, PartialValue
 from bytecap.objects.sequences import TupleValue
 from bytecap.objects.tensors import TensorValue
 from stagewire.graph import node_references
@@ -46,8 +47,6 @@ class HookHandle(Value):
         return RemovableHandle
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.objects.functions import BuiltinMethod
-
         if name != "remove":
             raise UnsupportedCall(f"attribute {name!r} of the handle of a hook")
         return BuiltinMethod(self, name)
@@ -96,7 +95,6 @@ class GraphHook(Value):
 
 def _hook_in_graph(tracer: Tracer, self: TensorValue, hook: Value) -> Value:
     """Put the hook behind the node that makes the tensor, which nothing has used so far."""
-    from bytecap.nodes.autograd_functions import apply_function
 
     graph = tracer.graph
     is_used = any(self.name in node_references(node) for node in graph.nodes)
@@ -108,7 +106,7 @@ def _hook_in_graph(tracer: Tracer, self: TensorValue, hook: Value) -> Value:
         raise UnsupportedCall("Tensor.register_hook() of a tensor that the captured code has used before")
     if not _reads_only(tracer, hook):
         raise UnsupportedCall("a hook that may change what the captured code makes, before the gradient is there")
-    made = apply_function(tracer, tracer.wrap(_Hooked, None), self, hook)
+    made = tracer.evaluate.apply_function(tracer, tracer.wrap(_Hooked, None), self, hook)
     assert isinstance(made, TensorValue)
     if made.abstract.meta != self.abstract.meta:
         raise UnsupportedCall("Tensor.register_hook() of a tensor whose copy has another layout")
@@ -121,8 +119,6 @@ def _hook_in_graph(tracer: Tracer, self: TensorValue, hook: Value) -> Value:
 
 def _reads_only(tracer: Tracer, hook: Value) -> bool:
     """Whether a hook can change nothing that the code made (changes of other things are seen when it is evaluated)."""
-    from bytecap.objects.functions import BuiltinMethod, FunctionValue, MethodValue, PartialValue
-
     match hook:
         case FunctionValue():
             return not _writes_cells(hook.code) and all(_cell_is_still(tracer, cell) for cell in hook.closure)

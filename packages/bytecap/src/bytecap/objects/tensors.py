@@ -9,11 +9,15 @@ import torch
 
 from bytecap.errors import CannotRebuild, DataDependent, UnsupportedMutation, UnsupportedValue
 from bytecap.guards.guard_set import is_exempt
+from bytecap.objects.arrays import ArrayValue, OutsideArray
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import no_attribute, static_lookup
 from bytecap.objects.constant import Constant
+from bytecap.objects.dispatch import HANDLERS, handler_of
+from bytecap.objects.functions import BuiltinMethod, MethodValue
+from bytecap.objects.sequences import TupleValue
 from bytecap.objects.tensor_classes import OWN_CLASSES
 from bytecap.objects.writes import TensorWrites
-from bytecap.semantics.attributes import bind, no_attribute, static_lookup
 from stagewire.capture import Attribute, Source
 
 if TYPE_CHECKING:
@@ -86,9 +90,6 @@ class TensorValue(Value):
         return f"tensor {list(self.abstract.shape)}"
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.nodes.torch_calls import call_torch
-        from bytecap.objects.functions import BuiltinMethod
-
         if name in self.attributes:
             return self.attributes[name]
         if name in TYPE_ATTRIBUTES:
@@ -97,7 +98,7 @@ class TensorValue(Value):
             return tracer.fresh(getattr(self.abstract, name))
         if name in VIEW_ATTRIBUTES:
             getter = getattr(torch.Tensor, name).__get__
-            return call_torch(tracer, getter, [self], {}, target=f"torch.Tensor.{name}.__get__")
+            return tracer.evaluate.call_torch(tracer, getter, [self], {}, target=f"torch.Tensor.{name}.__get__")
         if name == "__class__":
             return tracer.wrap(self.cls, None)
         if name == "grad":
@@ -119,7 +120,7 @@ class TensorValue(Value):
         """What a subclass of a user adds."""
         if self.real is not None and name in vars(self.real) and not hasattr(type(raw), "__set__"):
             return tracer.wrap(vars(self.real)[name], tracer.attribute_source(self.source, name))
-        return bind(tracer, raw, owner, self, self.cls, name)
+        return tracer.evaluate.bind(tracer, raw, owner, self, self.cls, name)
 
     def _grad(self, tracer: Tracer) -> Value:
         if self.real is None:
@@ -134,10 +135,9 @@ class TensorValue(Value):
         return Constant(None)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-        from bytecap.nodes.torch_calls import call_torch
 
         if name == "requires_grad":
-            call_torch(tracer, torch.Tensor.requires_grad_, [self, value], {})
+            tracer.evaluate.call_torch(tracer, torch.Tensor.requires_grad_, [self, value], {})
             return
         if name == "data" and isinstance(value, TensorValue):
             self._set_data(tracer, value)
@@ -171,14 +171,13 @@ class TensorValue(Value):
 
     def _set_data(self, tracer: Tracer, value: TensorValue) -> None:
         """`self.data = value`: the same tensor object, on the memory of another of its type."""
-        from bytecap.nodes.torch_calls import record
 
         mine, given = self.abstract, value.abstract
         if mine.meta != given.meta:
             raise UnsupportedMutation(f"tensor.data of {self.describe()} is assigned a tensor of another type")
         if mine.storage_record is given.storage_record:
             return
-        record(tracer, "torch.Tensor.data.__set__", (mine, given), {}, None)
+        tracer.evaluate.record(tracer, "torch.Tensor.data.__set__", (mine, given), {}, None)
         # Both count as written: what stands on the one memory stands on the other from now on.
         for memory in (mine.storage_record, given.storage_record):
             tracer.mode.written.append(memory)
@@ -186,55 +185,55 @@ class TensorValue(Value):
         mine._storage = given.storage_record
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.lookasides import handler_of
-        from bytecap.nodes.torch_calls import call_torch
 
         method = getattr(torch.Tensor, name)
         handler = handler_of(method)
         if handler is not None:
             return handler(tracer, self, *args, **kwargs)
-        return call_torch(tracer, method, [self, *args], kwargs)
+        return tracer.evaluate.call_torch(tracer, method, [self, *args], kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-        from bytecap.lookasides.index_mode import index_by_tensors
 
         patched = patched_method(tracer, self, "__getitem__")
         if patched is not None:
             return patched.call(tracer, [key], {})
-        by_tensors = index_by_tensors(tracer, self, key)
+        by_tensors = tracer.evaluate.index_by_tensors(tracer, self, key)
         if by_tensors is not None:
             return by_tensors
-        return self.call_method(tracer, "__getitem__", [as_index(tracer, key)], {})
+        return self.call_method(tracer, "__getitem__", [index_with_arrays(tracer, key)], {})
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
         patched = patched_method(tracer, self, "__setitem__")
         if patched is not None:
             patched.call(tracer, [key, value], {})
             return
-        self.call_method(tracer, "__setitem__", [as_index(tracer, key), value], {})
+        self.call_method(tracer, "__setitem__", [index_with_arrays(tracer, key), value], {})
 
     def length(self, tracer: Tracer) -> int:
         if self.abstract.dim() == 0:
             raise tracer.raises(TypeError, "len() of a 0-d tensor")
         return int(self.abstract.shape[0])
 
-    def truth(self, tracer: Tracer) -> bool:
-        from bytecap.nodes.torch_calls import data_dependent_scalar
+    def as_int(self, tracer: Tracer) -> int:
+        return int(tracer.evaluate.data_dependent_scalar(tracer, self, "a tensor used as an integer"))
 
-        return bool(data_dependent_scalar(tracer, self, "a branch on a tensor"))
+    def as_index(self, tracer: Tracer) -> int:
+        return int(tracer.evaluate.data_dependent_scalar(tracer, self, "a tensor used as an index"))
+
+    def truth(self, tracer: Tracer) -> bool:
+
+        return bool(tracer.evaluate.data_dependent_scalar(tracer, self, "a branch on a tensor"))
 
     def iterate(self, tracer: Tracer) -> Value:
-        from bytecap.nodes.torch_calls import call_torch
 
         if self.abstract.dim() == 0:
             raise tracer.raises(TypeError, "iteration over a 0-d tensor")
-        rows = call_torch(tracer, torch.Tensor.unbind, [self, Constant(0)], {})
+        rows = tracer.evaluate.call_torch(tracer, torch.Tensor.unbind, [self, Constant(0)], {})
         return rows.iterate(tracer)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-        from bytecap.nodes.torch_calls import call_torch
 
-        found = call_torch(tracer, torch.Tensor.__contains__, [self, item], {})
+        found = tracer.evaluate.call_torch(tracer, torch.Tensor.__contains__, [self, item], {})
         return bool(found.concrete())
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -259,8 +258,6 @@ def patched_method(tracer: Tracer, value: Value, name: str) -> Value | None:
 
     Which of both it is, is guarded.
     """
-    from bytecap.objects.functions import MethodValue
-
     if not isinstance(value, TensorValue):
         return None
     tracer.guard_lookup(torch.Tensor, name)
@@ -270,14 +267,10 @@ def patched_method(tracer: Tracer, value: Value, name: str) -> Value | None:
     return MethodValue(tracer.wrap(found, Attribute(tracer.places.of(torch.Tensor), name)), value)
 
 
-def as_index(tracer: Tracer, key: Value) -> Value:
+def index_with_arrays(tracer: Tracer, key: Value) -> Value:
     """The index of a tensor with tensors for NumPy's arrays, as torch takes them."""
-    from bytecap.lookasides.numpy_calls import NUMPY_CALLS
-    from bytecap.objects.arrays import ArrayValue, OutsideArray
-    from bytecap.objects.sequences import TupleValue
-
     if isinstance(key, (ArrayValue, OutsideArray)):
-        return NUMPY_CALLS[torch.as_tensor](tracer, key)
+        return HANDLERS[torch.as_tensor](tracer, key)
     if isinstance(key, TupleValue) and any(isinstance(item, (ArrayValue, OutsideArray)) for item in key.values(tracer)):
-        return TupleValue([as_index(tracer, item) for item in key.values(tracer)])
+        return TupleValue([index_with_arrays(tracer, item) for item in key.values(tracer)])
     return key

@@ -54,3 +54,13 @@ def written_attribute(writes: dict[type, ClassWrites], classes: tuple[type, ...]
         if name in cls.__dict__:
             return None
     return None
+
+
+class RaiseEffect:
+    """An outside exception was raised at a line of the captured frame: its traceback grew."""
+
+    __slots__ = ("error", "line")
+
+    def __init__(self, error: Value, line: int) -> None:
+        self.error = error
+        self.line = line

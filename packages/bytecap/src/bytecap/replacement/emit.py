@@ -31,8 +31,7 @@ from bytecap.objects.objects import ObjectValue
 from bytecap.objects.open_constants import OpenConstant
 from bytecap.objects.sequences import ListValue, TupleValue
 from bytecap.objects.sets import SetValue
-from bytecap.objects.size_floats import SymbolicFloat
-from bytecap.objects.sizes import SymbolicInt
+from bytecap.objects.symbolic_numbers import SymbolicFloat, SymbolicInt
 from bytecap.objects.tensor_hooks import HookHandle
 from bytecap.objects.tensors import TensorValue
 from bytecap.semantics.effects import emit_effects

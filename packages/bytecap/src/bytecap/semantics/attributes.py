@@ -11,8 +11,15 @@ from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt, is_watched
 from bytecap.hook import Dispatcher
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import is_data_descriptor, missing_name, no_attribute, static_lookup
+from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
+from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue
+from bytecap.objects.host_calls import run
 from bytecap.objects.mappings import DictValue
+from bytecap.objects.nn_modules import NNModuleValue, registry_attribute
+from bytecap.objects.objects import ObjectValue
 from bytecap.objects.signals import PythonRaise
 from bytecap.objects.writes import ClassWrites, SlotWrites, written_attribute
 from stagewire.capture import Attribute, HasAttribute, Source
@@ -22,8 +29,6 @@ if TYPE_CHECKING:
     from bytecap.objects.classes import ClassValue
     from bytecap.objects.functions import SuperValue
     from bytecap.objects.objects import ObjectValue
-
-MISSING: Any = object()
 
 # What methods of classes made by pybind11 are.
 _OBJECT = ctypes.py_object
@@ -40,54 +45,8 @@ _LRU_CACHE = type(functools.lru_cache(lambda: None))
 _C_MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
-def static_lookup(classes: tuple[type, ...], name: str) -> tuple[Any, type | None]:
-    """(raw attribute, class that holds it) along a method resolution order, without running descriptors."""
-    for cls in classes:
-        found = cls.__dict__.get(name, MISSING)
-        if found is not MISSING:
-            return found, cls
-    return MISSING, None
-
-
-def is_python_class(cls: type) -> bool:
-    """Whether instances are modelled attribute by attribute: classes made by a class statement, SimpleNamespace."""
-    if issubclass(cls, types.SimpleNamespace):
-        return True
-    for base in cls.__mro__:
-        if base.__flags__ & _HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0):
-            return not is_made_in_c(base)
-    return False
-
-
-def is_made_in_c(cls: type) -> bool:
-    """Whether a class is one of C's: a static type, or a heap type whose `__new__` is its own and written in C."""
-    if not cls.__flags__ & _HEAP_TYPE:
-        return True
-    new = cls.__dict__.get("__new__")
-    return isinstance(new, types.BuiltinFunctionType) and new.__self__ is cls
-
-
-# Py_TPFLAGS_HEAPTYPE
-_HEAP_TYPE = 1 << 9
-
-
-def no_attribute(tracer: Tracer, value: Value, name: str) -> Exception:
-    """The AttributeError of the evaluated program."""
-    return missing_name(tracer, f"'{value.python_type().__name__}' object has no attribute '{name}'", value, name)
-
-
-def missing_name(tracer: Tracer, message: str, value: Value, name: str) -> Exception:
-    """AttributeError with its `obj` and `name`."""
-    error = tracer.raises(AttributeError, message)
-    error.value.given[1].update(name=Constant(name), obj=value)  # type: ignore[attr-defined]
-    return error
-
-
 def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: type, name: str) -> Value:
     """What a class attribute becomes when read through `receiver` (None: through the class itself)."""
-    from bytecap.objects.classes import ClassValue
-    from bytecap.objects.functions import BuiltinMethod, MethodValue
-
     # Where the lookup starts, so that a class in between which gets the name is seen; not for super().
     is_first = static_lookup(cls.__mro__, name)[1] is owner
     source = tracer.class_source(cls if is_first else owner, name)
@@ -145,10 +104,6 @@ def _cached_property(tracer: Tracer, raw: Any, receiver: Value, source: Source |
 
 
 def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
-    from bytecap.objects.constant_folding import run
-    from bytecap.objects.exceptions import ExceptionValue
-    from bytecap.objects.objects import ObjectValue
-
     if isinstance(receiver, ExceptionValue):
         return receiver.c_member(tracer, name)
     if isinstance(receiver, ObjectValue):
@@ -180,11 +135,6 @@ def generic_get_attribute(tracer: Tracer, value: Value, name: str) -> Value:
     return bind(tracer, raw, owner, value, cls, name)
 
 
-def _is_data_descriptor(raw: Any) -> bool:
-    kind = type(raw)
-    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
-
-
 def instance_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value:
     """`value.name` by the full protocol."""
     tracer.guard_lookup(value.cls, "__getattribute__")
@@ -211,8 +161,6 @@ def instance_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Val
 
 def value_fallback(tracer: Tracer, value: ObjectValue, fallback: Any, owner: type, name: str) -> Value:
     """Call the class's `__getattr__`; nn.Module's own is looked up in its three registries directly."""
-    from bytecap.objects.nn_modules import NNModuleValue, registry_attribute
-
     if isinstance(value, NNModuleValue) and owner.__module__ == "torch.nn.modules.module":
         return registry_attribute(tracer, value, name)
     method = bind(tracer, fallback, owner, value, value.cls, "__getattr__")
@@ -229,7 +177,7 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
     if written is not None:
         return _find_written(tracer, value, name, written[1])
     raw, owner = static_lookup(value.cls.__mro__, name)
-    if owner is not None and _is_data_descriptor(raw):
+    if owner is not None and is_data_descriptor(raw):
         return bind(tracer, raw, owner, value, value.cls, name)
     found = value.attributes.lookup(tracer, Constant(name))
     if found is not None:
@@ -241,8 +189,6 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
 
 def _find_written(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> Value | None:
     """An attribute whose name the code stored in the class, or deleted from it."""
-    from bytecap.objects.functions import FunctionValue, MethodValue
-
     found = value.attributes.lookup(tracer, Constant(name))
     if found is not None or item is None:
         return found
@@ -299,8 +245,6 @@ def _is_other_method(raw: Any, name: str) -> bool:
 
 def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
     """object.__setattr__."""
-    from bytecap.objects.functions import MethodValue
-
     raw, owner = static_lookup(value.cls.__mro__, name)
     tracer.guard_lookup(value.cls, name)
     if isinstance(raw, property):
@@ -314,7 +258,7 @@ def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: V
         return
     if name == "__class__" or isinstance(raw, types.GetSetDescriptorType):
         raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
-    if owner is not None and _is_data_descriptor(raw):
+    if owner is not None and is_data_descriptor(raw):
         setter = static_lookup(type(raw).__mro__, "__set__")[0]
         if not isinstance(setter, types.FunctionType):
             raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
@@ -374,10 +318,8 @@ def instance_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> 
 
 def default_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> None:
     """object.__delattr__."""
-    from bytecap.objects.functions import MethodValue
-
     raw, owner = static_lookup(value.cls.__mro__, name)
-    if owner is not None and _is_data_descriptor(raw):
+    if owner is not None and is_data_descriptor(raw):
         tracer.guard_lookup(value.cls, name)
         if isinstance(raw, types.MemberDescriptorType):
             _c_member(tracer, raw, value, name)
@@ -403,8 +345,6 @@ def default_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> N
 
 def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
     """`cls.name`: metaclass data descriptors, the class's own, then the metaclass's."""
-    from bytecap.objects.constant_folding import run
-
     real = value.real
     if name == "__class__":
         return tracer.wrap(type(real), None)
@@ -443,8 +383,6 @@ def _in_class(tracer: Tracer, real: type, name: str) -> Source | None:
 
 def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
     """`super(cls, receiver).name`."""
-    from bytecap.objects.classes import ClassValue
-
     receiver = value.receiver
     is_class = isinstance(receiver, ClassValue)
     mro = receiver.real.__mro__ if is_class else receiver.python_type().__mro__  # type: ignore[attr-defined]
@@ -463,8 +401,6 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
         tracer.guard_lookup(mro[mro.index(value.cls) + 1], name)
         return bind(tracer, raw, owner, None, receiver.real, name)  # type: ignore[attr-defined]
     if isinstance(raw, _C_METHODS):
-        from bytecap.objects.functions import BuiltinFunction, MethodValue
-
         return MethodValue(BuiltinFunction(raw), receiver)
     return bind(tracer, raw, owner, receiver, receiver.python_type(), name)
 

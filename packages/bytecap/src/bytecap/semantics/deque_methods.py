@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.deques import DequeIterator, DequeValue
-from bytecap.semantics.operations import as_int, equal, one_by_one
+from bytecap.objects.sequences import one_by_one
+from bytecap.semantics.operations import equal
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -41,14 +42,14 @@ def _insert(tracer: Tracer, self: DequeValue, index: Value, item: Value) -> Valu
     if self.maxlen is not None and len(self.items) >= self.maxlen:
         raise tracer.raises(IndexError, "deque already at its maximum size")
     self.mutate(tracer)
-    self.items.insert(as_int(tracer, index), item)
+    self.items.insert(index.as_int(tracer), item)
     return NONE
 
 
 def _rotate(tracer: Tracer, self: DequeValue, steps: Value = Constant(1)) -> Value:  # noqa: B008
     self.mutate(tracer)
     if self.items:
-        count = as_int(tracer, steps) % len(self.items)
+        count = steps.as_int(tracer) % len(self.items)
         self.items[:] = self.items[len(self.items) - count :] + self.items[: len(self.items) - count]
     return NONE
 

@@ -21,9 +21,9 @@ from bytecap.objects.mappings import DictValue
 from bytecap.objects.open_constants import OpenConstant
 from bytecap.objects.sequences import ListValue
 from bytecap.objects.sets import SetValue
-from bytecap.objects.sizes import is_size
+from bytecap.objects.symbolic_numbers import is_size
 from bytecap.objects.tensor_hooks import HookHandle
-from bytecap.objects.writes import ClassWrites, SlotWrites, TensorWrites
+from bytecap.objects.writes import ClassWrites, RaiseEffect, SlotWrites, TensorWrites
 from bytecap.semantics.operations import same_object
 
 if TYPE_CHECKING:
@@ -45,16 +45,6 @@ class CallEffect:
         self.function = function
         self.args = args
         self.kwargs = kwargs
-
-
-class RaiseEffect:
-    """An outside exception was raised at a line of the captured frame: its traceback grew."""
-
-    __slots__ = ("error", "line")
-
-    def __init__(self, error: Value, line: int) -> None:
-        self.error = error
-        self.line = line
 
 
 def counted_places(effects: Iterable[Any]) -> frozenset[Source]:

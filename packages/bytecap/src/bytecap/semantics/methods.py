@@ -9,28 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import has_method, no_attribute
 from bytecap.objects.constant import Constant
-from bytecap.objects.constant_folding import fold
 from bytecap.objects.deques import DequeValue
+from bytecap.objects.dispatch import METHODS
 from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.host_calls import fold, run
+from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictIterator, DictValue, DictView
-from bytecap.objects.objects import ObjectValue
-from bytecap.objects.sequences import ListValue, Sequence, TupleValue
+from bytecap.objects.objects import ObjectValue, copies_as_itself
+from bytecap.objects.sequences import ListValue, Sequence, TupleValue, one_by_one
 from bytecap.objects.sets import SetValue
+from bytecap.semantics.attributes import default_delete_attribute, default_set_attribute, find_attribute
+from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.deque_methods import DEQUE_METHODS
-from bytecap.semantics.operations import (
-    as_int,
-    binary,
-    collect,
-    compare,
-    equal,
-    has_method,
-    is_iterable,
-    is_none,
-    iterate_host,
-    one_by_one,
-    truth,
-)
+from bytecap.semantics.operations import binary, compare, equal
 from bytecap.semantics.set_methods import SET_METHODS, VIEW_METHODS
 from bytecap.semantics.string_conversion import repr_of
 
@@ -57,14 +50,14 @@ def _extend(tracer: Tracer, self: ListValue, items: Value) -> Value:
 
 def _insert(tracer: Tracer, self: ListValue, index: Value, item: Value) -> Value:
     self.mutate(tracer)
-    self.items.insert(as_int(tracer, index), item)
+    self.items.insert(index.as_int(tracer), item)
     return NONE
 
 
 def _pop(tracer: Tracer, self: ListValue, index: Value | None = None) -> Value:
     if not self.items:
         raise tracer.raises(IndexError, "pop from empty list")
-    position = -1 if index is None else as_int(tracer, index)
+    position = -1 if index is None else index.as_int(tracer)
     if not -len(self.items) <= position < len(self.items):
         raise tracer.raises(IndexError, "pop index out of range")
     found = self.item(tracer, position)
@@ -74,7 +67,7 @@ def _pop(tracer: Tracer, self: ListValue, index: Value | None = None) -> Value:
 
 
 def _list_index(tracer: Tracer, self: Sequence, item: Value, *bounds: Value) -> Value:
-    positions = range(len(self.items))[slice(*[as_int(tracer, bound) for bound in bounds] or [0], *_no_stop(bounds))]
+    positions = range(len(self.items))[slice(*[bound.as_int(tracer) for bound in bounds] or [0], *_no_stop(bounds))]
     for position in positions:
         if equal(tracer, self.item(tracer, position), item):
             return Constant(position)
@@ -123,11 +116,11 @@ def sort_values(tracer: Tracer, items: list[Value], key: Value | None, reverse: 
     keys = items if no_key else [key.call(tracer, [item], {}) for item in items]  # type: ignore[union-attr]
 
     def order(a: int, b: int) -> int:
-        if truth(tracer, compare(tracer, "<", keys[a], keys[b])):
+        if compare(tracer, "<", keys[a], keys[b]).truth(tracer):
             return -1
-        return 1 if truth(tracer, compare(tracer, "<", keys[b], keys[a])) else 0
+        return 1 if compare(tracer, "<", keys[b], keys[a]).truth(tracer) else 0
 
-    backwards = reverse is not None and truth(tracer, reverse)
+    backwards = reverse is not None and reverse.truth(tracer)
     indices = sorted(range(len(items)), key=functools.cmp_to_key(order), reverse=backwards)
     return [items[index] for index in indices]
 
@@ -189,7 +182,7 @@ def _popitem(tracer: Tracer, self: DictValue, last: Value | None = None) -> Valu
     pairs = self.pairs(tracer)
     if not pairs:
         raise tracer.raises(KeyError, "popitem(): dictionary is empty")
-    key, value = pairs[-1 if last is None or truth(tracer, last) else 0]
+    key, value = pairs[-1 if last is None or last.truth(tracer) else 0]
     self.delete_item(tracer, key)
     return TupleValue([key, value])
 
@@ -221,11 +214,11 @@ def pairs_of(tracer: Tracer, other: Value) -> Iterable[tuple[Value, Value]]:
     if has_method(other, "keys"):
         keys = collect(tracer, other.get_attribute(tracer, "keys").call(tracer, [], {}))
         return ((key, other.get_item(tracer, key)) for key in keys)
-    return (_pair(tracer, position, pair) for position, pair in enumerate(iterate_host(tracer, other)))
+    return (_pair(tracer, position, pair) for position, pair in enumerate(other.each(tracer)))
 
 
 def _pair(tracer: Tracer, position: int, pair: Value) -> tuple[Value, Value]:
-    if not is_iterable(pair):
+    if not pair.is_iterable():
         complaint = f"cannot convert dictionary update sequence element #{position} to a sequence"
         raise tracer.raises(TypeError, complaint)
     items = collect(tracer, pair)
@@ -256,13 +249,13 @@ def _move_to_end(tracer: Tracer, self: DictValue, key: Value, last: Value | None
     self.reordered = True
     pair = self.new.pop(code)
     rest = dict(self.new)
-    self.new = {**rest, code: pair} if last is None or truth(tracer, last) else {code: pair, **rest}
+    self.new = {**rest, code: pair} if last is None or last.truth(tracer) else {code: pair, **rest}
     return NONE
 
 
 def _fromkeys(tracer: Tracer, self: DictValue, keys: Value, value: Value = NONE) -> Value:
     made = DictValue(cls=self.cls)
-    for key in iterate_host(tracer, keys):
+    for key in keys.each(tracer):
         made.set_item(tracer, key, value)
     return made
 
@@ -284,15 +277,6 @@ def _reversed_dict(tracer: Tracer, self: Any) -> Value:
     return DictIterator(tracer, self, "keys", backwards=True)
 
 
-_TABLES: dict[type, dict[str, Method]] = {
-    DequeValue: _LIST | DEQUE_METHODS,
-    ListValue: _LIST,
-    TupleValue: _TUPLE,
-    DictValue: _DICT,
-    SetValue: SET_METHODS,
-    DictView: VIEW_METHODS,
-}
-
 # -- dunder methods that every value answers by its protocol
 
 
@@ -300,11 +284,11 @@ def _init_container(tracer: Tracer, self: Value, *args: Value, **kwargs: Value) 
     if isinstance(self, DictValue):
         if self.cls is defaultdict and args:
             factory, *args = args  # type: ignore[assignment]
-            self.factory = None if is_none(factory) else factory
+            self.factory = None if factory.is_none() else factory
         return _update(tracer, self, *args, **kwargs)
     if isinstance(self, ListValue):
         _list_clear(tracer, self)
-        return _TABLES[type(self)]["extend"](tracer, self, *args[:1]) if args else NONE
+        return METHODS[type(self)]["extend"](tracer, self, *args[:1]) if args else NONE
     if isinstance(self, SetValue) and self.cls is set:
         SET_METHODS["clear"](tracer, self)
         return SET_METHODS["update"](tracer, self, *args)
@@ -343,27 +327,28 @@ PROTOCOL: dict[str, Method] = {
 }
 
 
-def call_table_method(tracer: Tracer, self: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Call a method of a builtin container."""
-    method = _TABLES[type(self)].get(name) or PROTOCOL.get(name)
-    if method is None:
-        raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
-    return method(tracer, self, *args, **kwargs)
+METHODS.update(
+    {
+        DequeValue: PROTOCOL | _LIST | DEQUE_METHODS,
+        ListValue: PROTOCOL | _LIST,
+        TupleValue: PROTOCOL | _TUPLE,
+        DictValue: PROTOCOL | _DICT,
+        SetValue: PROTOCOL | SET_METHODS,
+        DictView: PROTOCOL | VIEW_METHODS,
+    }
+)
 
 
 # -- instances of Python classes: what `object` and builtin bases implement in C
 
 
 def _object_setattr(tracer: Tracer, self: ObjectValue, name: Value, item: Value) -> Value:
-    from bytecap.semantics.attributes import default_set_attribute
 
     default_set_attribute(tracer, self, name.concrete(), item)
     return NONE
 
 
 def _object_getattribute(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
-    from bytecap.semantics.attributes import find_attribute, no_attribute
-
     found = find_attribute(tracer, self, name.concrete())
     if found is None:
         raise no_attribute(tracer, self, name.concrete())
@@ -371,8 +356,6 @@ def _object_getattribute(tracer: Tracer, self: ObjectValue, name: Value) -> Valu
 
 
 def _object_delattr(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
-    from bytecap.semantics.attributes import default_delete_attribute
-
     default_delete_attribute(tracer, self, name.concrete())
     return NONE
 
@@ -408,11 +391,6 @@ _OBJECT: dict[str, Method] = {
 }
 
 
-def copies_as_itself(value: Value) -> bool:
-    """Whether copy() and operators make another instance of the subclass: those of OrderedDict and defaultdict do."""
-    return isinstance(value, ObjectValue) and isinstance(value.base, DictValue) and value.base.cls is not dict
-
-
 def _has_own(base: Value, name: str) -> bool:
     """Whether the builtin base implements a method of its own, past `object`."""
     return getattr(base.python_type(), name, None) is not getattr(object, name, None)
@@ -434,7 +412,5 @@ def call_object_method(
     if method is not None:
         return method(tracer, self, *args, **kwargs)
     if name in ("__repr__", "__str__", "__format__", "__hash__", "__sizeof__", "__reduce_ex__", "__dir__"):
-        from bytecap.objects.constant_folding import fold_call, run
-
         return fold_call(tracer, run(tracer, getattr, (self.concrete(), name)), args, kwargs)
     raise UnsupportedCall(f"method {name!r} of a {self.describe()}")

@@ -13,24 +13,27 @@ import torch
 from bytecap.bytecode.builtin_parts import EMPTY_CELL
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.objects.arrays import ArrayValue, OutsideArray
-from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
+from bytecap.objects.class_lookup import has_method
 from bytecap.objects.constant import Constant
-from bytecap.objects.constant_folding import fold, run
 from bytecap.objects.data_conditions import condition_of_data
 from bytecap.objects.data_numbers import apply, compute
 from bytecap.objects.functions import BuiltinMethod, MethodValue
+from bytecap.objects.host_calls import fold, run
 from bytecap.objects.identity import IdentityToken, refuse_among_numbers
+from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictValue, DictView
-from bytecap.objects.objects import ObjectValue
+from bytecap.objects.objects import ObjectValue, copies_as_itself
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
 from bytecap.objects.open_constants import derive, open_binary
 from bytecap.objects.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.objects.sets import SetValue
-from bytecap.objects.signals import End, NotConcrete
-from bytecap.objects.sizes import is_size
+from bytecap.objects.signals import NotConcrete
+from bytecap.objects.symbolic_numbers import is_size
 from bytecap.objects.tensors import TensorValue, patched_method
-from bytecap.semantics.attributes import MISSING
+from bytecap.semantics.attributes import special_method
+from bytecap.semantics.set_methods import view_intersection
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -83,7 +86,6 @@ UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 def _user_method(tracer: Tracer, value: Value, name: str) -> Value | None:
-    from bytecap.semantics.attributes import special_method
 
     return special_method(tracer, value, name) if isinstance(value, ObjectValue) else None
 
@@ -119,7 +121,6 @@ def _overrides(base: type, derived: type, name: str) -> bool:
 
 def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: bool = False) -> Value:
     """`left symbol right`, or `left symbol= right`."""
-    from bytecap.nodes.torch_calls import call_torch
 
     refuse_unguarded(left, right)
     row = BINARY[symbol]
@@ -139,21 +140,21 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
         if patched is not None:
             return patched
         function = row.inplace if inplace and isinstance(left, TensorValue) else row.function
-        return call_torch(tracer, function, [left, right], {})
+        return tracer.evaluate.call_torch(tracer, function, [left, right], {})
     if inplace:
         bound = _user_method(tracer, left, row.inplace_method)
         if bound is not None:
             result = bound.call(tracer, [right], {})
             if not _is_not_implemented(result):
                 return result
-        if _inplace_container(tracer, symbol, plain(left), right):
+        if _inplace_container(tracer, symbol, left.plain(), right):
             return left
         if not isinstance(left, Constant) and has_method(left, row.inplace_method):
             raise UnsupportedCall(f"operator {row.inplace.__name__} on a {left.describe()}")
     done = _user_binary(tracer, left, right, row.method, row.reflected)
     if done is None:
         _refuse_subclasses(symbol, left, right)
-        done = _container_binary(tracer, symbol, plain(left), plain(right))
+        done = _container_binary(tracer, symbol, left.plain(), right.plain())
     if done is None:
         done = _concrete_binary(tracer, symbol, row.inplace if inplace else row.function, left, right)
     return done
@@ -172,8 +173,6 @@ def _patched(tracer: Tracer, attempts: list[tuple[Value, str, list[Value]]]) -> 
 
 
 def _refuse_subclasses(symbol: str, left: Value, right: Value) -> None:
-    from bytecap.semantics.methods import copies_as_itself
-
     if symbol == "|" and (copies_as_itself(left) or copies_as_itself(right)):
         raise UnsupportedCall(f"operator or_ on {left.describe()} and {right.describe()}")
 
@@ -206,14 +205,9 @@ def _is_own_kind(tracer: Tracer, value: Value, row: BinaryOperator) -> bool:
     return not isinstance(value.base, Constant) or any(_user_method(tracer, value, name) for name in names)
 
 
-def plain(value: Value) -> Value:
-    """The builtin part of an instance of a subclass of a builtin class; else the value."""
-    return value.base if isinstance(value, ObjectValue) and value.base is not None else value
-
-
 def _concrete_binary(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> Value:
     try:
-        real_left, real_right = plain(left).concrete(), plain(right).concrete()
+        real_left, real_right = left.plain().concrete(), right.plain().concrete()
     except NotConcrete:
         _refuse_operands(tracer, symbol, function, left, right)
     return fold(tracer, function, (real_left, real_right))
@@ -246,14 +240,14 @@ def _inplace_container(tracer: Tracer, symbol: str, left: Value, right: Value) -
         return True
     if isinstance(left, ListValue) and symbol == "*" and _is_count(right):
         left.mutate(tracer)
-        left.replace(left.items * as_int(tracer, right))
+        left.replace(left.items * right.as_int(tracer))
         return True
     if isinstance(left, DictValue) and symbol == "|":
         left.call_method(tracer, "update", [right], {})
         return True
-    is_set = isinstance(left, SetValue) and left.cls is set and isinstance(plain(right), (SetValue, DictView))
+    is_set = isinstance(left, SetValue) and left.cls is set and isinstance(right.plain(), (SetValue, DictView))
     if is_set and symbol in _SET_METHODS:
-        left.call_method(tracer, _SET_METHODS[symbol] + "_update", [plain(right)], {})
+        left.call_method(tracer, _SET_METHODS[symbol] + "_update", [right.plain()], {})
         return True
     return False
 
@@ -272,7 +266,7 @@ def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) ->
     if symbol == "*":
         for sequence, count in ((left, right), (right, left)):
             if isinstance(sequence, Sequence) and _is_count(count):
-                return sequence.like(sequence.values(tracer) * as_int(tracer, count))
+                return sequence.like(sequence.values(tracer) * count.as_int(tracer))
     if symbol == "|" and isinstance(left, DictValue) and isinstance(right, DictValue):
         merged = left.call_method(tracer, "copy", [], {})
         merged.call_method(tracer, "update", [right], {})
@@ -280,9 +274,7 @@ def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) ->
     if symbol in _SET_METHODS:
         return _set_binary(tracer, _SET_METHODS[symbol], left, right)
     if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, (str, bytes)):
-        from bytecap.semantics.string_conversion import printable
-
-        return Constant(run(tracer, operator.mod, (left.value, printable(tracer, right))))
+        return Constant(run(tracer, operator.mod, (left.value, tracer.evaluate.printable(tracer, right))))
     return None
 
 
@@ -293,8 +285,6 @@ def _set_binary(tracer: Tracer, method: str, left: Value, right: Value) -> Value
     if not has_view and not both_sets:
         return None
     if has_view and method == "intersection":
-        from bytecap.semantics.set_methods import view_intersection
-
         return view_intersection(tracer, left, right)
     as_set = left if isinstance(left, SetValue) else tracer.new_set(collect(tracer, left))
     return as_set.call_method(tracer, method, [right], {})
@@ -308,16 +298,15 @@ def _sum_class(left: type, right: type) -> type:
 
 def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     """`symbol value`."""
-    from bytecap.nodes.torch_calls import call_torch
 
     refuse_unguarded(value)
     function, method = UNARY[symbol]
     if isinstance(value, TensorValue):
-        return _patched(tracer, [(value, method, [])]) or call_torch(tracer, function, [value], {})
+        return _patched(tracer, [(value, method, [])]) or tracer.evaluate.call_torch(tracer, function, [value], {})
     bound = _user_method(tracer, value, method)
     if bound is not None:
         return bound.call(tracer, [], {})
-    value = plain(value)
+    value = value.plain()
     of_data = apply(tracer, function, [value])
     if of_data is not None:
         return of_data
@@ -333,7 +322,6 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
 
 def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
     """`left symbol right` for the six orderings."""
-    from bytecap.nodes.torch_calls import call_torch
 
     refuse_unguarded(left, right)
     function, method, reflected = COMPARE[symbol]
@@ -349,7 +337,7 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
         if patched is not None:
             return patched
         if isinstance(other, (TensorValue, Constant)) and not _never_tensor(other):
-            return call_torch(tracer, function, [left, right], {})
+            return tracer.evaluate.call_torch(tracer, function, [left, right], {})
         return Constant(symbol == "!=") if symbol in ("==", "!=") else _type_error(tracer, symbol, left, right)
     if isinstance(left, CellValue) and isinstance(right, CellValue) and left.real is EMPTY_CELL and symbol == "==":
         return Constant(right.is_empty(tracer))
@@ -357,10 +345,10 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if done is None and symbol == "!=":
         done = _user_binary(tracer, left, right, "__eq__", "__eq__", ordering=True)
         if done is not None:
-            return Constant(not truth(tracer, done))
+            return Constant(not done.truth(tracer))
     if done is not None:
         return done
-    return _compare_plain(tracer, symbol, function, plain(left), plain(right))
+    return _compare_plain(tracer, symbol, function, left.plain(), right.plain())
 
 
 def _never_tensor(value: Value) -> bool:
@@ -387,7 +375,7 @@ def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, righ
         return Constant(plain_equal(tracer, left, right) == (symbol == "=="))
     if isinstance(left, Sequence) and isinstance(right, Sequence) and left.builtin is right.builtin:
         for a, b in zip(left.values(tracer), right.values(tracer), strict=False):
-            if not truth(tracer, compare(tracer, "==", a, b)):
+            if not compare(tracer, "==", a, b).truth(tracer):
                 return compare(tracer, symbol, a, b)
         return Constant(function(len(left.items), len(right.items)))
     if _is_set_like(left) and _is_set_like(right):
@@ -463,7 +451,7 @@ def _dicts_equal(tracer: Tracer, left: DictValue, right: DictValue) -> bool:
 
 def equal(tracer: Tracer, left: Value, right: Value) -> bool:
     """`left is right or left == right`, as containers compare items."""
-    return same_object(left, right) or truth(tracer, compare(tracer, "==", left, right))
+    return same_object(left, right) or compare(tracer, "==", left, right).truth(tracer)
 
 
 def same_object(left: Value, right: Value) -> bool:
@@ -500,107 +488,3 @@ def is_same(tracer: Tracer, left: Value, right: Value) -> bool:
     same = same_object(left, right)
     tracer.guard_identity(left, right, same, tracer.line())
     return same
-
-
-def truth(tracer: Tracer, value: Value) -> bool:
-    """bool(value)."""
-    return value.truth(tracer)
-
-
-def contains_by_iteration(tracer: Tracer, container: Value, item: Value) -> bool:
-    """`item in container` by comparing each item."""
-    return any(equal(tracer, member, item) for member in iterate_host(tracer, container))
-
-
-def next_value(tracer: Tracer, iterator: Value) -> Any:
-    """The next Value, or an `End`."""
-    from bytecap.objects.protocols import ObjectIterator
-
-    if isinstance(iterator, IteratorValue):
-        return iterator.next(tracer)
-    if not has_method(iterator, "__next__"):
-        raise tracer.raises(TypeError, f"'{iterator.python_type().__name__}' object is not an iterator")
-    return ObjectIterator(iterator).next(tracer)
-
-
-def is_iterable(value: Value) -> bool:
-    """Whether iter(value) is tried at all: the class has `__iter__` or `__getitem__`."""
-    return has_method(value, "__iter__") or (isinstance(value, ObjectValue) and has_method(value, "__getitem__"))
-
-
-def has_method(value: Value, name: str) -> bool:
-    """Whether the value's class has a (not None) attribute of this name."""
-    from bytecap.semantics.attributes import static_lookup
-
-    return static_lookup(value.python_type().__mro__, name)[0] not in (MISSING, None)
-
-
-def next_or_raise(tracer: Tracer, iterator: Value) -> Value:
-    """next(iterator)."""
-    return result_or_stop(tracer, next_value(tracer, iterator))
-
-
-def result_or_stop(tracer: Tracer, result: Any) -> Value:
-    """The value, or StopIteration raised in the evaluated program."""
-    if isinstance(result, End):
-        raise tracer.raises(StopIteration, *([] if result.value is None else [result.value]))
-    return result
-
-
-def iterate_host(tracer: Tracer, value: Value) -> Any:
-    """A host generator over the items of any iterable value."""
-    if isinstance(value, Sequence):
-        index = 0
-        while index < len(value.items):
-            yield value.item(tracer, index)
-            index += 1
-        return
-    iterator = value.iterate(tracer)
-    while not isinstance(item := next_value(tracer, iterator), End):
-        tracer.count_iteration()
-        yield item
-
-
-def collect(tracer: Tracer, value: Value) -> list[Value]:
-    """list(value)."""
-    return list(iterate_host(tracer, value))
-
-
-def one_by_one(tracer: Tracer, value: Value) -> Any:
-    """The items as `extend` and `update` take them: a sequence's at once; other iterators see what they have filled."""
-    return collect(tracer, value) if isinstance(value, Sequence) else iterate_host(tracer, value)
-
-
-def as_index(tracer: Tracer, key: Value) -> Any:
-    """An int or slice of ints for a sequence subscript."""
-    from bytecap.nodes.torch_calls import data_dependent_scalar
-    from bytecap.objects.sequences import SliceValue
-
-    if isinstance(key, SliceValue):
-        bounds = [None if is_none(bound) else as_int(tracer, bound) for bound in (key.start, key.stop, key.step)]
-        return slice(*bounds)
-    if isinstance(key, TensorValue):
-        return int(data_dependent_scalar(tracer, key, "a tensor used as an index"))
-    return as_int(tracer, key)
-
-
-def is_none(value: Value) -> bool:
-    """Whether the value is None."""
-    return value.is_none()
-
-
-def as_int(tracer: Tracer, value: Value) -> int:
-    """operator.index(value)."""
-    from bytecap.nodes.torch_calls import data_dependent_scalar
-
-    if isinstance(value, TensorValue):
-        return int(data_dependent_scalar(tracer, value, "a tensor used as an integer"))
-    bound = _user_method(tracer, value, "__index__")
-    if bound is not None:
-        return as_int(tracer, bound.call(tracer, [], {}))
-    try:
-        return run(tracer, operator.index, (value.concrete(),))
-    except NotConcrete:
-        raise tracer.raises(
-            TypeError, f"'{value.python_type().__name__}' object cannot be interpreted as an integer"
-        ) from None

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
+from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictValue, DictView
-from bytecap.objects.sequences import Sequence
+from bytecap.objects.sequences import Sequence, one_by_one
 from bytecap.objects.sets import SetValue, combine, keys_of
-from bytecap.semantics.operations import collect, one_by_one
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

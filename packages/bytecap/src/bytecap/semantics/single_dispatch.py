@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant_folding import run
+from bytecap.objects.host_calls import run
 from stagewire.capture import Cell
 from stagewire.capture import DictValue as ValueAt
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.constant_folding import run
 from bytecap.objects.exceptions import ExceptionValue
 from bytecap.objects.functions import MethodValue
+from bytecap.objects.host_calls import run
 from bytecap.objects.mappings import DictValue, DictView
 from bytecap.objects.objects import ObjectValue
 from bytecap.objects.sequences import ListValue, TupleValue

@@ -6,13 +6,15 @@ import itertools
 import sys
 from typing import TYPE_CHECKING, Any
 
+from bytecap.lookasides.builtin import BUILTIN
+from bytecap.objects.class_lookup import has_method
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
+from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.open_constants import open_format, open_join
 from bytecap.objects.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.semantics.methods import pairs_of
-from bytecap.semantics.operations import collect, has_method, is_iterable, iterate_host
 from bytecap.semantics.string_conversion import format_of, repr_of, str_of
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def _map_add(frame: Frame, instruction: Instruction) -> None:
 
 def _list_extend(frame: Frame, instruction: Instruction) -> None:
     items = frame.pop()
-    if not is_iterable(items):
+    if not items.is_iterable():
         kind = items.python_type().__name__
         raise frame.tracer.raises(TypeError, f"Value after * must be an iterable, not {kind}")
     added = collect(frame.tracer, items)
@@ -166,12 +168,12 @@ def _unpack_sequence(frame: Frame, instruction: Instruction) -> None:
 
 def _some_items(frame: Frame, value: Any, limit: int | None) -> list[Any]:
     """Up to `limit` items: CPython reads one more than it needs, and no more."""
-    if not is_iterable(value):
+    if not value.is_iterable():
         kind = value.python_type().__name__
         raise frame.tracer.raises(TypeError, f"cannot unpack non-iterable {kind} object")
     if isinstance(value, Sequence):
         return value.values(frame.tracer)
-    return list(itertools.islice(iterate_host(frame.tracer, value), limit))
+    return list(itertools.islice(value.each(frame.tracer), limit))
 
 
 def _unpacking_complaint(expected: int, got: int) -> str:
@@ -227,8 +229,6 @@ def _too_many(frame: Frame, cls: type, allowed: int, given: int) -> Exception:
 
 
 def _match_class(frame: Frame, instruction: Instruction) -> None:
-    from bytecap.lookasides.builtin import BUILTIN
-
     names, cls, subject = frame.pop().concrete(), frame.pop(), frame.pop()
     tracer = frame.tracer
     assert isinstance(cls, ClassValue)

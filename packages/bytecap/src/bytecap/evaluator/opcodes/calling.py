@@ -9,10 +9,10 @@ from bytecap.evaluator.calls import expand_mapping
 from bytecap.evaluator.opcodes.building import function_text
 from bytecap.guards.global_sources import module_place
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.constant_folding import run
 from bytecap.objects.functions import FunctionValue
+from bytecap.objects.host_calls import run
+from bytecap.objects.iteration import collect
 from bytecap.objects.signals import NULL
-from bytecap.semantics.operations import collect, is_iterable
 
 if TYPE_CHECKING:
     from bytecap.bytecode.decode import Instruction
@@ -54,7 +54,7 @@ def _call_function_ex(frame: Frame, instruction: Instruction) -> None:
     else:
         callee, beside = frame.pop(), frame.pop()
     assert beside is NULL
-    if not is_iterable(star):
+    if not star.is_iterable():
         kind = star.python_type().__name__
         complaint = f"{function_text(callee)} argument after * must be an iterable, not {kind}"
         raise tracer.raises(TypeError, complaint)

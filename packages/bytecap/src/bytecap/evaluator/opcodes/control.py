@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.iterators import GeneratorValue
-from bytecap.objects.signals import End, Yielded
-from bytecap.semantics.operations import is_none, is_same, next_value, truth
+from bytecap.objects.signals import End, Returned, Yielded
+from bytecap.semantics.operations import is_same
 
 if TYPE_CHECKING:
     from bytecap.bytecode.decode import Instruction
@@ -41,7 +41,7 @@ def to_bool(frame: Frame, value: Value) -> Constant:
     jump = frame.program.instructions[frame.pc]
     if jump.opname in _ON_BOOL:
         return Constant(frame.tracer.checks.decide(frame, value, frame.pc))
-    return Constant(truth(frame.tracer, value))
+    return Constant(value.truth(frame.tracer))
 
 
 def _jump_if(wanted: bool) -> Any:
@@ -62,7 +62,7 @@ def _jump_if_none(wanted: bool) -> Any:
 
 def _jump_or_pop(wanted: bool) -> Any:
     def jump(frame: Frame, instruction: Instruction) -> None:
-        if truth(frame.tracer, frame.stack[-1]) is wanted:
+        if frame.stack[-1].truth(frame.tracer) is wanted:
             frame.pc = instruction.target
         else:
             frame.pop()
@@ -75,7 +75,7 @@ def _get_iter(frame: Frame, instruction: Instruction) -> None:
 
 
 def _for_iter(frame: Frame, instruction: Instruction) -> None:
-    item = next_value(frame.tracer, frame.stack[-1])
+    item = frame.stack[-1].next(frame.tracer)
     if not isinstance(item, End):
         frame.push(item)
         return
@@ -91,8 +91,6 @@ def _for_iter(frame: Frame, instruction: Instruction) -> None:
 
 
 def _return_value(frame: Frame, instruction: Instruction) -> Any:
-    from bytecap.evaluator.frame import Returned
-
     return Returned(frame.pop())
 
 
@@ -114,8 +112,8 @@ def _send(frame: Frame, instruction: Instruction) -> None:
     sent, receiver = frame.pop(), frame.stack[-1]
     if isinstance(receiver, GeneratorValue):
         result = receiver.send(frame.tracer, sent)
-    elif isinstance(receiver, IteratorValue) or is_none(sent):
-        result = next_value(frame.tracer, receiver)
+    elif isinstance(receiver, IteratorValue) or sent.is_none():
+        result = receiver.next(frame.tracer)
     else:
         result = receiver.get_attribute(frame.tracer, "send").call(frame.tracer, [sent], {})
     if isinstance(result, End):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from bytecap.evaluator.opcodes.refused import refuse
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.sequences import TupleValue
 from bytecap.objects.signals import Handled, PythonRaise
-from bytecap.semantics.attributes import bind, static_lookup
-from bytecap.semantics.operations import is_none
+from bytecap.semantics.attributes import bind
 
 if TYPE_CHECKING:
     from bytecap.bytecode.decode import Instruction
@@ -58,7 +58,7 @@ def _raise_varargs(frame: Frame, instruction: Instruction) -> None:
     cause = frame.pop() if instruction.arg == 2 else None
     raised = _instance(frame, frame.pop(), "exceptions must derive from BaseException")
     if cause is not None:
-        if not is_none(cause):
+        if not cause.is_none():
             cause = _instance(frame, cause, "exception causes must derive from BaseException")
         raised.set_attribute(frame.tracer, "__cause__", cause)
     raise frame.tracer.raising(raised)

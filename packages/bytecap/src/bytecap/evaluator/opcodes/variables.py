@@ -10,7 +10,7 @@ from bytecap.evaluator.opcodes.control import to_bool
 from bytecap.objects.constant import Constant
 from bytecap.objects.sequences import SliceValue
 from bytecap.objects.signals import NULL
-from bytecap.semantics.operations import binary, compare, is_same, truth, unary
+from bytecap.semantics.operations import binary, compare, is_same, unary
 from stagewire.capture import Global
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _unary(symbol: str) -> Any:
 
 
 def _unary_not(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Constant(not truth(frame.tracer, frame.pop())))
+    frame.push(Constant(not frame.pop().truth(frame.tracer)))
 
 
 VARIABLES = {

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedInstruction
+from bytecap.evaluator.calls import expand_mapping
 from bytecap.evaluator.opcodes.building import format_value, list_to_tuple
 from bytecap.evaluator.opcodes.calling import call, make_function
 from bytecap.evaluator.opcodes.control import to_bool
@@ -13,7 +14,7 @@ from bytecap.evaluator.opcodes.variables import binary_slice, load_fast, store_s
 from bytecap.objects.constant import Constant
 from bytecap.objects.functions import SuperValue
 from bytecap.objects.iterators import stop_iteration_error
-from bytecap.objects.signals import NULL, PythonRaise, Saved
+from bytecap.objects.signals import NULL, PythonRaise, Returned, Saved
 from bytecap.semantics.operations import unary
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ _NULL_AFTER = sys.version_info >= (3, 13)
 
 
 def _return_const(frame: Frame, instruction: Instruction) -> Any:
-    from bytecap.evaluator.frame import Returned
-
     return Returned(frame.tracer.constant(instruction.argval))
 
 
@@ -166,8 +165,6 @@ def _make_function(frame: Frame, instruction: Instruction) -> None:
 
 
 def _set_function_attribute(frame: Frame, instruction: Instruction) -> None:
-    from bytecap.evaluator.calls import expand_mapping
-
     function, value = frame.pop(), frame.pop()
     match instruction.arg:
         case 1:

@@ -1,8 +1,10 @@
-"""Floats that differ from call to call: given ones, and those computed of them or of sizes: `n / 2`, `math.sqrt(n)`.
+"""Numbers that differ from call to call: sizes, floats from outside, and what is computed of them.
 
-Arithmetic stays symbolic (`absint.symbolic.floats`). Where a torch call takes one, the graph computes it, a node for
-each step; where the program keeps or returns it, the replacement does. Whatever else looks at the number fixes the
-sizes in it.
+Ints are expressions over the sizes of the inputs; floats are those that are given, and those computed of them or of
+sizes: `n / 2`, `math.sqrt(n)`. Arithmetic and comparisons stay symbolic (`absint.symbolic`). Where a torch call takes
+a float, the graph computes it, a node for each step; where the program keeps or returns a number, the replacement
+computes it. Whatever else looks at the number (`value`) fixes it: a relation says so, and the capture holds for this
+one number.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from absint.symbolic import SizeFloat, Term, make_float
+from absint.symbolic import Size, SizeFloat, Term, dim_of, is_symbolic, make_float
 from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float, make_whole
 from absint.wire import to_arg
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from stagewire.expr import dim_of
+from stagewire.capture import Source
+from stagewire.expr import Dim, steps_of
 from stagewire.graph import Arg, Node, Ref
 from stagewire.graph import Value as GraphValue
 from stagewire.types import ScalarType
@@ -66,9 +69,72 @@ class SymbolicFloat(Constant):
         return f"<SymbolicFloat {self.number!r}>"
 
 
-def _emit(emitter: Any, term: Term) -> None:
-    from bytecap.objects.sizes import emit_dim
+class SymbolicInt(Constant):
+    """An int that is known as an expression over the sizes of the inputs."""
 
+    __slots__ = ("size",)
+
+    def __init__(self, size: Size, source: Source | None = None) -> None:
+        Value.__init__(self, source)
+        self.size = size
+
+    @property
+    def value(self) -> int:  # type: ignore[override]
+        """The number of this call; fixes it for all."""
+        return int(self.size)
+
+    def python_type(self) -> type:
+        return int
+
+    def concrete(self) -> int:
+        return int(self.size)
+
+    def host(self) -> Size:
+        return self.size
+
+    def stand_in(self) -> int:
+        return 0
+
+    def describe(self) -> str:
+        return f"size {self.size!r}"
+
+    def truth(self, tracer: Tracer) -> bool:
+        return bool(self.size)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emit_dim(emitter, dim_of(self.size), emitter.size_symbol)
+
+    def __repr__(self) -> str:
+        return f"<SymbolicInt {self.size!r}>"
+
+
+def is_size(value: Value) -> bool:
+    """Whether the value is an int that differs from call to call, or a float computed of such ones."""
+    return isinstance(value, (SymbolicInt, SymbolicFloat))
+
+
+def as_value(number: Any) -> Constant:
+    """A number that arithmetic on sizes gave."""
+    if isinstance(number, SizeFloat):
+        return SymbolicFloat(number)
+    return SymbolicInt(number) if is_symbolic(number) else Constant(number)
+
+
+def emit_dim(emitter: Any, dim: Dim, load_symbol: Callable[[str], None]) -> None:
+    """Push the number that the expression is worth in the running call."""
+    for kind, operand in steps_of(dim):
+        match kind:
+            case "number":
+                emitter.constant(operand)
+            case "symbol":
+                load_symbol(str(operand))
+            case "Min" | "Max":
+                emitter.call_function({"Min": min, "Max": max}[kind], arguments=2)
+            case _:
+                emitter.binary(kind)
+
+
+def _emit(emitter: Any, term: Term) -> None:
     match term.operator:
         case "number":
             emitter.constant(term.operands[0])
@@ -85,8 +151,6 @@ def _emit(emitter: Any, term: Term) -> None:
 
 def compute_of_sizes(function: Callable[..., Any], args: list[Value]) -> Any:
     """A function of numbers, of which one is computed of sizes, as a number that still is; None where it is none."""
-    from bytecap.objects.sizes import is_size
-
     if not args or not all(isinstance(arg, Constant) for arg in args) or not any(map(is_size, args)):
         return None
     if function is float and len(args) == 1:

@@ -7,37 +7,26 @@ from collections.abc import Callable, Iterable
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
-from bytecap.errors import StageError, UnsupportedCall
+from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.signals import NotConcrete, PythonRaise
+from bytecap.objects.constant import Constant
+from bytecap.objects.data_numbers import apply
+from bytecap.objects.host_calls import fold, run
+from bytecap.objects.mappings import DictValue, DictView
+from bytecap.objects.objects import ObjectValue
+from bytecap.objects.opaque import OpaqueValue, is_pure_method
+from bytecap.objects.pure_functions import looks_at_classes_alone, looks_elsewhere
+from bytecap.objects.sequences import Sequence
+from bytecap.objects.signals import NotConcrete
+from bytecap.objects.symbolic_numbers import as_value, compute_of_sizes
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
     from bytecap.objects.base import Value
 
 
-def run(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any = None) -> Any:
-    """Call `function` on real objects; what it raises is raised in the evaluated program."""
-    try:
-        return function(*args, **(kwargs or {}))
-    except (PythonRaise, NotConcrete, StageError):
-        raise
-    except Exception as error:
-        raise tracer.raises_real(error) from None
-
-
-def fold(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any = None) -> Value:
-    """The result of a pure host call as a new value."""
-    return tracer.fresh(run(tracer, function, args, kwargs))
-
-
 def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a known-pure function on values that all have real objects."""
-    from bytecap.lookasides.pure import looks_at_classes_alone, looks_elsewhere
-    from bytecap.objects.data_numbers import apply
-    from bytecap.objects.size_floats import compute_of_sizes
-    from bytecap.objects.sizes import as_value
-
     if looks_elsewhere(function):
         raise UnsupportedCall(f"call of {function.__qualname__}, which may return something else at the next run")
     of_data = apply(tracer, function, args)
@@ -60,9 +49,6 @@ def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], k
 
 def fold_method(tracer: Tracer, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A method of an immutable object, done at once."""
-    from bytecap.objects.constant import Constant
-    from bytecap.objects.opaque import OpaqueValue, is_pure_method
-
     if isinstance(receiver, OpaqueValue) and (receiver.shows_changes() or not is_pure_method(receiver.real, name)):
         raise UnsupportedCall(f"method {name!r} of a {receiver.describe()}")
     if not isinstance(receiver, (Constant, OpaqueValue)):
@@ -73,9 +59,6 @@ def fold_method(tracer: Tracer, receiver: Value, name: str, args: list[Value], k
 
 def _concrete(value: Value) -> Any:
     """The real object; for a new instance of a subclass of a number or text, the number or text."""
-    from bytecap.objects.constant import Constant
-    from bytecap.objects.objects import ObjectValue
-
     if isinstance(value, ObjectValue) and value.real is None and isinstance(value.base, Constant):
         return value.base.value
     return value.concrete()
@@ -95,11 +78,6 @@ def settle(tracer: Tracer, value: Value) -> None:
 
 
 def _parts(tracer: Tracer, value: Value) -> Iterable[Value]:
-    from bytecap.objects.constant import Constant
-    from bytecap.objects.mappings import DictValue, DictView
-    from bytecap.objects.objects import ObjectValue
-    from bytecap.objects.sequences import Sequence
-
     match value:
         case Sequence():
             return value.values(tracer)

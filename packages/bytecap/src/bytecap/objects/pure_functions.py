@@ -75,3 +75,17 @@ def looks_elsewhere(function: Any) -> bool:
 def looks_at_classes_alone(function: Any) -> bool:
     """Whether a pure callable reads nothing of an object but its class (and what classes and functions hold)."""
     return getattr(function, "__module__", None) in _OF_CLASSES or function in _OF_ANY_OBJECT
+
+
+def is_pure(real: Any) -> bool:
+    """Whether calling `real` at capture time, on real arguments, is sound."""
+    try:
+        if real in PURE:
+            return True
+    except TypeError:
+        return False
+    owner = getattr(real, "__self__", None)
+    module = getattr(real, "__module__", None) or getattr(owner, "__name__", None) or ""
+    if not isinstance(module, str):
+        return False
+    return module in PURE_MODULES or module.split(".")[0] in PURE_MODULES

@@ -1,0 +1,66 @@
+"""Class attributes as they lie in the classes, without running descriptors."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.objects.base import Value
+
+MISSING: Any = object()
+
+
+def static_lookup(classes: tuple[type, ...], name: str) -> tuple[Any, type | None]:
+    """(raw attribute, class that holds it) along a method resolution order, without running descriptors."""
+    for cls in classes:
+        found = cls.__dict__.get(name, MISSING)
+        if found is not MISSING:
+            return found, cls
+    return MISSING, None
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether instances are modelled attribute by attribute: classes made by a class statement, SimpleNamespace."""
+    if issubclass(cls, types.SimpleNamespace):
+        return True
+    for base in cls.__mro__:
+        if base.__flags__ & _HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0):
+            return not is_made_in_c(base)
+    return False
+
+
+def is_made_in_c(cls: type) -> bool:
+    """Whether a class is one of C's: a static type, or a heap type whose `__new__` is its own and written in C."""
+    if not cls.__flags__ & _HEAP_TYPE:
+        return True
+    new = cls.__dict__.get("__new__")
+    return isinstance(new, types.BuiltinFunctionType) and new.__self__ is cls
+
+
+# Py_TPFLAGS_HEAPTYPE
+_HEAP_TYPE = 1 << 9
+
+
+def has_method(value: Value, name: str) -> bool:
+    """Whether the value's class has a (not None) attribute of this name."""
+    return static_lookup(value.python_type().__mro__, name)[0] not in (MISSING, None)
+
+
+def is_data_descriptor(raw: Any) -> bool:
+    """Whether a class attribute goes before the instance's own."""
+    kind = type(raw)
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def no_attribute(tracer: Tracer, value: Value, name: str) -> Exception:
+    """The AttributeError of the evaluated program."""
+    return missing_name(tracer, f"'{value.python_type().__name__}' object has no attribute '{name}'", value, name)
+
+
+def missing_name(tracer: Tracer, message: str, value: Value, name: str) -> Exception:
+    """AttributeError with its `obj` and `name`."""
+    error = tracer.raises(AttributeError, message)
+    error.value.given[1].update(name=tracer.wrap(name, None), obj=value)  # type: ignore[attr-defined]
+    return error

@@ -1,0 +1,37 @@
+"""What C code means, by table: methods by the class of value, functions and classes by the object itself.
+
+The rooms above fill the tables when they are imported (`semantics.methods`, `lookasides`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedCall
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.objects.base import Value
+
+METHODS: dict[type, Mapping[str, Callable[..., Value]]] = {}
+"""Of each class of values that stands for a builtin container: the methods that C implements."""
+
+HANDLERS: dict[Any, Callable[..., Any]] = {}
+"""Of each callable with a meaning of its own: a function on `(tracer, *args, **kwargs)` of values."""
+
+
+def call_table_method(tracer: Tracer, self: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a method of a builtin container."""
+    method = METHODS[type(self)].get(name)
+    if method is None:
+        raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
+    return method(tracer, self, *args, **kwargs)
+
+
+def handler_of(real: Any) -> Callable[..., Any] | None:
+    """The table entry of a callable, or None."""
+    try:
+        return HANDLERS.get(real)
+    except TypeError:
+        return None
