@@ -127,6 +127,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("python", "tools/forbidden_imports.py")
     session.run("python", "tools/private_names.py")
+    session.run("python", "tools/import_circles.py")
     session.run("python", "tools/retired_words.py")
     session.run("python", "tools/set_version.py")
     sources = ":".join(str(ROOT / "packages" / package / "src") for package in PACKAGES)

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 import forbidden_imports  # noqa: E402
+import import_circles  # noqa: E402
 import one_op  # noqa: E402
 import private_names  # noqa: E402
 import retired_words  # noqa: E402
@@ -111,3 +112,17 @@ def test_no_name_is_a_retired_word(tmp_path: Path) -> None:
         "beside.py: beside is retired, for thread coarsening",
         "beside.py:1: held_back is retired, for recompute bans",
     ]
+
+
+def test_no_package_is_a_knot_of_imports(tmp_path: Path) -> None:
+    assert import_circles.main() == 0
+    package = tmp_path / "bytecap"
+    (package / "hook").mkdir(parents=True)
+    (package / "driver").mkdir()
+    (package / "hook" / "__init__.py").write_text("def f():\n    from bytecap import driver\n")
+    (package / "driver" / "__init__.py").write_text("import bytecap.hook\n")
+    assert list(import_circles.faults(package)) == ["bytecap.hook imports bytecap.driver, which is above it"]
+    names = [f"m{number}" for number in range(5)]
+    for name, other in zip(names, [*names[1:], names[0]], strict=True):
+        (package / f"{name}.py").write_text(f"from bytecap.{other} import x\n")
+    assert "bytecap: 5 modules import each other" in next(import_circles.faults(package))

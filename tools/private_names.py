@@ -57,7 +57,7 @@ def aliases(nodes: list[ast.AST]) -> dict[str, str]:
 
 def faults(tree: ast.AST) -> list[tuple[int, str]]:
     """(line, name) of every private name and of every comparison with torch's version."""
-    nodes = list(_nodes(tree))
+    nodes = list(run_time_nodes(tree))
     known = aliases(nodes)
     found: set[tuple[int, str]] = set()
     for node in nodes:
@@ -78,13 +78,13 @@ def faults(tree: ast.AST) -> list[tuple[int, str]]:
     return sorted(lines.items())
 
 
-def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+def run_time_nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes but those under TYPE_CHECKING."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             continue
         yield node
-        yield from _nodes(node)
+        yield from run_time_nodes(node)
 
 
 UMBRELLA = "stagefold"

@@ -114,7 +114,7 @@ def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwar
     assert real is not None
     match directives.mark_of(real):
         case "break":
-            if function_module(tracer) in BREAKS_FOR_ITSELF:
+            if tracer.module() in BREAKS_FOR_ITSELF:
                 return Constant(None)
             raise GraphBreak("graph_break() was called")
         case "disabled" | "skipped":
@@ -128,12 +128,6 @@ def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwar
     return tracer.wrap(original, tracer.attribute_source(function.source, directives.ORIGINAL)).call(
         tracer, args, kwargs
     )
-
-
-def function_module(tracer: Tracer) -> str | None:
-    """The module of the innermost frame."""
-    names = tracer.frames[-1].globals.real
-    return None if names is None else names.get("__name__")
 
 
 def _call_now(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:

@@ -691,6 +691,10 @@ class Tracer:
                 return _line_of(frame)
         return _line_of(self.frames[-1]) if self.frames else SourceLine("<unknown>", 0)
 
+    def module(self) -> str | None:
+        """The module of the innermost frame."""
+        return _module_of(self.frames[-1])
+
     def count_iteration(self) -> None:
         """One more turn of a loop of the evaluated program."""
         self.iterations += 1

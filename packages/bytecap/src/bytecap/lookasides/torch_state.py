@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.errors import DataDependent, UnsupportedCall
-from bytecap.evaluator.calls import function_module
 from bytecap.hook import directives
 from bytecap.nodes.autograd_functions import apply_function
 from bytecap.nodes.gradients import autograd_grad
@@ -72,7 +71,7 @@ def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
 
 def _is_compiling(tracer: Tracer) -> Value:
     """Not for torch's encoder: it would leave its fast path, whose results at padded places are zeros."""
-    return Constant(function_module(tracer) != "torch.nn.modules.transformer")
+    return Constant(tracer.module() != "torch.nn.modules.transformer")
 
 
 def _set_anomaly(tracer: Tracer, enabled: Value, check_nan: Value = Constant(True)) -> Value:  # noqa: B008
