@@ -14,13 +14,14 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from absint.symbolic import Size, SizeFloat, Term, dim_of, is_symbolic, make_float
+from absint import symbolic
+from absint.symbolic import Size, SizeFloat, Term, is_symbolic, make_float
 from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float, make_whole
 from absint.wire import to_arg
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from stagewire.capture import Source
-from stagewire.expr import Dim, steps_of
+from stagewire.expr import Dim, dim_of, steps_of
 from stagewire.graph import Arg, Node, Ref
 from stagewire.graph import Value as GraphValue
 from stagewire.types import ScalarType
@@ -102,7 +103,7 @@ class SymbolicInt(Constant):
         return bool(self.size)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emit_dim(emitter, dim_of(self.size), emitter.size_symbol)
+        emit_dim(emitter, symbolic.dim_of(self.size), emitter.size_symbol)
 
     def __repr__(self) -> str:
         return f"<SymbolicInt {self.size!r}>"
