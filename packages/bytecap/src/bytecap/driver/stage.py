@@ -165,7 +165,7 @@ def _result(
         checks=tracer.checks.documents(len(emitter.outputs)),
         checkpoints=tuple(tracer.graph.checkpoints),
     )
-    examples: dict[str, Any] = {v.name: v.real for v in tracer.tensors.values() if v.role != "result"}
+    examples: dict[str, Any] = {v.name: v.real for v in tracer.inputs.tensors.values() if v.role != "result"}
     examples |= {name: make() for name, make in tracer.made.values()}
     examples |= tracer.floats.examples()
     examples |= {item.value.name: tracer.sizes.env.hints[item.value.name] for item in inputs if item.role == "symbol"}
@@ -259,9 +259,9 @@ def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options
             if not tracer.graph.has_work and not options.allow_empty:
                 raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
             emit_epilogue(emitter, result)
-        tracer.guard_written()
-        tracer.guard_changed()
-        tracer.guard_hashed()
+        tracer.guards.written()
+        tracer.guards.changed()
+        tracer.guards.hashed()
     return emitter
 
 
@@ -279,12 +279,12 @@ def _raised(error: PythonRaise) -> str:
 def _first_frame(tracer: Tracer, view: Any) -> Frame:
     closure = []
     for name in view.code.co_freevars:
-        cell = tracer.cell(view.cells[name], Cell(name))
+        cell = tracer.objects.cell(view.cells[name], Cell(name))
         cell.frame_name = name
         closure.append(cell)
     function = FunctionValue(
         view.code,
-        tracer.set_frame_globals(view.globals),
+        tracer.objects.set_frame_globals(view.globals),
         name=view.code.co_name,
         closure=tuple(closure),
     )

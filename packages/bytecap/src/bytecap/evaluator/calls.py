@@ -86,14 +86,14 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
         if real.__code__ is single_dispatch.CODE:
             return single_dispatch.dispatch(tracer, function, args)
         if real.__code__ is _HIDDEN_FROM_TORCH:
-            return tracer.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
+            return tracer.objects.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
         if (real.__module__, real.__qualname__) in UNSEEN:
             return Constant(None)
         if (real.__module__, real.__qualname__) in PASSED_ON:
             return args[0]
         stand_in = STAND_INS.get((real.__module__, real.__qualname__))
         if stand_in is not None:
-            return tracer.wrap(stand_in, None).call(tracer, args, kwargs)
+            return tracer.objects.wrap(stand_in, None).call(tracer, args, kwargs)
     return inline(tracer, function, args, kwargs)
 
 
@@ -121,11 +121,11 @@ def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwar
             reason = directives.reason_of(real)
             raise DisabledCall(f"{real.__qualname__} is disabled{f': {reason}' if reason else ''}")
         case "constant":
-            return tracer.wrap(_call_now(tracer, real, args, kwargs), None)
+            return tracer.objects.wrap(_call_now(tracer, real, args, kwargs), None)
     original = directives.original_of(real)
     if original is None:
         return None
-    return tracer.wrap(original, tracer.attribute_source(function.source, directives.ORIGINAL)).call(
+    return tracer.objects.wrap(original, tracer.places.attribute(function.source, directives.ORIGINAL)).call(
         tracer, args, kwargs
     )
 
@@ -174,7 +174,7 @@ def call_builtin(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str,
         return call_entry(tracer, handler, real, args, kwargs)
     pure_python = POLYFILLS.get(real) if isinstance(real, types.BuiltinFunctionType) else None
     if pure_python is not None:
-        return tracer.wrap(pure_python, None).call(tracer, args, kwargs)
+        return tracer.objects.wrap(pure_python, None).call(tracer, args, kwargs)
     if isinstance(real, _C_METHODS):
         return _call_descriptor(tracer, real, args, kwargs)
     if isinstance(real, _LRU_CACHE):
@@ -219,8 +219,8 @@ def _call_cached(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str,
         concrete = [arg.concrete() for arg in args]
         named = {key: value.concrete() for key, value in kwargs.items()}
     except NotConcrete:
-        return tracer.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
-    return tracer.wrap(run(tracer, real, tuple(concrete), named), None)
+        return tracer.objects.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
+    return tracer.objects.wrap(run(tracer, real, tuple(concrete), named), None)
 
 
 def inline(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:

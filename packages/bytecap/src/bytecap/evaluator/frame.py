@@ -68,7 +68,7 @@ class Frame:
                 f"cannot access local variable '{name}' where it is not associated with a value",
             )
         if isinstance(value, Lazy):
-            value = self.tracer.wrap(value.real, value.source)
+            value = self.tracer.objects.wrap(value.real, value.source)
             self.locals[name] = value
         return value
 

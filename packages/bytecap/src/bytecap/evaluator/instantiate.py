@@ -51,7 +51,7 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
     if typing.is_typeddict(cls):
         return HANDLERS[dict](tracer, *args, **kwargs)
     if type(cls) is not type:
-        tracer.guard_lookup(type(cls), "__call__")
+        tracer.guards.lookup(type(cls), "__call__")
     custom = static_lookup(type(cls).__mro__, "__call__")[0]
     if isinstance(custom, types.FunctionType) and type(cls) not in (type, ABCMeta):
         return _metaclass_call(tracer, cls, custom, args, kwargs)
@@ -68,18 +68,18 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
 def _metaclass_call(tracer: Tracer, cls: type, custom: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if issubclass(cls, enum.Enum):
         return fold_call(tracer, cls, args, kwargs)
-    method = MethodValue(tracer.wrap(custom, None), ClassValue(cls))
+    method = MethodValue(tracer.objects.wrap(custom, None), ClassValue(cls))
     return method.call(tracer, args, kwargs)
 
 
 def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """type.__call__: `__new__`, then `__init__` if the result is an instance."""
-    tracer.guard_lookup(cls, "__new__")
+    tracer.guards.lookup(cls, "__new__")
     new, _ = static_lookup(cls.__mro__, "__new__")
     if isinstance(new, staticmethod):
         new = new.__func__
     if isinstance(new, types.FunctionType):
-        function = tracer.wrap(new, None)
+        function = tracer.objects.wrap(new, None)
         made = function.call(tracer, [ClassValue(cls), *args], kwargs)
         if not issubclass(made.python_type(), cls):
             return made
@@ -94,7 +94,7 @@ def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Va
 def _initialise(tracer: Tracer, made: Value, cls: type, args: list[Value], kwargs: dict[str, Value]) -> None:
     init, owner = static_lookup(cls.__mro__, "__init__")
     if not isinstance(init, types.FunctionType):
-        tracer.guard_lookup(cls, "__init__")
+        tracer.guards.lookup(cls, "__init__")
     if isinstance(init, types.FunctionType):
         bind(tracer, init, owner or cls, made, cls, "__init__").call(tracer, args, kwargs)
     elif isinstance(made, ObjectValue) and (made.base is not None or issubclass(cls, _FILLED)):
@@ -115,7 +115,7 @@ def allocate(tracer: Tracer, cls: type, args: list[Value]) -> Value:
     if field_names(cls) and issubclass(cls, tuple):
         return TupleValue(list(args), cls=cls)
     base = _builtin_base(tracer, cls, args)
-    made = tracer.new_object(cls)
+    made = tracer.objects.new_object(cls)
     made.base = base
     return made
 

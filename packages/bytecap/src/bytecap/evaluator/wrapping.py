@@ -95,11 +95,11 @@ def _wrapper_of(real: Any) -> Wrapper:
 def _literal(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return Constant(real)
-    if type(real) in (int, float) and (known := tracer.input_number(real, source)) is not None:
+    if type(real) in (int, float) and (known := tracer.inputs.number(real, source)) is not None:
         return known
     if type(real) in OPEN_KINDS and is_readable(source):
-        return tracer.open_constant(real, source)
-    tracer.guard_literal(source, real)
+        return tracer.objects.open_constant(real, source)
+    tracer.guards.literal(source, real)
     return Constant(real, source)
 
 
@@ -121,7 +121,7 @@ def _numpy_number(tracer: Tracer, real: Any, source: Source | None) -> Value:
     tracer.guards.type_is(source, type(real), tracer.line())
     if place in tracer.changing:
         return UnknownValue(real, source, f"{print_source(source)} differs from call to call", ChangingNumber)
-    tracer.guard_literal(place, real.item())
+    tracer.guards.literal(place, real.item())
     return Constant(real, source)
 
 
@@ -155,7 +155,7 @@ def _range(tracer: Tracer, real: range, source: Source | None) -> Value:
     if source is not None:
         tracer.guards.type_is(source, range, tracer.line())
         for name in ("start", "stop", "step"):
-            tracer.guard_literal(Attribute(source, name), getattr(real, name))
+            tracer.guards.literal(Attribute(source, name), getattr(real, name))
     return Constant(real, source)
 
 
@@ -198,7 +198,7 @@ def _length_pin(tracer: Tracer, real: Any, source: Source | None) -> Callable[[]
 def _deque(tracer: Tracer, real: Any, source: Source | None) -> Value:
     pin = _length_pin(tracer, real, source)
     if source is not None:
-        tracer.guard_literal(Attribute(source, "maxlen"), real.maxlen)
+        tracer.guards.literal(Attribute(source, "maxlen"), real.maxlen)
     return DequeValue(_items(tracer, real, source), pin=pin, maxlen=real.maxlen, real=real, source=source)
 
 
@@ -207,13 +207,15 @@ def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
         tracer.guards.type_is(source, type(real), tracer.line())
     factory = getattr(real, "default_factory", None)
     if isinstance(real, defaultdict) and factory is None and source is not None:
-        tracer.guard_literal(Attribute(source, "default_factory"), None)
+        tracer.guards.literal(Attribute(source, "default_factory"), None)
     return DictValue(
         cls=type(real),
         real=real,
         source=source,
         item_source=None if source is None else item_source(tracer, source),
-        factory=None if factory is None else tracer.wrap(factory, tracer.attribute_source(source, "default_factory")),
+        factory=None
+        if factory is None
+        else tracer.objects.wrap(factory, tracer.places.attribute(source, "default_factory")),
     )
 
 
@@ -245,14 +247,16 @@ def _set(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 def _seen_set(tracer: Tracer, real: Any, source: Source | None) -> SetValue:
     if source is not None:
-        tracer.guard_set(source, real)
+        tracer.guards.set_members(source, real)
     return set_of(tracer, real, type(real), source)
 
 
 def set_of(tracer: Tracer, real: Any, cls: type, source: Source | None) -> SetValue:
     """A real set, or what a subclass of one holds, in its own order."""
     stored = list(cls.__iter__(real))
-    members = {tracer.hash_key(value): value for value in (tracer.wrap(member, None) for member in stored)}
+    members = {
+        tracer.objects.hash_key(value): value for value in (tracer.objects.wrap(member, None) for member in stored)
+    }
     same_keys = type(real) is cls and all(key is member for key, member in zip(members, stored, strict=True))
     return SetValue(members, order=real if same_keys else None, cls=cls, real=real, source=source)
 
@@ -261,7 +265,8 @@ def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:
     if source is not None:
         tracer.guards.type_is(source, slice, tracer.line())
     parts = [
-        tracer.wrap(getattr(real, name), tracer.attribute_source(source, name)) for name in ("start", "stop", "step")
+        tracer.objects.wrap(getattr(real, name), tracer.places.attribute(source, name))
+        for name in ("start", "stop", "step")
     ]
     return SliceValue(*parts, source=source)
 
@@ -270,7 +275,7 @@ def _view(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is not None:
         raise UnsupportedValue(f"a {type(real).__name__} from outside the frame")
     pairs = real.mapping
-    return DictView(tracer.wrap(dict(pairs), None), _VIEWS[type(real)])  # type: ignore[arg-type]
+    return DictView(tracer.objects.wrap(dict(pairs), None), _VIEWS[type(real)])  # type: ignore[arg-type]
 
 
 # -- callables
@@ -285,7 +290,7 @@ def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -
         tracer.guards.identity(source, real, tracer.line())
     names = real.__code__.co_freevars
     cells = tuple(
-        tracer.cell(
+        tracer.objects.cell(
             cell,
             None if own is None else Cell(name, own),
             Item(Attribute(own, "__closure__"), at) if is_made_often else None,  # type: ignore[arg-type]
@@ -294,7 +299,7 @@ def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -
     )
     return FunctionValue(
         real.__code__,
-        tracer.globals_of(real),
+        tracer.objects.module_dict(real.__globals__),
         name=real.__name__,
         defaults=tuple(
             _default(own, "__defaults__", at, item, is_made_often) for at, item in enumerate(real.__defaults__ or ())
@@ -343,14 +348,14 @@ def _default(function: Source | None, where: str, key: int | str, real: Any, is_
 
 
 def _cell(tracer: Tracer, real: types.CellType, source: Source | None) -> Value:
-    return tracer.cell(real, None)
+    return tracer.objects.cell(real, None)
 
 
 def _method(tracer: Tracer, real: types.MethodType, source: Source | None) -> Value:
     if source is not None:
         tracer.guards.type_is(source, types.MethodType, tracer.line())
-    function = tracer.wrap(real.__func__, tracer.attribute_source(source, "__func__"))
-    receiver = tracer.wrap(real.__self__, tracer.attribute_source(source, "__self__"))
+    function = tracer.objects.wrap(real.__func__, tracer.places.attribute(source, "__func__"))
+    receiver = tracer.objects.wrap(real.__self__, tracer.places.attribute(source, "__self__"))
     return MethodValue(function, receiver, source)
 
 
@@ -377,8 +382,8 @@ def _builtin_method(tracer: Tracer, real: Any, source: Source | None) -> Value:
     """`[].append`, `dict.fromkeys`: each read of the attribute makes another object, told apart by owner and name."""
     if source is not None:
         tracer.guards.type_is(source, type(real), tracer.line())
-        tracer.guard_literal(Attribute(source, "__name__"), real.__name__)
-    return BuiltinMethod(tracer.wrap(real.__self__, tracer.attribute_source(source, "__self__")), real.__name__)
+        tracer.guards.literal(Attribute(source, "__name__"), real.__name__)
+    return BuiltinMethod(tracer.objects.wrap(real.__self__, tracer.places.attribute(source, "__self__")), real.__name__)
 
 
 def _dispatcher(tracer: Tracer, real: Dispatcher, source: Source | None) -> Value:
@@ -387,15 +392,15 @@ def _dispatcher(tracer: Tracer, real: Dispatcher, source: Source | None) -> Valu
         return _opaque(tracer, real, source)
     if source is not None:
         tracer.guards.type_is(source, Dispatcher, tracer.line())
-    return tracer.wrap(real.__wrapped__, tracer.attribute_source(source, "__wrapped__"))
+    return tracer.objects.wrap(real.__wrapped__, tracer.places.attribute(source, "__wrapped__"))
 
 
 def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None) -> Value:
     if source is not None:
         tracer.guards.type_is(source, functools.partial, tracer.line())
-    function = tracer.wrap(real.func, tracer.attribute_source(source, "func"))
-    args = tracer.wrap(real.args, tracer.attribute_source(source, "args"))
-    keywords = tracer.wrap(real.keywords, tracer.attribute_source(source, "keywords"))
+    function = tracer.objects.wrap(real.func, tracer.places.attribute(source, "func"))
+    args = tracer.objects.wrap(real.args, tracer.places.attribute(source, "args"))
+    keywords = tracer.objects.wrap(real.keywords, tracer.places.attribute(source, "keywords"))
     named = {str(k.concrete()): v for k, v in keywords.pairs(tracer)}  # type: ignore[attr-defined]
     return PartialValue(function, args.values(tracer), named, real=real, source=source)  # type: ignore[attr-defined]
 
@@ -412,11 +417,11 @@ def _class(tracer: Tracer, real: type, source: Source | None) -> Value:
 def _module(tracer: Tracer, real: types.ModuleType, source: Source | None) -> Value:
     if source is not None:
         tracer.guards.identity(source, real, tracer.line())
-    return ModuleValue(real, tracer.module_names(real), source)
+    return ModuleValue(real, tracer.objects.module_dict(real.__dict__), source)
 
 
 def _tensor(tracer: Tracer, real: torch.Tensor, source: Source | None) -> Value:
-    return tracer.input_tensor(real, source)
+    return tracer.inputs.tensor(real, source)
 
 
 def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -451,7 +456,7 @@ def _attributes(tracer: Tracer, real: Any, source: Source | None) -> DictValue:
     return DictValue(
         real=names,
         source=home,
-        item_source=item_source(tracer, home) if custom else lambda key, index: tracer.attribute_source(source, key),
+        item_source=item_source(tracer, home) if custom else lambda key, index: tracer.places.attribute(source, key),
     )
 
 
@@ -470,7 +475,7 @@ def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
         if isinstance(real, literal):
             plain = reader(real)
             if source is not None:
-                tracer.guard_literal(Reading(tracer.names.of(reader), source), plain)
+                tracer.guards.literal(Reading(tracer.names.of(reader), source), plain)
             return Constant(plain)
     for literal in (bytes, complex):
         if isinstance(real, literal):

@@ -9,8 +9,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from bytecap.guards.guard_set import Names
-from stagewire.capture import Attribute, Global, HandleSource, Item, Source
+from bytecap.guards.guard_set import Names, is_watched
+from stagewire.capture import Attribute, Global, HandleSource, Item, Reading, Source
 
 
 class Places:
@@ -38,6 +38,23 @@ class Places:
     def guarded(self, real: Any) -> HandleSource:
         """The same for an object that a guard alone refers to: what is compiled does not depend on it."""
         return HandleSource(self.names.of(real))
+
+    def attribute(self, source: Source | None, name: Any) -> Source | None:
+        """Where attribute `name` of the object at `source` is read."""
+        return None if source is None or not isinstance(name, str) else Attribute(source, name)
+
+    def class_attribute(self, owner: type, name: str) -> Source | None:
+        """Where a class attribute is read; None for library classes, which are taken to stay as they are.
+
+        Enum classes of CPython 3.11 too: their metaclass answers for their attributes in Python, which no guard runs.
+        """
+        if not is_watched(owner.__module__) or hasattr(type(owner), "__getattr__"):
+            return None
+        return Attribute(self.of(owner), name)
+
+    def reading(self, function: Any, base: Source | None) -> Source | None:
+        """Where what a C function without side effects returns for the object at `base` is read."""
+        return None if base is None else Reading(self.names.of(function), base)
 
 
 def _find(real: Any) -> Source | None:

@@ -74,7 +74,7 @@ def _as_python(original: Any, python: Callable[..., Any], fits: Callable[..., bo
     def handler(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
         first = args[0] if args else kwargs.get("input")
         if isinstance(first, TensorValue) and _takes(tracer, fits, args, kwargs):
-            return tracer.wrap(python, None).call(tracer, list(args), kwargs)
+            return tracer.objects.wrap(python, None).call(tracer, list(args), kwargs)
         return call_torch(tracer, original, list(args), kwargs)
 
     return handler
@@ -95,7 +95,7 @@ def _inlined(original: Any) -> Callable[..., Value]:
 
     def handler(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
 
-        return tracer.evaluate.inline(tracer, tracer.wrap(original, None), list(args), kwargs)
+        return tracer.evaluate.inline(tracer, tracer.objects.wrap(original, None), list(args), kwargs)
 
     return handler
 
@@ -136,7 +136,7 @@ def _resized(tracer: Tracer, tensor: TensorValue, shape: tuple[int, ...]) -> Val
     strides = [1] * len(shape)
     for dim in range(len(shape) - 2, -1, -1):
         strides[dim] = strides[dim + 1] * max(shape[dim + 1], 1)
-    sizes = [tracer.fresh(shape), tracer.fresh(tuple(strides))]
+    sizes = [tracer.objects.fresh(shape), tracer.objects.fresh(tuple(strides))]
     return tensor.call_method(tracer, "as_strided_", sizes, {})
 
 

@@ -56,7 +56,7 @@ NONE = Constant(None)
 
 def _len(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, TensorValue) and value.abstract.dim():
-        return tracer.fresh(value.abstract.shape[0])
+        return tracer.objects.fresh(value.abstract.shape[0])
     return Constant(value.length(tracer))
 
 
@@ -69,7 +69,7 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
         return any(_instance_of(tracer, value, cls) for cls in classes.values(tracer))
     cls = classes.concrete()
     if type(cls) is not type:
-        tracer.guard_lookup(type(cls), "__instancecheck__")
+        tracer.guards.lookup(type(cls), "__instancecheck__")
     if isinstance(value, TensorValue):
         if cls in (torch.nn.Parameter, torch.nn.Buffer):
             _guard_marks(tracer, value)
@@ -79,10 +79,10 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
     except NotConcrete:
         found = run(tracer, issubclass, (value.python_type(), cls))
     if not isinstance(cls, type) or cls not in value.python_type().__mro__[:1]:
-        tracer.guard_bases(value.python_type())
+        tracer.guards.bases(value.python_type())
     if not found and isinstance(cls, ABCMeta) and not is_exempt(value.python_type().__module__):
         # A class may be registered with the abstract class later.
-        tracer.guard_reading(get_cache_token, (), get_cache_token())
+        tracer.guards.reading(get_cache_token, (), get_cache_token())
     return found
 
 
@@ -97,9 +97,9 @@ def _guard_marks(tracer: Tracer, value: TensorValue) -> None:
     marks = {} if value.real is None else value.real.__dict__
     for name in ("_is_param", "_is_buffer"):
         if name in marks and value.source is not None:
-            tracer.wrap(marks[name], tracer.attribute_source(value.source, name))
+            tracer.objects.wrap(marks[name], tracer.places.attribute(value.source, name))
         else:
-            tracer.guard_tensor_lacks(value.source, name)
+            tracer.guards.tensor_lacks(value.source, name)
 
 
 def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
@@ -109,7 +109,7 @@ def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
         else tuple(other.concrete() for other in classes.values(tracer))
     )
     if isinstance(cls, ClassValue):
-        tracer.guard_bases(cls.real)
+        tracer.guards.bases(cls.real)
     return Constant(run(tracer, issubclass, (cls.concrete(), others)))
 
 
@@ -155,7 +155,7 @@ def _delattr(tracer: Tracer, value: Value, name: Value) -> Value:
 def _type(tracer: Tracer, *args: Value) -> Value:
     if len(args) != 1:
         raise UnsupportedCall("creating a class with type(name, bases, dict)")
-    return tracer.wrap(args[0].python_type(), None)
+    return tracer.objects.wrap(args[0].python_type(), None)
 
 
 def _callable(tracer: Tracer, value: Value) -> Value:
@@ -166,7 +166,7 @@ def _callable(tracer: Tracer, value: Value) -> Value:
 
 def _id(tracer: Tracer, value: Value) -> Value:
     if not isinstance(value, Constant):
-        return IdentityToken(tracer.identified(value))
+        return IdentityToken(tracer.objects.identified(value))
     if not issubclass(value.python_type(), SINGLE):
         raise UnsupportedCall(f"id() of a {value.describe()}: equal ones may be one object, or not")
     return IdentityToken(value.concrete())
@@ -288,7 +288,7 @@ def _globals(tracer: Tracer) -> Value:
 
 def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     """Printed after the graph, in order; the texts are those of this moment."""
-    is_replaced = tracer.hash_key(Constant("stdout")) in tracer.module_dict(vars(sys)).written
+    is_replaced = tracer.objects.hash_key(Constant("stdout")) in tracer.objects.module_dict(vars(sys)).written
     if is_replaced or not kwargs.get("file", NONE).is_none():
         raise UnsupportedCall("print() to a file in captured code")
     unknown = [name for name in kwargs if name not in ("sep", "end", "file", "flush")]
@@ -354,7 +354,7 @@ def _format(tracer: Tracer, value: Value, spec: Value = Constant("")) -> Value: 
 def _hash(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, TensorValue):
         return _id(tracer, value)
-    key = tracer.hash_key(value)
+    key = tracer.objects.hash_key(value)
     if isinstance(key, Identity):
         return IdentityToken(value)
     if not is_lasting_key(key):
@@ -368,7 +368,7 @@ def _dir(tracer: Tracer, value: Value) -> Value:
         if method is not None:
             return ListValue(sort_values(tracer, collect(tracer, method.call(tracer, [], {})), None, None))
         own = [key.concrete() for key, _ in value.attributes.pairs(tracer)]
-        return tracer.fresh(sorted({*dir(value.cls), *own}))
+        return tracer.objects.fresh(sorted({*dir(value.cls), *own}))
     return fold_call(tracer, dir, [value], {})
 
 

@@ -135,7 +135,7 @@ def _size(tracer: Tracer, values: Value | None = None) -> Value:
 
 
 def _object(tracer: Tracer) -> Value:
-    return tracer.new_object(object)
+    return tracer.objects.new_object(object)
 
 
 def _new_object(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
@@ -153,7 +153,7 @@ def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value
     items, real = [] if values is None else collect(tracer, values), cls.concrete()
     if real in (tuple, torch.Size) or field_names(real):
         return TupleValue(items, cls=real)
-    made = tracer.new_object(real)
+    made = tracer.objects.new_object(real)
     made.base = TupleValue(items)
     return made
 

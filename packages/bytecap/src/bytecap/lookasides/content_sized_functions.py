@@ -43,8 +43,8 @@ def _tensor_split(original: Callable[..., Any]) -> Callable[..., Value]:
         known = None if given is None else _content(given, (torch.int64,))
         if given is None or known is None or not isinstance(tensor, TensorValue):
             return call_torch(tracer, original, [tensor, *([] if indices is None else [indices, dim])], named)
-        places = tracer.fresh(tuple(known) if isinstance(known, list) else known)
-        python = tracer.wrap(checked_functions.tensor_split, None)
+        places = tracer.objects.fresh(tuple(known) if isinstance(known, list) else known)
+        python = tracer.objects.wrap(checked_functions.tensor_split, None)
         return python.call(tracer, [tensor, given, named.get("dim", dim), places], {})
 
     return handler
@@ -58,8 +58,8 @@ def _repeat_interleave(original: Callable[..., Any]) -> Callable[..., Value]:
         if known is None or not is_open or min(_flat(known), default=0) < 0:
             return call_torch(tracer, original, list(args), named)
         dim = bound.get("dim", _NONE)
-        total = tracer.fresh(_total(bound["input"].abstract, _flat(known), to_host(tracer, dim)))
-        python = tracer.wrap(checked_functions.repeat_interleave, None)
+        total = tracer.objects.fresh(_total(bound["input"].abstract, _flat(known), to_host(tracer, dim)))
+        python = tracer.objects.wrap(checked_functions.repeat_interleave, None)
         return python.call(tracer, [bound["input"], bound["repeats"], dim, total], {})
 
     return handler

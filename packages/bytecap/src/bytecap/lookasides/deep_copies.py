@@ -101,7 +101,7 @@ def _dict(tracer: Tracer, value: DictValue, memo: Memo) -> Value:
 
 def _set(tracer: Tracer, value: SetValue, memo: Memo) -> Value:
     members = [deep_copy(tracer, member, memo) for member in value.members.values()]
-    return SetValue({tracer.hash_key(member): member for member in members}, cls=value.cls)
+    return SetValue({tracer.objects.hash_key(member): member for member in members}, cls=value.cls)
 
 
 def _object(tracer: Tracer, value: ObjectValue, memo: Memo) -> Value:
@@ -111,7 +111,7 @@ def _object(tracer: Tracer, value: ObjectValue, memo: Memo) -> Value:
     if own is not None:
         return own.call(tracer, [memo], {})
     _refuse_own_rules(value)
-    made = tracer.new_object(value.cls)
+    made = tracer.objects.new_object(value.cls)
     _remember(memo, value, made)
     made.base = None if value.base is None else deep_copy(tracer, value.base, memo)
     for key, item in value.attributes.pairs(tracer):

@@ -34,7 +34,7 @@ def _is_constraint_met(valid: torch.Tensor, error_message: str) -> torch.Tensor:
 
 
 def _inlined(function: Callable[..., Any]) -> Callable[..., Value]:
-    return lambda tracer, *args, **kwargs: tracer.wrap(function, None).call(tracer, list(args), kwargs)
+    return lambda tracer, *args, **kwargs: tracer.objects.wrap(function, None).call(tracer, list(args), kwargs)
 
 
 DISTRIBUTIONS: dict[Any, Callable[..., Value]] = {

@@ -52,7 +52,7 @@ class Setting:
 
     def _now(self, tracer: Tracer, key: tuple[Any, ...]) -> Any:
         value = self.getter(*key[1:])
-        tracer.guard_reading(self.getter, key[1:], value)
+        tracer.guards.reading(self.getter, key[1:], value)
         return value
 
 

@@ -69,7 +69,7 @@ def _copy_object(tracer: Tracer, value: ObjectValue) -> Value:
     slots = value.real is not None and any("__slots__" in vars(base) for base in value.cls.__mro__)
     if own or slots:
         raise UnsupportedCall(f"copy.copy of a {value.cls.__qualname__}, which has rules of its own or outside slots")
-    made = tracer.new_object(value.cls)
+    made = tracer.objects.new_object(value.cls)
     made.base = None if value.base is None else _copy(tracer, value.base)
     for key, item in value.attributes.pairs(tracer):
         made.attributes.set_item(tracer, key, item)
@@ -79,7 +79,7 @@ def _copy_object(tracer: Tracer, value: ObjectValue) -> Value:
 
 def _fields(tracer: Tracer, value: Value) -> Value:
     cls = value.concrete() if _is_class(value) else value.python_type()
-    return TupleValue([tracer.wrap(field, None) for field in dataclasses.fields(cls)])
+    return TupleValue([tracer.objects.wrap(field, None) for field in dataclasses.fields(cls)])
 
 
 def _is_class(value: Value) -> bool:
@@ -122,7 +122,7 @@ def _exc_info(tracer: Tracer) -> Value:
         return TupleValue([NONE, NONE, NONE])
     handled = tracer.handled[-1]
     return TupleValue([
-        tracer.wrap(handled.python_type(), None), handled, handled.get_attribute(tracer, "__traceback__")
+        tracer.objects.wrap(handled.python_type(), None), handled, handled.get_attribute(tracer, "__traceback__")
     ])  # fmt: skip
 
 

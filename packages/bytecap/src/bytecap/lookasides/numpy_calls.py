@@ -114,8 +114,8 @@ def _content(tracer: Tracer, array: ArrayValue, options: dict[str, Value]) -> Va
     if array.real.size > _MOST:
         raise UnsupportedCall(f"a tensor of an array of {array.real.size} numbers")
     options = {"dtype": Constant(_dtype(array.real)), **options}
-    made = call_torch(tracer, torch.tensor, [tracer.fresh(array.real.reshape(-1).tolist())], options)
-    return call_torch(tracer, torch.Tensor.reshape, [made, tracer.fresh(array.real.shape)], {})
+    made = call_torch(tracer, torch.tensor, [tracer.objects.fresh(array.real.reshape(-1).tolist())], options)
+    return call_torch(tracer, torch.Tensor.reshape, [made, tracer.objects.fresh(array.real.shape)], {})
 
 
 def _dtype(real: Any) -> torch.dtype:

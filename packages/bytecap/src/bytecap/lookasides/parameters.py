@@ -48,7 +48,7 @@ def _parameter(tracer: Tracer, data: Value = Constant(None), requires_grad: Valu
 def _refuse_shared(tracer: Tracer, data: TensorValue) -> None:
     """The parameter stands on the memory of its data, which the graph can only follow where nothing else does."""
     record = data.abstract.storage_record
-    for other in tuple(tracer.tensors.values()):
+    for other in tuple(tracer.inputs.tensors.values()):
         if other.abstract.storage_record is record and (other.role != "result" or other.place is not None):
             raise UnsupportedCall("nn.Parameter on the memory of a tensor from outside the frame")
         if other.abstract.storage_record is record and other.abstract.meta != data.abstract.meta:
@@ -63,7 +63,7 @@ def _made(tracer: Tracer, meta: Any, wants_grad: bool) -> TensorValue:
     tracer.made[place] = name, make
     value = TensorValue(abstract, name, cls=torch.nn.Parameter)
     value.place = place
-    tracer.tensors[id(abstract)] = value
+    tracer.inputs.tensors[id(abstract)] = value
     return value
 
 

@@ -94,7 +94,7 @@ def _call_twice(tracer: Tracer, function: Value, args: list[Value], kwargs: dict
 
 def _memory(tracer: Tracer, known: Iterable[int] = ()) -> list[Any]:
     """The memory of tensors from outside, and of those that stand on known memory."""
-    found = [(tensor.real, tensor.abstract.storage_record) for tensor in tracer.tensors.values()]
+    found = [(tensor.real, tensor.abstract.storage_record) for tensor in tracer.inputs.tensors.values()]
     return [storage for real, storage in found if not known or real is not None or id(storage) in known]
 
 
@@ -103,7 +103,7 @@ class _SelectiveContext:
 
 
 def _selective_contexts(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    return TupleValue([tracer.wrap(_SelectiveContext, None)] * 2)
+    return TupleValue([tracer.objects.wrap(_SelectiveContext, None)] * 2)
 
 
 def _chooses_ops(tracer: Tracer, context_fn: Value) -> bool:
@@ -131,13 +131,13 @@ def _run_checkpoint(
 
 
 def _warn(tracer: Tracer, text: str) -> None:
-    tracer.wrap(warnings.warn, None).call(tracer, [Constant(text)], {})
+    tracer.objects.wrap(warnings.warn, None).call(tracer, [Constant(text)], {})
 
 
 def _without_gradients(tracer: Tracer, function: Value, args: list[Value]) -> Value:
     """`function(*args)` as the reentrant checkpoint runs it where no argument requires grad."""
     enabled = torch.is_grad_enabled()
-    switch = tracer.wrap(TORCH.set_grad_enabled, None)
+    switch = tracer.objects.wrap(TORCH.set_grad_enabled, None)
     switch.call(tracer, [Constant(False)], {})
     try:
         return function.call(tracer, args, {})
@@ -146,7 +146,7 @@ def _without_gradients(tracer: Tracer, function: Value, args: list[Value]) -> Va
 
 
 def _null_context(tracer: Tracer, *args: Value) -> Value:
-    return tracer.wrap(contextlib.nullcontext, None).call(tracer, [], {})
+    return tracer.objects.wrap(contextlib.nullcontext, None).call(tracer, [], {})
 
 
 def _tensor_from(function: Callable[..., Any]) -> Callable[..., Value]:

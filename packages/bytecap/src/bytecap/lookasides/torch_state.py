@@ -52,12 +52,12 @@ def _is_grad_enabled(tracer: Tracer) -> Value:
 
 def _live(function: Callable[..., Any]) -> Callable[..., Value]:
     """Read a part of torch's state that the global-state guard covers."""
-    return lambda tracer, *args: tracer.fresh(function(*[arg.concrete() for arg in args]))
+    return lambda tracer, *args: tracer.objects.fresh(function(*[arg.concrete() for arg in args]))
 
 
 def _process_constant(function: Callable[..., Any]) -> Callable[..., Value]:
     """What the machine and the build of torch decide."""
-    return lambda tracer, *args: tracer.fresh(run(tracer, function, tuple(arg.concrete() for arg in args)))
+    return lambda tracer, *args: tracer.objects.fresh(run(tracer, function, tuple(arg.concrete() for arg in args)))
 
 
 def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
@@ -65,8 +65,8 @@ def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
     name = device.concrete()
     dtype = torch.get_autocast_dtype(name)
     if not torch.is_autocast_enabled(name):
-        tracer.guard_reading(torch.get_autocast_dtype, (name,), dtype)
-    return tracer.fresh(dtype)
+        tracer.guards.reading(torch.get_autocast_dtype, (name,), dtype)
+    return tracer.objects.fresh(dtype)
 
 
 def _is_compiling(tracer: Tracer) -> Value:
@@ -77,8 +77,8 @@ def _is_compiling(tracer: Tracer) -> Value:
 def _set_anomaly(tracer: Tracer, enabled: Value, check_nan: Value = Constant(True)) -> Value:  # noqa: B008
     """Setting it to what it is; anything else belongs to plain code."""
     found = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    tracer.guard_reading(torch.is_anomaly_enabled, (), found[0])
-    tracer.guard_reading(torch.is_anomaly_check_nan_enabled, (), found[1])
+    tracer.guards.reading(torch.is_anomaly_enabled, (), found[0])
+    tracer.guards.reading(torch.is_anomaly_check_nan_enabled, (), found[1])
     wanted = bool(enabled.concrete()), bool(check_nan.concrete())
     if wanted != found and (wanted[0] or found[0]):
         raise UnsupportedCall("torch.set_anomaly_enabled in captured code")

@@ -130,7 +130,7 @@ class _Application:
     def run(self) -> Value:
         tracer = self.tracer
         needs = [Constant(self._needs_gradient(arg)) for arg in self.args]
-        ctx = tracer.wrap(Context, None).call(tracer, [TupleValue(list(needs))], {})
+        ctx = tracer.objects.wrap(Context, None).call(tracer, [TupleValue(list(needs))], {})
         assert isinstance(ctx, ObjectValue)
         forward, returned = self._forward(ctx)
         items = returned.values(tracer) if isinstance(returned, TupleValue) else [returned]
@@ -149,7 +149,7 @@ class _Application:
         """The arguments with the forward's default values, which `setup_context` is given too."""
         parameters = list(inspect.signature(self.real.forward).parameters.values())[len(args) :]
         rest = [p.default for p in parameters if p.default is not inspect.Parameter.empty]
-        return [*args, *[self.tracer.wrap(default, None) for default in rest]]
+        return [*args, *[self.tracer.objects.wrap(default, None) for default in rest]]
 
     # -- the two directions
 
@@ -220,7 +220,7 @@ class _Application:
             abstract = torch.empty(result.abstract.shape, dtype=result.abstract.dtype, device=result.abstract.device)
         assert isinstance(abstract, AbstractTensor)
         value = TensorValue(abstract, self.outer.name("gradient"))
-        self.tracer.tensors[id(abstract)] = value
+        self.tracer.inputs.tensors[id(abstract)] = value
         return value
 
     @contextlib.contextmanager
@@ -308,7 +308,7 @@ class _Application:
         )
 
     def _wire(self, name: str) -> WireValue:
-        for tensor in self.tracer.tensors.values():
+        for tensor in self.tracer.inputs.tensors.values():
             if tensor.name == name:
                 return WireValue(name, tensor_type(tensor.abstract))
         raise UnsupportedValue(f"a tensor {name} that was made outside the captured graph")
@@ -341,7 +341,7 @@ class _Application:
         self.outer.hidden.update(name for name in defined if name not in names)
         self.outer.functions.append(function)
         self.outer.append(Node(CUSTOM + function.name, (*operands, captured), {}, wires, tracer.line()))
-        return [tracer.tensor_of(out, name) for out, name in zip(outs, names, strict=True)]
+        return [tracer.inputs.tensor_of(out, name) for out, name in zip(outs, names, strict=True)]
 
 
 class _Results(torch.autograd.Function):

@@ -42,5 +42,5 @@ def _is_unnamed(device: Any) -> bool:
 
 def _current(tracer: Tracer) -> torch.device:
     index = _GET()
-    tracer.guard_reading(_GET, (), index)
+    tracer.guards.reading(_GET, (), index)
     return torch.device("cuda", index)

@@ -82,7 +82,7 @@ class Checks:
         compare = torch.ne if expected else torch.eq
         holds = _call(tracer, compare, value, Constant(0))
         if value.abstract.dim():
-            holds = _call(tracer, torch.Tensor.reshape, holds, tracer.fresh(()))
+            holds = _call(tracer, torch.Tensor.reshape, holds, tracer.objects.fresh(()))
         device = value.abstract.device
         known = self.conditions.get(device)
         self.conditions[device] = holds if known is None else _call(tracer, torch.logical_and, known, holds)
@@ -118,7 +118,7 @@ def changes_of(tracer: Tracer) -> tuple[frozenset[str], bool]:
     """
     written = [
         tensor
-        for tensor in tracer.tensors.values()
+        for tensor in tracer.inputs.tensors.values()
         if tensor.real is not None and tensor.abstract.storage_record.version
     ]
     is_final = any(map(_has_history, written)) or any(

@@ -79,12 +79,12 @@ def _refuse_hooks(tracer: Tracer) -> None:
     """Hooks of tensors run in every backward that comes to them, of which the graph knows nothing."""
     if any(isinstance(effect, HookHandle) for effect in tracer.effects):
         raise UnsupportedCall("torch.autograd.grad behind Tensor.register_hook()")
-    for tensor in tuple(tracer.tensors.values()):
+    for tensor in tuple(tracer.inputs.tensors.values()):
         real = tensor.real
         if real is None or not real.requires_grad:
             continue
         if real._backward_hooks is not None:
             raise UnsupportedCall("torch.autograd.grad with hooks on a tensor from outside")
-        source = tracer.attribute_source(tensor.source, "_backward_hooks")
+        source = tracer.places.attribute(tensor.source, "_backward_hooks")
         if source is not None:
-            tracer.guard_literal(source, None)
+            tracer.guards.literal(source, None)

@@ -87,14 +87,14 @@ def note_content(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], r
 def note_buffer(value: TensorValue, tracer: Tracer) -> None:
     """Defer the number in a buffer, if it is all that is in its memory and not known to change from call to call."""
     real, record = value.real, value.abstract.storage_record
-    place = tracer.reading(torch.Tensor.item, value.source)
+    place = tracer.places.reading(torch.Tensor.item, value.source)
     if real is None or place is None or place in tracer.changing or record.version or not _is_small(value.abstract):
         return
     if real.dtype not in _WHOLE or real.numel() != 1 or real.untyped_storage().nbytes() != real.itemsize:
         return
 
     def ask() -> torch.Tensor:
-        tracer.guard_literal(place, real.item())
+        tracer.guards.literal(place, real.item())
         tracer.numbers_in_buffers[place] = value.abstract
         return real.detach().clone()
 

@@ -132,7 +132,7 @@ def call_torch(
         _guard_state(tracer, function, args, kwargs, result)
         outside = getattr(args[0], "real", None) if args and isinstance(args[0], TensorValue) else None
         is_own = outside is not None and getattr(function, "__name__", "") in _UNTYPED
-        return tracer.fresh(function(outside) if is_own else result)
+        return tracer.objects.fresh(function(outside) if is_own else result)
     note_content(function, host_args, host_kwargs, result, tracer)
     return record(tracer, target or _target(function), host_args, host_kwargs, result)
 
@@ -151,15 +151,15 @@ def _guard_state(tracer: Tracer, function: Any, args: list[Value], kwargs: dict[
         return
     is_reader = isinstance(function, BuiltinFunctionType) and not any(word in name for word in _SCOPED)
     if is_reader and not kwargs and all(isinstance(arg, Constant) for arg in args):
-        tracer.guard_reading(function, tuple(arg.concrete() for arg in args), result)
+        tracer.guards.reading(function, tuple(arg.concrete() for arg in args), result)
 
 
 def _guard_inputs(tracer: Tracer, value: TensorValue, method: Any) -> None:
     """The inputs whose memory a tensor lies in are where they were in it."""
-    for known in tuple(tracer.tensors.values()):
+    for known in tuple(tracer.inputs.tensors.values()):
         shared = known.abstract.storage_record is value.abstract.storage_record
         if known.real is not None and known.source is not None and shared:
-            tracer.guard_reading(method, (), method(known.real), known.source)
+            tracer.guards.reading(method, (), method(known.real), known.source)
 
 
 def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -229,7 +229,7 @@ def _as_raised(tracer: Tracer, name: str, given: Any, error: Exception) -> Excep
 
 def _refuse_lazy_flag(tracer: Tracer, name: str, tensor: AbstractTensor) -> None:
     """An abstract tensor does not know whether its real one is a lazy conjugate or negation; inputs are neither."""
-    if tracer.tensors[id(tensor)].role == "result":
+    if tracer.inputs.tensors[id(tensor)].role == "result":
         raise UnsupportedCall(f"Tensor.{name}() of a tensor that the captured code makes")
 
 
@@ -282,7 +282,7 @@ def _target(function: Any) -> str:
 
 def record(tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Value:
     """Append the node and wrap its result; a tensor that went in and comes out stays the same object."""
-    wire = tracer.wire_argument
+    wire = tracer.inputs.wire_argument
     try:
         node_args = tuple(to_arg(arg, wire) for arg in args)
         node_kwargs = {key: to_arg(value, wire) for key, value in kwargs.items()}
@@ -294,7 +294,7 @@ def record(tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str,
     values = tracer.graph.add_node(target, node_args, node_kwargs, results, tracer.line())
     if tracer.sizes.env.unknown:
         read_sizes(tracer, values, results)
-    known = {id(tensor): tracer.tensor_of(tensor, name) for tensor, name in zip(results, values, strict=True)}
+    known = {id(tensor): tracer.inputs.tensor_of(tensor, name) for tensor, name in zip(results, values, strict=True)}
     return wrap_result(tracer, result, known)
 
 
@@ -307,8 +307,8 @@ def wrap_result(tracer: Tracer, result: Any, known: dict[int, TensorValue]) -> V
     if isinstance(result, list):
         return ListValue([wrap_result(tracer, item, known) for item in result])
     if isinstance(result, dict):
-        return tracer.new_dict({key: wrap_result(tracer, item, known) for key, item in result.items()})
-    return tracer.fresh(result)
+        return tracer.objects.new_dict({key: wrap_result(tracer, item, known) for key, item in result.items()})
+    return tracer.objects.fresh(result)
 
 
 def number_of(tracer: Tracer, value: TensorValue, method: str, what: str, cls: Any = None) -> Value:
@@ -332,7 +332,7 @@ def _item(tracer: Tracer, tensor: TensorValue) -> Value:
 def _list(tracer: Tracer, tensor: TensorValue) -> Value:
     """tolist()."""
     try:
-        return tracer.fresh(tracer.mode.content_of(tensor.abstract).tolist())
+        return tracer.objects.fresh(tracer.mode.content_of(tensor.abstract).tolist())
     except DataDependentError:
         if not tracer.sizes.policy.of_data or tensor.abstract.numel() > _LONGEST_LIST:
             raise DataDependent("Tensor.tolist() needs the content of a tensor") from None

@@ -30,9 +30,13 @@ def overridden_call(tracer: Tracer, function: Any, args: list[Value], kwargs: di
     first = next(iter(classes))
     if any(other is not first and issubclass(other, first) for other in classes):
         raise UnsupportedCall(f"{_NAME} of a class and of its subclass in one call")
-    given = (tracer.wrap(function, None), TupleValue([ClassValue(cls) for cls in classes]), TupleValue(list(args)))
+    given = (
+        tracer.objects.wrap(function, None),
+        TupleValue([ClassValue(cls) for cls in classes]),
+        TupleValue(list(args)),
+    )
     method = overriding[0].get_attribute(tracer, _NAME)
-    result = method.call(tracer, [*given, tracer.new_dict(kwargs)], {})
+    result = method.call(tracer, [*given, tracer.objects.new_dict(kwargs)], {})
     if isinstance(result, Constant) and result.python_type() is type(NotImplemented):
         raise UnsupportedCall(f"{_NAME} of {first.__qualname__} that returns NotImplemented")
     return result

@@ -63,7 +63,7 @@ class TransformedFunction:
     def evaluate(self, inside: Callable[[TensorValue, int], AbstractTensor], *, grad: bool = False) -> Value:
         """What the function returns. inside: what it sees of each operand. grad: whether grad mode is on there."""
         tracer = self.tracer
-        known, writes = len(tracer.tensors), len(tracer.mode.written)
+        known, writes = len(tracer.inputs.tensors), len(tracer.mode.written)
         self.arguments = [self._argument(inside(operand, number)) for number, operand in enumerate(self.operands)]
         given = iter(self.arguments)
 
@@ -76,13 +76,13 @@ class TransformedFunction:
             returned = self.function.call(tracer, list(args.values(tracer)), named)  # type: ignore[attr-defined]
         written = {id(memory) for memory in tracer.mode.written[writes:]}
         # The memory of all tensors is looked at only where anything was written: programs map thousands of functions.
-        outside = itertools.islice(tracer.tensors.values(), known + len(self.arguments)) if written else ()
+        outside = itertools.islice(tracer.inputs.tensors.values(), known + len(self.arguments)) if written else ()
         if any(id(tensor.abstract.storage_record) in written for tensor in outside):
             raise UnsupportedCall("a function that is transformed and writes a tensor that it did not make")
         return returned
 
     def _argument(self, abstract: AbstractTensor) -> TensorValue:
-        value = self.tracer.tensors[id(abstract)] = TensorValue(abstract, self.outer.name("argument"))
+        value = self.tracer.inputs.tensors[id(abstract)] = TensorValue(abstract, self.outer.name("argument"))
         return value
 
     @contextlib.contextmanager
@@ -132,7 +132,7 @@ class TransformedFunction:
         args: tuple[Arg, ...] = tuple(Ref(operand.name) for operand in operands)
         args += (Tuple(tuple(Ref(name) for name in captured)),)
         names = self.outer.add_node(CUSTOM + function.name, args, {}, found, tracer.line())
-        return iter([tracer.tensor_of(tensor, name) for tensor, name in zip(found, names, strict=True)])
+        return iter([tracer.inputs.tensor_of(tensor, name) for tensor, name in zip(found, names, strict=True)])
 
     def take(self, results: Iterator[TensorValue], tree: Value) -> Value:
         """A tree of this form with the next results for its tensors."""
@@ -150,7 +150,7 @@ class TransformedFunction:
         return Graph(wires, nodes, tuple(Ref(output.name) for output in outputs)), captured
 
     def _tensor(self, name: str) -> TensorValue:
-        for tensor in self.tracer.tensors.values():
+        for tensor in self.tracer.inputs.tensors.values():
             if tensor.name == name:
                 return tensor
         raise UnsupportedValue(f"a tensor {name} that was made outside the captured graph")

@@ -66,7 +66,7 @@ def vmap(
     **kwargs: Value,
 ) -> Value:
     """`torch.vmap(func, in_dims, out_dims, randomness, chunk_size=chunk_size)(*args, **kwargs)`."""
-    given, named = TupleValue(list(args)), tracer.new_dict(kwargs)
+    given, named = TupleValue(list(args)), tracer.objects.new_dict(kwargs)
     body = TransformedFunction(tracer, func, given, named)
     places = [place.concrete() for place in spread(tracer, in_dims, given)]
     places += [None for _ in leaves_of(tracer, named)]  # whatever torch's documentation says
@@ -103,7 +103,7 @@ def jvp(
     """`torch.func.jvp(func, primals, tangents, has_aux=has_aux)`."""
     if not argnums.is_none() or (not strict.is_none() and strict.truth(tracer)):
         raise UnsupportedCall("torch.func.jvp with strict=True")
-    body = TransformedFunction(tracer, func, primals, tracer.new_dict({}))
+    body = TransformedFunction(tracer, func, primals, tracer.objects.new_dict({}))
     returned = body.evaluate(lambda tensor, number: _level(tensor, False), grad=True)
     output, aux = _with_aux(tracer, returned, has_aux)
     outputs = leaves_of(tracer, output)
@@ -118,7 +118,7 @@ def vjp(tracer: Tracer, func: Value, *primals: Value, argnums: Value = NONE, has
     if not argnums.is_none():
         raise UnsupportedCall("torch.func.vjp with argnums")
     with_aux = Constant(False) if has_aux is None else has_aux
-    body = TransformedFunction(tracer, func, TupleValue(list(primals)), tracer.new_dict({}))
+    body = TransformedFunction(tracer, func, TupleValue(list(primals)), tracer.objects.new_dict({}))
     returned = body.evaluate(lambda tensor, number: _level(tensor, False), grad=True)
     outputs = leaves_of(tracer, returned)
     results = body.apply("call", outputs, len(outputs))
@@ -126,7 +126,7 @@ def vjp(tracer: Tracer, func: Value, *primals: Value, argnums: Value = NONE, has
         raise UnsupportedCall("torch.func.vjp of a function that draws random numbers")
     output, aux = _with_aux(tracer, body.take(results, returned), with_aux)
     given = [func, with_aux, TupleValue(list(primals)), Constant(torch.is_grad_enabled())]
-    back = tracer.wrap(transform_functions.make_pull_back, None).call(tracer, given, {})
+    back = tracer.objects.wrap(transform_functions.make_pull_back, None).call(tracer, given, {})
     return TupleValue([output, back, aux] if with_aux.truth(tracer) else [output, back])
 
 
@@ -136,7 +136,7 @@ def pull_back(
     """The gradients that the way back of `vjp` gives."""
     if torch.is_grad_enabled() and not is_recorded.truth(tracer):
         raise UnsupportedCall("the way back of a torch.func.vjp under no_grad, outside of it")
-    body = TransformedFunction(tracer, func, primals, tracer.new_dict({}))
+    body = TransformedFunction(tracer, func, primals, tracer.objects.new_dict({}))
     returned = body.evaluate(lambda tensor, number: _level(tensor, False), grad=True)
     output, aux = _with_aux(tracer, returned, has_aux)
     outputs = leaves_of(tracer, output)
@@ -149,7 +149,7 @@ def jacobian(tracer: Tracer, name: Value, func: Value, options: Value, args: Val
     """`torch.func.jacrev` or `jacfwd` of a function, called."""
     given = {str(key.concrete()): value for key, value in options.pairs(tracer)}  # type: ignore[attr-defined]
     kind, argnums, has_aux = name.concrete(), given["argnums"], given["has_aux"]
-    body = TransformedFunction(tracer, func, args, tracer.new_dict({}))
+    body = TransformedFunction(tracer, func, args, tracer.objects.new_dict({}))
     chosen, wanted = _chosen(tracer, argnums, args)
     returned = body.evaluate(lambda tensor, number: _level(tensor, number in wanted), grad=True)
     output, aux = _with_aux(tracer, returned, has_aux)
@@ -215,7 +215,7 @@ def _example(tracer: Tracer, tensor: TensorValue, dim: int | None) -> AbstractTe
 
 
 def _inlined(function: Callable[..., Any]) -> Callable[..., Value]:
-    return lambda tracer, *args, **kwargs: tracer.wrap(function, None).call(tracer, list(args), kwargs)
+    return lambda tracer, *args, **kwargs: tracer.objects.wrap(function, None).call(tracer, list(args), kwargs)
 
 
 TRANSFORMS: dict[Any, Callable[..., Value]] = {

@@ -82,7 +82,7 @@ class ArrayValue(Value):
         found = getattr(type(self.real), name, None)
         if callable(found):
             return BuiltinMethod(self, name)
-        return super().get_attribute(tracer, name) if found is None else tracer.fresh(getattr(self.real, name))
+        return super().get_attribute(tracer, name) if found is None else tracer.objects.fresh(getattr(self.real, name))
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
@@ -91,7 +91,7 @@ class ArrayValue(Value):
         return tracer.evaluate.fold_call(tracer, getattr(self.real, name), args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-        return tracer.fresh(run(tracer, self.real.__getitem__, (key.concrete(),)))
+        return tracer.objects.fresh(run(tracer, self.real.__getitem__, (key.concrete(),)))
 
     def length(self, tracer: Tracer) -> int:
         return run(tracer, len, (self.real,))
@@ -100,13 +100,13 @@ class ArrayValue(Value):
         return run(tracer, bool, (self.real,))
 
     def iterate(self, tracer: Tracer) -> Value:
-        return tracer.fresh(run(tracer, list, (self.real,))).iterate(tracer)
+        return tracer.objects.fresh(run(tracer, list, (self.real,))).iterate(tracer)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         return run(tracer, self.real.__contains__, (item.concrete(),))
 
     def reconstruct(self, emitter: Emitter) -> None:
-        others = (array for array in emitter.tracer.arrays if array is not self)
+        others = (array for array in emitter.tracer.objects.arrays if array is not self)
         if self.lent or any(NUMPY.may_share_memory(self.real, other.real) for other in others):
             raise CannotRebuild("an array whose memory another array or tensor has too")
         emitter.constant(self.real)
@@ -147,18 +147,18 @@ class OutsideArray(Value):
 
     def guard_content(self, tracer: Tracer) -> None:
         """The array has the type and the numbers that it has now."""
-        tracer.arrays.append(self.content())
+        tracer.objects.arrays.append(self.content())
         self._type(tracer)
         names, source = tracer.names, self.source
         assert source is not None
         text = Reading(names.of(bytes.hex), Reading(names.of(NUMPY.ndarray.tobytes), source))
-        tracer.guard_literal(text, self.real.tobytes().hex())
+        tracer.guards.literal(text, self.real.tobytes().hex())
 
     def tensor(self, tracer: Tracer) -> Value:
         """The tensor over its memory."""
         if self._tensor is None:
             real, place = self._over_memory(tracer)
-            self._tensor = tracer.input_tensor(real, place)
+            self._tensor = tracer.inputs.tensor(real, place)
         return self._tensor
 
     def _over_memory(self, tracer: Tracer) -> tuple[torch.Tensor, Source]:
@@ -180,7 +180,7 @@ class OutsideArray(Value):
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name in ("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "strides"):
             self._type(tracer)
-            return tracer.fresh(getattr(self.real, name))
+            return tracer.objects.fresh(getattr(self.real, name))
         return self.content().get_attribute(tracer, name)
 
     def length(self, tracer: Tracer) -> int:

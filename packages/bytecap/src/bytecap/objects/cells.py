@@ -58,7 +58,7 @@ class CellValue(Value):
             except ValueError:
                 raise UnsupportedValue("a variable of an outer function that has no value yet") from None
             self.loaded = True
-            self.content = tracer.wrap(real, self.content_source)
+            self.content = tracer.objects.wrap(real, self.content_source)
         return self.content is None
 
     def set(self, tracer: Tracer, value: Value | None) -> None:

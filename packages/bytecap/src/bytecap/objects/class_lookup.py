@@ -62,5 +62,5 @@ def no_attribute(tracer: Tracer, value: Value, name: str) -> Exception:
 def missing_name(tracer: Tracer, message: str, value: Value, name: str) -> Exception:
     """AttributeError with its `obj` and `name`."""
     error = tracer.raises(AttributeError, message)
-    error.value.given[1].update(name=tracer.wrap(name, None), obj=value)  # type: ignore[attr-defined]
+    error.value.given[1].update(name=tracer.objects.wrap(name, None), obj=value)  # type: ignore[attr-defined]
     return error

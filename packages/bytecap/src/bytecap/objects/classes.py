@@ -80,7 +80,7 @@ class ClassValue(Value):
 
     def iterate(self, tracer: Tracer) -> Value:
         members: Any = run(tracer, list, (self.real,))
-        return HostIterator(tracer.wrap(member, None) for member in members)
+        return HostIterator(tracer.objects.wrap(member, None) for member in members)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         return run(tracer, lambda: item.concrete() in self.real, ())  # type: ignore[operator]
@@ -122,14 +122,14 @@ class ModuleValue(Value):
             return hook.call(tracer, [Constant(name)], {})
         setting, _ = static_lookup(type(self.real).__mro__, name)
         if isinstance(setting, ContextProp):
-            return tracer.wrap(setting.getter, None).call(tracer, [], {})
+            return tracer.objects.wrap(setting.getter, None).call(tracer, [], {})
         # A lazily loaded name (module __getattr__, or a submodule import) appears by being read.
-        return tracer.wrap(run(tracer, getattr, (self.real, name)), None)
+        return tracer.objects.wrap(run(tracer, getattr, (self.real, name)), None)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         setting, _ = static_lookup(type(self.real).__mro__, name)
         if isinstance(setting, ContextProp) and not torch.backends.flags_frozen():
-            tracer.wrap(setting.setter, None).call(tracer, [value], {})
+            tracer.objects.wrap(setting.setter, None).call(tracer, [value], {})
         elif hasattr(type(setting), "__set__"):
             raise UnsupportedMutation(f"cannot assign {self.real.__name__}.{name} in captured code")
         else:

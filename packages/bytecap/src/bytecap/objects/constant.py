@@ -64,7 +64,7 @@ class Constant(Value):
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
 
         if name == "__class__":
-            return tracer.wrap(type(self.value), None)
+            return tracer.objects.wrap(type(self.value), None)
         if isinstance(self.value, enum.Enum) and name in _OF_MEMBERS:
             return self._member_part(tracer, name)
         return tracer.evaluate.generic_get_attribute(tracer, self, name)
@@ -76,7 +76,7 @@ class Constant(Value):
         source = self.source or _place_of_member(tracer, self.value)
         if source is None or not is_standard or private not in vars(self.value):
             return fold(tracer, getattr, (self.value, name))
-        return tracer.wrap(vars(self.value)[private], Attribute(source, private))
+        return tracer.objects.wrap(vars(self.value)[private], Attribute(source, private))
 
     def length(self, tracer: Tracer) -> int:
         return run(tracer, len, (self.value,))
@@ -147,7 +147,7 @@ class ConstantIterator(IteratorValue):
     def next(self, tracer: Tracer) -> Any:
         for item in self.rest:
             self.taken += 1
-            return tracer.fresh(item)
+            return tracer.objects.fresh(item)
         return EXHAUSTED
 
     def reconstruct(self, emitter: Emitter) -> None:

@@ -62,7 +62,7 @@ class ContextVariable(OpaqueValue):
             tracer.guards.identity(Reading(get, base, (AnyObject(),)), ..., tracer.line())
             if default is not None:
                 return default
-        held = tracer.wrap(run(tracer, self.real.get, ()), Reading(get, base))
+        held = tracer.objects.wrap(run(tracer, self.real.get, ()), Reading(get, base))
         self.is_read = self.is_read or not isinstance(held, Constant)
         return held
 

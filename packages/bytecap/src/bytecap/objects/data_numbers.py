@@ -184,7 +184,7 @@ _ARITHMETIC = frozenset(("add", "sub", "mul", "truediv", "floordiv", "mod"))
 def _wire(tracer: Tracer, side: Constant) -> Arg:
     if isinstance(side, DataFloat):
         return Ref(side.name)
-    return to_arg(side.host(), tracer.wire_argument)
+    return to_arg(side.host(), tracer.inputs.wire_argument)
 
 
 def _int(tracer: Tracer, target: str, args: tuple[Arg, ...]) -> Value:

@@ -23,7 +23,7 @@ def is_environment(real: Any) -> bool:
 
 def guard_variable(tracer: Tracer, name: Any) -> None:
     """The variable of this (encoded) name has the value that it has now, or none as now."""
-    place = tracer.reading(_GET, tracer.places.guarded(name))
+    place = tracer.places.reading(_GET, tracer.places.guarded(name))
     tracer.guards.identity(place, _DATA.get(name), tracer.line())
 
 

@@ -133,7 +133,7 @@ class ExceptionValue(ObjectValue):
         twin = self.twin(tracer)
         if twin is None:
             raise UnsupportedMutation(f"attribute {name!r} of a {self.describe()}")
-        return tracer.fresh(getattr(twin, name))
+        return tracer.objects.fresh(getattr(twin, name))
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         match name:

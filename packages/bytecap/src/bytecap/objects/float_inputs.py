@@ -76,7 +76,7 @@ class GivenFloats(GivenNumbers):
             if source in tracer.changing:
                 refuse_changing(source, value)
             self._fixed.add(name)
-            tracer.guard_literal(source, value)
+            tracer.guards.literal(source, value)
         return value
 
     def ask(self, leaf: Term, steps: Steps) -> Any:
@@ -98,7 +98,7 @@ class GivenFloats(GivenNumbers):
         if found < 2:  # as of sizes: these decide too much
             self._open.guards.equals(reading, to_arg(found), self._open.line())
             return constant(found)
-        return self._open.size_at(found, reading).node.value
+        return self._open.inputs.size_at(found, reading).node.value
 
     def _place(self, leaf: Term) -> tuple[Any, Source | None] | None:
         """(value, where it is read or None where that is fixed) of a float or of a size; None where data decides it."""

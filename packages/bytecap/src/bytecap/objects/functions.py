@@ -79,7 +79,7 @@ class FunctionValue(Value):
         """Give a new function its annotations: a tuple of names and values in turn."""
         flat = pairs.values(tracer)  # type: ignore[attr-defined]
         names = [str(name.concrete()) for name in flat[::2]]
-        self.fields["__annotations__"] = tracer.new_dict(dict(zip(names, flat[1::2], strict=True)))
+        self.fields["__annotations__"] = tracer.objects.new_dict(dict(zip(names, flat[1::2], strict=True)))
         self.written.add("__annotations__")
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -106,12 +106,12 @@ class FunctionValue(Value):
         if name == "__defaults__":
             return TupleValue(list(self.defaults), real=self.real.__defaults__) if self.defaults else Constant(None)
         if name == "__kwdefaults__":
-            return tracer.new_dict(self.kwdefaults) if self.kwdefaults else Constant(None)
+            return tracer.objects.new_dict(self.kwdefaults) if self.kwdefaults else Constant(None)
         if name == "__closure__":
             return TupleValue(list(self.closure)) if self.closure else Constant(None)
         is_own = not is_exempt(self.real.__module__) and name != "__annotations__"
-        source = tracer.attribute_source(self.source, name) if is_own else None
-        return tracer.wrap(getattr(self.real, name), source)
+        source = tracer.places.attribute(self.source, name) if is_own else None
+        return tracer.objects.wrap(getattr(self.real, name), source)
 
     def _new_field(self, tracer: Tracer, name: str) -> Value:
         match name:
@@ -128,13 +128,13 @@ class FunctionValue(Value):
                 is_lambda = self.code.co_name == "<lambda>"
                 return Constant(first if isinstance(first, str) and not is_lambda else None)
             case "__annotations__":
-                return tracer.new_dict({})
+                return tracer.objects.new_dict({})
             case "__globals__":
                 return self.globals
             case "__defaults__":
                 return TupleValue(list(self.defaults)) if self.defaults else Constant(None)
             case "__kwdefaults__":
-                return tracer.new_dict(self.kwdefaults) if self.kwdefaults else Constant(None)
+                return tracer.objects.new_dict(self.kwdefaults) if self.kwdefaults else Constant(None)
             case "__closure__":
                 return TupleValue(list(self.closure)) if self.closure else Constant(None)
             case _:
@@ -230,7 +230,7 @@ class MethodValue(Value):
         if name == "__func__":
             return self.function
         if name == "__class__":
-            return tracer.wrap(MethodType, None)
+            return tracer.objects.wrap(MethodType, None)
         return self.function.get_attribute(tracer, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -262,7 +262,7 @@ class BuiltinFunction(Value):
         return tracer.evaluate.call_builtin(tracer, self.real, args, kwargs)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        return tracer.wrap(run(tracer, getattr, (self.real, name)), None)
+        return tracer.objects.wrap(run(tracer, getattr, (self.real, name)), None)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.constant(self.real)
@@ -340,7 +340,7 @@ class PartialValue(Value):
             case "args":
                 return TupleValue(list(self.args))
             case "keywords":
-                return tracer.new_dict(self.keywords)
+                return tracer.objects.new_dict(self.keywords)
         return super().get_attribute(tracer, name)
 
     def reconstruct(self, emitter: Emitter) -> None:

@@ -25,4 +25,4 @@ def run(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kwa
 
 def fold(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any = None) -> Value:
     """The result of a pure host call as a new value."""
-    return tracer.fresh(run(tracer, function, args, kwargs))
+    return tracer.objects.fresh(run(tracer, function, args, kwargs))

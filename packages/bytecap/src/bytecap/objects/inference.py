@@ -88,7 +88,7 @@ def refuse_writes(tracer: Tracer, before: int) -> None:
     if len(tracer.mode.written) == before or is_inferring(tracer):
         return
     memories = {id(memory) for memory in tracer.mode.written[before:]}
-    for known in tracer.tensors.values():
+    for known in tracer.inputs.tensors.values():
         if known.real is not None and known.real.is_inference() and id(known.abstract.storage_record) in memories:
             raise UnsupportedMutation("an inference tensor is written outside of inference mode")
 
@@ -110,7 +110,7 @@ def in_inference_mode(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _set_grad(tracer: Tracer, enabled: bool) -> None:
-    tracer.wrap(TORCH.set_grad_enabled, None).call(tracer, [Constant(enabled)], {})
+    tracer.objects.wrap(TORCH.set_grad_enabled, None).call(tracer, [Constant(enabled)], {})
 
 
 def _context(tracer: Tracer, enabled: Value = Constant(True)) -> Value:  # noqa: B008

@@ -92,7 +92,7 @@ class DictValue(Value):
     def lookup(self, tracer: Tracer, key: Value) -> Value | None:
         """The value under `key`, or None; guards the presence of the key."""
         self._settle(tracer)
-        code = tracer.hash_key(key)
+        code = tracer.objects.hash_key(key)
         if code not in self.new and holds_identity(key):
             refuse_among_numbers(key, [other for other, _ in self.pairs(tracer)])
         if code in self.new:
@@ -110,24 +110,24 @@ class DictValue(Value):
         if self.source is not None and not can_name(real_key):
             return self._lookup_by_position(tracer, code)
         if not dict.__contains__(self.real, real_key):
-            tracer.guard_key(self, real_key, present=False)
+            tracer.guards.dict_key(self, real_key, present=False)
             return None
         return self._read(tracer, real_key, dict.__getitem__(self.real, real_key), None)
 
     def _lookup_by_position(self, tracer: Tracer, code: Hashable) -> Value | None:
         """The value under a key that no source can name: all keys are guarded, so that its place is known."""
         assert self.real is not None
-        tracer.guard_keys(self)
+        tracer.guards.dict_keys(self)
         for index, (real_key, real) in enumerate(stored_items(self.real)):
-            if tracer.hash_key(tracer.wrap(real_key, None)) == code:
+            if tracer.objects.hash_key(tracer.objects.wrap(real_key, None)) == code:
                 return self._read(tracer, real_key, real, index)
         return None
 
     def _read(self, tracer: Tracer, real_key: Any, real: Any, index: int | None) -> Value:
-        key = tracer.wrap(real_key, None)
+        key = tracer.objects.wrap(real_key, None)
         source = self.item_source(real_key, index) if self.item_source else None
-        value = tracer.wrap(real, source)
-        self.new[tracer.hash_key(key)] = (key, value)
+        value = tracer.objects.wrap(real, source)
+        self.new[tracer.objects.hash_key(key)] = (key, value)
         return value
 
     def list_keys(self, tracer: Tracer) -> None:
@@ -138,12 +138,12 @@ class DictValue(Value):
         assert self.real is not None
         if is_environment(self.real):
             guard_all(tracer)
-        tracer.guard_keys(self)
+        tracer.guards.dict_keys(self)
         added, self.new = self.new, {}
         for index, (real_key, real) in enumerate(stored_items(self.real)):
-            code = tracer.hash_key(tracer.wrap(real_key, None))
+            code = tracer.objects.hash_key(tracer.objects.wrap(real_key, None))
             if code in added:
-                self.new[code] = (tracer.wrap(real_key, None), added.pop(code)[1])
+                self.new[code] = (tracer.objects.wrap(real_key, None), added.pop(code)[1])
             elif code not in self.written:
                 self._read(tracer, real_key, real, index)
         self.new.update(added)
@@ -157,7 +157,7 @@ class DictValue(Value):
     def length(self, tracer: Tracer) -> int:
         self._settle(tracer)
         if not self.listed and not self.written and self.real is not None:
-            tracer.guard_length(self)
+            tracer.guards.dict_length(self)
             return dict.__len__(self.real)
         self.list_keys(tracer)
         return len(self.new)
@@ -175,7 +175,7 @@ class DictValue(Value):
             return self.own[name]
         if isinstance(self.real, OrderedDict) and not hasattr(OrderedDict, name):
             if name in vars(self.real):
-                return tracer.wrap(vars(self.real)[name], tracer.attribute_source(self.source, name))
+                return tracer.objects.wrap(vars(self.real)[name], tracer.places.attribute(self.source, name))
             if self.source is not None:
                 tracer.guards.add(HasAttribute(self.source, name, False, tracer.line()))
         return super().get_attribute(tracer, name)
@@ -215,7 +215,7 @@ class DictValue(Value):
             self.unsettled.append((key, value))
             return
         self._settle(tracer)
-        code = tracer.hash_key(key)
+        code = tracer.objects.hash_key(key)
         if self._is_unseen(code) and isinstance(key, Constant):
             self.blind.add(code)
         else:
@@ -243,10 +243,10 @@ class DictValue(Value):
         if self.lookup(tracer, key) is None:
             raise tracer.raises(KeyError, key)
         self.mutate(tracer)
-        code = tracer.hash_key(key)
+        code = tracer.objects.hash_key(key)
         if code in self.blind:
             self.blind.discard(code)
-            tracer.guard_key(self, key.concrete(), present=dict.__contains__(self.real, key.concrete()))
+            tracer.guards.dict_key(self, key.concrete(), present=dict.__contains__(self.real, key.concrete()))
         del self.new[code]
         if self.real is not None:
             self.written[code] = True

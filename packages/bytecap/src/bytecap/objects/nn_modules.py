@@ -40,7 +40,7 @@ class NNModuleValue(ObjectValue):
     __slots__ = ()
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        tracer.guard_lookup(self.cls, "__call__")
+        tracer.guards.lookup(self.cls, "__call__")
         if self.cls.__call__ is not _OWN_CALL:
             return super().call(tracer, args, kwargs)
         compiled = self.attributes.lookup(tracer, Constant("_compiled_call_impl"))
@@ -51,7 +51,7 @@ class NNModuleValue(ObjectValue):
 
     def _is_plain(self, tracer: Tracer) -> bool:
         """Whether `_call_impl` comes down to `forward`."""
-        tracer.guard_lookup(self.cls, "_call_impl")
+        tracer.guards.lookup(self.cls, "_call_impl")
         is_own = getattr(self.cls, "_call_impl", None) is _OWN_CALL_IMPL
         return is_own and self.attributes.lookup(tracer, Constant("_call_impl")) is None and not has_hooks(tracer, self)
 
@@ -101,4 +101,4 @@ def has_hooks(tracer: Tracer, module: NNModuleValue) -> bool:
         hooks = module.attributes.lookup(tracer, Constant(name))
         if hooks is not None and hooks.truth(tracer):
             return True
-    return any(tracer.global_hooks(getattr(torch_module, name), name) for name in GLOBAL_HOOKS)
+    return any(tracer.guards.global_hooks(getattr(torch_module, name), name) for name in GLOBAL_HOOKS)

@@ -47,7 +47,7 @@ def is_pure_method(real: Any, name: str) -> bool:
 
 def _call_itemgetter(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     keys = real.__reduce__()[1]
-    found = [args[0].get_item(tracer, tracer.fresh(key)) for key in keys]
+    found = [args[0].get_item(tracer, tracer.objects.fresh(key)) for key in keys]
     return found[0] if len(keys) == 1 else TupleValue(found)
 
 
@@ -67,13 +67,15 @@ def _call_methodcaller(tracer: Tracer, real: Any, args: list[Value], kwargs: dic
     name, *rest = (*getattr(made, "args", ()), *arguments)
     method = args[0].get_attribute(tracer, name)
     return method.call(
-        tracer, [tracer.fresh(value) for value in rest], {key: tracer.fresh(value) for key, value in named.items()}
+        tracer,
+        [tracer.objects.fresh(value) for value in rest],
+        {key: tracer.objects.fresh(value) for key, value in named.items()},
     )
 
 
 def _call_scripted(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """TorchScript computes what the Python function computes that it was made of."""
-    return tracer.wrap(real._torchdynamo_inline, None).call(tracer, args, kwargs)
+    return tracer.objects.wrap(real._torchdynamo_inline, None).call(tracer, args, kwargs)
 
 
 def _call_disabled(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -130,7 +132,7 @@ class OpaqueValue(Value):
         names = getattr(self.real, "__dict__", None)
         found = names.get(name, _MISSING) if isinstance(names, (dict, types.MappingProxyType)) else _MISSING
         if found is not _MISSING:
-            return tracer.wrap(found, tracer.attribute_source(self.source, name))
+            return tracer.objects.wrap(found, tracer.places.attribute(self.source, name))
         is_known = static_lookup(type(self.real).__mro__, name)[1] is not None
         if not is_known and hasattr(self.real, name):
             raise UnsupportedCall(f"attribute {name!r} of a {self.describe()}, which its class computes")
@@ -138,7 +140,7 @@ class OpaqueValue(Value):
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if type(self.real) is weakref.ref:
-            return tracer.wrap(self.real(), tracer.reading(weakref.ref.__call__, self.source))
+            return tracer.objects.wrap(self.real(), tracer.places.reading(weakref.ref.__call__, self.source))
         for cls, meaning in _CALLS:
             if isinstance(self.real, cls):
                 return meaning(tracer, self.real, args, kwargs)
@@ -156,7 +158,7 @@ class OpaqueValue(Value):
     def iterate(self, tracer: Tracer) -> Value:
         self._need_fixed()
         members = run(tracer, list, (self.real,))
-        return HostIterator(tracer.wrap(member, None) for member in members)
+        return HostIterator(tracer.objects.wrap(member, None) for member in members)
 
     def _need_fixed(self) -> None:
         """The content of any other object may change, and no guard would see it."""

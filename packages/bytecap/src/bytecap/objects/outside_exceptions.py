@@ -30,7 +30,7 @@ class OutsideException(ExceptionValue):
         self.arguments = self._field(tracer, "args")  # type: ignore[assignment]
 
     def _field(self, tracer: Tracer, name: str) -> Value:
-        return tracer.wrap(getattr(self.real, name), tracer.attribute_source(self.source, name))
+        return tracer.objects.wrap(getattr(self.real, name), tracer.places.attribute(self.source, name))
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name in _LINKS:
@@ -42,9 +42,9 @@ class OutsideException(ExceptionValue):
     def _traceback(self, tracer: Tracer) -> Value:
         if isinstance(self.traceback, TracebackValue):
             return self.traceback
-        real, source = self.real.__traceback__, tracer.attribute_source(self.source, "__traceback__")
+        real, source = self.real.__traceback__, tracer.places.attribute(self.source, "__traceback__")
         if real is None:
-            return tracer.wrap(None, source)
+            return tracer.objects.wrap(None, source)
         if source is not None:
             tracer.guards.type_is(source, type(real), tracer.line())
         return TracebackValue(real.tb_lineno, source)

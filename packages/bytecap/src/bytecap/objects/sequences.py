@@ -62,7 +62,7 @@ class Sequence(Value):
         """The item at a valid index."""
         found = self.items[index]
         if isinstance(found, Lazy):
-            found = tracer.wrap(found.real, found.source)
+            found = tracer.objects.wrap(found.real, found.source)
             self.items[index] = found
         return found
 

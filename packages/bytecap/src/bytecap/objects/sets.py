@@ -132,7 +132,7 @@ class SetValue(Value):
 
     def add(self, tracer: Tracer, item: Value) -> None:
         """Add a member; one that is equal stays."""
-        key = tracer.hash_key(item)
+        key = tracer.objects.hash_key(item)
         self.mutate(tracer)
         if self.is_unseen:
             self.added.append((key, item))
@@ -155,7 +155,7 @@ class SetValue(Value):
         if isinstance(item, SetValue) and item.cls is set:
             # CPython looks for a set as the frozenset that it equals.
             item = SetValue(dict(item.members), cls=frozenset)
-        if tracer.hash_key(item) in self.members:
+        if tracer.objects.hash_key(item) in self.members:
             return True
         refuse_among_numbers(item, self.members.values())
         return False
@@ -243,7 +243,7 @@ def keys_of(tracer: Tracer, values: Value) -> Keys:
     members: dict[Hashable, Value] = {}
     keys = []
     for item in collect(tracer, values):
-        key = tracer.hash_key(item)
+        key = tracer.objects.hash_key(item)
         members.setdefault(key, item)
         keys.append(key)
     # set.update() has ways of its own for sets and dicts, which end in other orders.

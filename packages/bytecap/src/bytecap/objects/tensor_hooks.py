@@ -99,20 +99,20 @@ def _hook_in_graph(tracer: Tracer, self: TensorValue, hook: Value) -> Value:
     graph = tracer.graph
     is_used = any(self.name in node_references(node) for node in graph.nodes)
     mine = self.abstract.storage_record
-    others = [other for other in tracer.tensors.values() if other is not self]
+    others = [other for other in tracer.inputs.tensors.values() if other is not self]
     is_used = is_used or any(other.abstract.storage_record is mine for other in others)
     is_used = is_used or mine in tracer.hooked  # hooks run in their order
     if is_used or graph.is_body or not torch.is_grad_enabled() or self.abstract.is_leaf or self.attributes:
         raise UnsupportedCall("Tensor.register_hook() of a tensor that the captured code has used before")
     if not _reads_only(tracer, hook):
         raise UnsupportedCall("a hook that may change what the captured code makes, before the gradient is there")
-    made = tracer.evaluate.apply_function(tracer, tracer.wrap(_Hooked, None), self, hook)
+    made = tracer.evaluate.apply_function(tracer, tracer.objects.wrap(_Hooked, None), self, hook)
     assert isinstance(made, TensorValue)
     if made.abstract.meta != self.abstract.meta:
         raise UnsupportedCall("Tensor.register_hook() of a tensor whose copy has another layout")
-    del tracer.tensors[id(self.abstract)]
+    del tracer.inputs.tensors[id(self.abstract)]
     self.abstract, self.name = made.abstract, made.name
-    tracer.tensors[id(self.abstract)] = self
+    tracer.inputs.tensors[id(self.abstract)] = self
     tracer.hooked.append(self.abstract.storage_record)
     return GraphHook()
 

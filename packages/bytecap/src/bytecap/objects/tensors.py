@@ -94,13 +94,13 @@ class TensorValue(Value):
             return self.attributes[name]
         if name in TYPE_ATTRIBUTES:
             if name == "retains_grad" and self.real is not None and self.source is not None:
-                return tracer.wrap(self.real.retains_grad, tracer.attribute_source(self.source, name))
-            return tracer.fresh(getattr(self.abstract, name))
+                return tracer.objects.wrap(self.real.retains_grad, tracer.places.attribute(self.source, name))
+            return tracer.objects.fresh(getattr(self.abstract, name))
         if name in VIEW_ATTRIBUTES:
             getter = getattr(torch.Tensor, name).__get__
             return tracer.evaluate.call_torch(tracer, getter, [self], {}, target=f"torch.Tensor.{name}.__get__")
         if name == "__class__":
-            return tracer.wrap(self.cls, None)
+            return tracer.objects.wrap(self.cls, None)
         if name == "grad":
             return self._grad(tracer)
         if name == "grad_fn":
@@ -112,14 +112,14 @@ class TensorValue(Value):
         if callable(found):
             return patched_method(tracer, self, name) or BuiltinMethod(self, name)
         if self.real is not None and name in getattr(self.real, "__dict__", {}):
-            return tracer.wrap(getattr(self.real, name), tracer.attribute_source(self.source, name))
-        tracer.guard_tensor_lacks(self.source, name)
+            return tracer.objects.wrap(getattr(self.real, name), tracer.places.attribute(self.source, name))
+        tracer.guards.tensor_lacks(self.source, name)
         raise no_attribute(tracer, self, name)
 
     def _of_subclass(self, tracer: Tracer, name: str, raw: Any, owner: type) -> Value:
         """What a subclass of a user adds."""
         if self.real is not None and name in vars(self.real) and not hasattr(type(raw), "__set__"):
-            return tracer.wrap(vars(self.real)[name], tracer.attribute_source(self.source, name))
+            return tracer.objects.wrap(vars(self.real)[name], tracer.places.attribute(self.source, name))
         return tracer.evaluate.bind(tracer, raw, owner, self, self.cls, name)
 
     def _grad(self, tracer: Tracer) -> Value:
@@ -127,7 +127,7 @@ class TensorValue(Value):
             return Constant(None)
         if self.role == "constant" and self.real.requires_grad:
             raise UnsupportedValue("the gradient of a tensor that is read without a guard")
-        return tracer.wrap(self.real.grad, tracer.attribute_source(self.source, "grad"))
+        return tracer.objects.wrap(self.real.grad, tracer.places.attribute(self.source, "grad"))
 
     def _grad_fn(self) -> Value:
         if self.abstract.requires_grad and not self.abstract.is_leaf:
@@ -260,11 +260,11 @@ def patched_method(tracer: Tracer, value: Value, name: str) -> Value | None:
     """
     if not isinstance(value, TensorValue):
         return None
-    tracer.guard_lookup(torch.Tensor, name)
+    tracer.guards.lookup(torch.Tensor, name)
     found = getattr(value.cls, name, None)
     if not isinstance(found, FunctionType) or is_exempt(found.__module__):
         return None
-    return MethodValue(tracer.wrap(found, Attribute(tracer.places.of(torch.Tensor), name)), value)
+    return MethodValue(tracer.objects.wrap(found, Attribute(tracer.places.of(torch.Tensor), name)), value)
 
 
 def index_with_arrays(tracer: Tracer, key: Value) -> Value:

@@ -49,54 +49,54 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
     """What a class attribute becomes when read through `receiver` (None: through the class itself)."""
     # Where the lookup starts, so that a class in between which gets the name is seen; not for super().
     is_first = static_lookup(cls.__mro__, name)[1] is owner
-    source = tracer.class_source(cls if is_first else owner, name)
+    source = tracer.places.class_attribute(cls if is_first else owner, name)
     match raw:
         case types.FunctionType() | Dispatcher():
-            function = tracer.wrap(raw, source)
+            function = tracer.objects.wrap(raw, source)
             return function if receiver is None else MethodValue(function, receiver)
         case staticmethod():
-            return tracer.wrap(raw.__func__, source if isinstance(raw.__func__, types.FunctionType) else None)
+            return tracer.objects.wrap(raw.__func__, source if isinstance(raw.__func__, types.FunctionType) else None)
         case classmethod():
-            function = tracer.wrap(raw.__func__, tracer.attribute_source(source, "__func__"))
+            function = tracer.objects.wrap(raw.__func__, tracer.places.attribute(source, "__func__"))
             return MethodValue(function, ClassValue(cls))
         case types.ClassMethodDescriptorType():
             return BuiltinMethod(ClassValue(cls), name)
         case property() if receiver is not None:
             if raw.fget is None:
                 raise no_attribute(tracer, receiver, name)
-            return tracer.wrap(raw.fget, tracer.attribute_source(source, "fget")).call(tracer, [receiver], {})
+            return tracer.objects.wrap(raw.fget, tracer.places.attribute(source, "fget")).call(tracer, [receiver], {})
         case functools.cached_property() if receiver is not None:
-            return _cached_property(tracer, raw, receiver, tracer.attribute_source(source, "func"))
+            return _cached_property(tracer, raw, receiver, tracer.places.attribute(source, "func"))
     if isinstance(raw, _LRU_CACHE):
-        function = tracer.wrap(raw, source)
+        function = tracer.objects.wrap(raw, source)
         return function if receiver is None else MethodValue(function, receiver)
     if isinstance(raw, types.BuiltinFunctionType) and cls is not super:  # (which looks attributes up elsewhere)
         # No descriptor: `__new__` of a C type, a class attribute torch.sin.
-        return tracer.wrap(raw, None if name == "__new__" else source)
+        return tracer.objects.wrap(raw, None if name == "__new__" else source)
     if isinstance(raw, _C_METHODS):
         plain = raw.__func__ if isinstance(raw, _INSTANCE_METHOD) else raw
-        return tracer.wrap(plain, None) if receiver is None else BuiltinMethod(receiver, plain.__name__)
+        return tracer.objects.wrap(plain, None) if receiver is None else BuiltinMethod(receiver, plain.__name__)
     if isinstance(raw, _C_MEMBERS) and receiver is not None:
         return _c_member(tracer, raw, receiver, name)
     get = static_lookup(type(raw).__mro__, "__get__")[0]
     if isinstance(get, types.FunctionType):
         descriptor = _descriptor(tracer, raw, source)
         instance = Constant(None) if receiver is None else receiver
-        getter = tracer.wrap(get, tracer.class_source(type(raw), "__get__"))
+        getter = tracer.objects.wrap(get, tracer.places.class_attribute(type(raw), "__get__"))
         return MethodValue(getter, descriptor).call(tracer, [instance, ClassValue(cls)], {})
-    return tracer.wrap(raw, source)
+    return tracer.objects.wrap(raw, source)
 
 
 def _descriptor(tracer: Tracer, raw: Any, source: Source | None) -> Value:
     """A descriptor written in Python. Its place cannot be read in replacement code without calling its `__get__`."""
     if source is None:
-        return tracer.wrap(raw, None)
+        return tracer.objects.wrap(raw, None)
     tracer.guards.identity(source, raw, tracer.line())
-    return tracer.wrap(raw, tracer.places.handle(raw))
+    return tracer.objects.wrap(raw, tracer.places.handle(raw))
 
 
 def _cached_property(tracer: Tracer, raw: Any, receiver: Value, source: Source | None) -> Value:
-    made = tracer.wrap(raw.func, source).call(tracer, [receiver], {})
+    made = tracer.objects.wrap(raw.func, source).call(tracer, [receiver], {})
     attributes = getattr(receiver, "attributes", None)
     if attributes is not None:
         attributes.set_item(tracer, Constant(raw.attrname), made)
@@ -118,17 +118,19 @@ def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
             return receiver.base.get_attribute(tracer, name)  # (default_factory)
         if receiver.source is not None and not hasattr(receiver.real, name):
             tracer.guards.add(HasAttribute(receiver.source, name, False, tracer.line()))
-        value = tracer.wrap(run(tracer, getattr, (receiver.real, name)), tracer.attribute_source(receiver.source, name))
+        value = tracer.objects.wrap(
+            run(tracer, getattr, (receiver.real, name)), tracer.places.attribute(receiver.source, name)
+        )
         receiver.slots[name] = value
         return value
-    return tracer.fresh(run(tracer, getattr, (receiver.concrete(), name)))
+    return tracer.objects.fresh(run(tracer, getattr, (receiver.concrete(), name)))
 
 
 def generic_get_attribute(tracer: Tracer, value: Value, name: str) -> Value:
     """`value.name` for values without instance attributes."""
     cls = value.python_type()
     if name == "__class__":
-        return tracer.wrap(cls, None)
+        return tracer.objects.wrap(cls, None)
     raw, owner = static_lookup(cls.__mro__, name)
     if owner is None:
         raise no_attribute(tracer, value, name)
@@ -137,7 +139,7 @@ def generic_get_attribute(tracer: Tracer, value: Value, name: str) -> Value:
 
 def instance_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value:
     """`value.name` by the full protocol."""
-    tracer.guard_lookup(value.cls, "__getattribute__")
+    tracer.guards.lookup(value.cls, "__getattribute__")
     custom, owner = static_lookup(value.cls.__mro__, "__getattribute__")
     try:
         if isinstance(custom, types.FunctionType):
@@ -151,8 +153,8 @@ def instance_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Val
         return value_fallback(tracer, value, fallback, owner, name)
     if found is not None:
         return found
-    tracer.guard_class_lacks(value.cls, name)
-    tracer.guard_lookup(value.cls, "__getattr__")
+    tracer.guards.class_lacks(value.cls, name)
+    tracer.guards.lookup(value.cls, "__getattr__")
     fallback, owner = static_lookup(value.cls.__mro__, "__getattr__")
     if owner is None:
         raise no_attribute(tracer, value, name)
@@ -172,7 +174,7 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
     if name == "__dict__":
         return value.attributes if value.cls.__dictoffset__ else None
     if name == "__class__":
-        return tracer.wrap(value.cls, None)
+        return tracer.objects.wrap(value.cls, None)
     written = written_attribute(tracer.class_writes, value.cls.__mro__, name)
     if written is not None:
         return _find_written(tracer, value, name, written[1])
@@ -198,7 +200,7 @@ def _find_written(tracer: Tracer, value: ObjectValue, name: str, item: Value | N
 def class_set_attribute(tracer: Tracer, value: ClassValue, name: str, item: Value | None) -> None:
     """`cls.name = item`, or `del cls.name` (item None): replayed after the graph."""
     cls = value.real
-    tracer.guard_lookup(type(cls), "__setattr__" if item is not None else "__delattr__")
+    tracer.guards.lookup(type(cls), "__setattr__" if item is not None else "__delattr__")
     custom = static_lookup(type(cls).__mro__, "__setattr__" if item is not None else "__delattr__")[0]
     is_special = name.startswith("__") and name.endswith("__")
     kind = None if item is None else item.python_type()
@@ -227,7 +229,7 @@ def _check_class_has(tracer: Tracer, value: ClassValue, name: str) -> None:
 
 def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
     """`value.name = item` by the full protocol."""
-    tracer.guard_lookup(value.cls, "__setattr__")
+    tracer.guards.lookup(value.cls, "__setattr__")
     custom, owner = static_lookup(value.cls.__mro__, "__setattr__")
     if isinstance(custom, types.FunctionType) and value.plain_setattr(tracer, owner, name, item):
         return
@@ -246,12 +248,12 @@ def _is_other_method(raw: Any, name: str) -> bool:
 def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
     """object.__setattr__."""
     raw, owner = static_lookup(value.cls.__mro__, name)
-    tracer.guard_lookup(value.cls, name)
+    tracer.guards.lookup(value.cls, name)
     if isinstance(raw, property):
         if raw.fset is None:
             raise tracer.raises(AttributeError, _property_complaint(raw, value, "setter"))
-        home = tracer.class_source(value.cls, name)
-        tracer.wrap(raw.fset, tracer.attribute_source(home, "fset")).call(tracer, [value, item], {})
+        home = tracer.places.class_attribute(value.cls, name)
+        tracer.objects.wrap(raw.fset, tracer.places.attribute(home, "fset")).call(tracer, [value, item], {})
         return
     if isinstance(raw, types.MemberDescriptorType):
         _set_slot(tracer, value, name, item)
@@ -262,8 +264,8 @@ def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: V
         setter = static_lookup(type(raw).__mro__, "__set__")[0]
         if not isinstance(setter, types.FunctionType):
             raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
-        descriptor = _descriptor(tracer, raw, tracer.class_source(value.cls, name))
-        set_item = tracer.wrap(setter, tracer.class_source(type(raw), "__set__"))
+        descriptor = _descriptor(tracer, raw, tracer.places.class_attribute(value.cls, name))
+        set_item = tracer.objects.wrap(setter, tracer.places.class_attribute(type(raw), "__set__"))
         MethodValue(set_item, descriptor).call(tracer, [value, item], {})
         return
     if value.cls.__dictoffset__ == 0:
@@ -307,7 +309,7 @@ def _set_slot(tracer: Tracer, value: ObjectValue, name: str, item: Value | None)
 
 def instance_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> None:
     """`del value.name`."""
-    tracer.guard_lookup(value.cls, "__delattr__")
+    tracer.guards.lookup(value.cls, "__delattr__")
     custom, owner = static_lookup(value.cls.__mro__, "__delattr__")
     if isinstance(custom, types.FunctionType) or _is_other_method(custom, "__delattr__"):
         method = bind(tracer, custom, owner or object, value, value.cls, "__delattr__")
@@ -320,7 +322,7 @@ def default_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> N
     """object.__delattr__."""
     raw, owner = static_lookup(value.cls.__mro__, name)
     if owner is not None and is_data_descriptor(raw):
-        tracer.guard_lookup(value.cls, name)
+        tracer.guards.lookup(value.cls, name)
         if isinstance(raw, types.MemberDescriptorType):
             _c_member(tracer, raw, value, name)
             _set_slot(tracer, value, name, None)
@@ -328,14 +330,14 @@ def default_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> N
         if isinstance(raw, property):
             if raw.fdel is None:
                 raise tracer.raises(AttributeError, _property_complaint(raw, value, "deleter"))
-            home = tracer.class_source(value.cls, name)
-            tracer.wrap(raw.fdel, tracer.attribute_source(home, "fdel")).call(tracer, [value], {})
+            home = tracer.places.class_attribute(value.cls, name)
+            tracer.objects.wrap(raw.fdel, tracer.places.attribute(home, "fdel")).call(tracer, [value], {})
             return
         deleter = static_lookup(type(raw).__mro__, "__delete__")[0]
         if not isinstance(deleter, types.FunctionType):
             raise UnsupportedMutation(f"cannot delete {name!r} of a {value.describe()}")
-        descriptor = _descriptor(tracer, raw, tracer.class_source(value.cls, name))
-        function = tracer.wrap(deleter, tracer.class_source(type(raw), "__delete__"))
+        descriptor = _descriptor(tracer, raw, tracer.places.class_attribute(value.cls, name))
+        function = tracer.objects.wrap(deleter, tracer.places.class_attribute(type(raw), "__delete__"))
         MethodValue(function, descriptor).call(tracer, [value], {})
         return
     if value.attributes.lookup(tracer, Constant(name)) is None:
@@ -347,13 +349,13 @@ def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
     """`cls.name`: metaclass data descriptors, the class's own, then the metaclass's."""
     real = value.real
     if name == "__class__":
-        return tracer.wrap(type(real), None)
+        return tracer.objects.wrap(type(real), None)
     if name == "__mro__" or name == "__bases__":
-        return tracer.fresh(getattr(real, name))
+        return tracer.objects.fresh(getattr(real, name))
     if name in ("__name__", "__qualname__", "__module__", "__doc__"):
         found = run(tracer, getattr, (real, name))
         if is_watched(real.__module__) and isinstance(found, str) and not hasattr(type(real), "__getattr__"):
-            tracer.guard_literal(Attribute(tracer.places.of(real), name), found)
+            tracer.guards.literal(Attribute(tracer.places.of(real), name), found)
         return Constant(found)
     if name == "__dict__":
         return DictValue(real=dict(real.__dict__), item_source=lambda key, index: _in_class(tracer, real, key))
@@ -370,15 +372,15 @@ def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
         return bind(tracer, raw, owner, None, real, name)
     if meta_owner is not None:
         return bind(tracer, meta_raw, meta_owner, value, type(real), name)
-    tracer.guard_lookup(type(real), "__getattr__")
+    tracer.guards.lookup(type(real), "__getattr__")
     # Enum members and the like: the metaclass's __getattr__ is pure.
-    return tracer.wrap(run(tracer, getattr, (real, name)), None)
+    return tracer.objects.wrap(run(tracer, getattr, (real, name)), None)
 
 
 def _in_class(tracer: Tracer, real: type, name: str) -> Source | None:
     """Where a name in a class's own dictionary is read; staticmethods and classmethods cannot be read unbound."""
     is_hidden = name in ("__dict__", "__weakref__") or isinstance(real.__dict__[name], (staticmethod, classmethod))
-    return None if is_hidden else tracer.class_source(real, name)
+    return None if is_hidden else tracer.places.class_attribute(real, name)
 
 
 def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
@@ -397,8 +399,8 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
     _guard_super(tracer, mro[mro.index(value.cls) + 1], raw, name)
     if is_class:
         if name == "__new__":
-            return tracer.wrap(raw.__func__ if isinstance(raw, staticmethod) else raw, None)
-        tracer.guard_lookup(mro[mro.index(value.cls) + 1], name)
+            return tracer.objects.wrap(raw.__func__ if isinstance(raw, staticmethod) else raw, None)
+        tracer.guards.lookup(mro[mro.index(value.cls) + 1], name)
         return bind(tracer, raw, owner, None, receiver.real, name)  # type: ignore[attr-defined]
     if isinstance(raw, _C_METHODS):
         return MethodValue(BuiltinFunction(raw), receiver)
@@ -407,7 +409,7 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
 
 def _guard_super(tracer: Tracer, first: type, raw: Any, name: str) -> None:
     """A class between `first` and the one that has the method may get the name."""
-    source = tracer.class_source(first, name)
+    source = tracer.places.class_attribute(first, name)
     if source is not None and isinstance(raw, types.FunctionType) and static_lookup(first.__mro__, name)[0] is raw:
         tracer.guards.identity(source, raw, tracer.line())
 
@@ -417,7 +419,7 @@ def special_method(tracer: Tracer, value: Value, name: str) -> Value | None:
     cls = value.python_type()
     raw, owner = static_lookup(cls.__mro__, name)
     if owner is None or raw is None or (isinstance(raw, _C_METHODS) and not _is_other_method(raw, name)):
-        tracer.guard_lookup(cls, name)
+        tracer.guards.lookup(cls, name)
         return None
     if name == "__hash__" and raw is None:
         raise UnsupportedCall(f"unhashable {value.describe()}")

@@ -41,7 +41,7 @@ def _bind(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: di
         slot += 1
     extra = _bind_keywords(function, bound, kwargs)
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        bound[names[slot]] = tracer.new_dict(extra)
+        bound[names[slot]] = tracer.objects.new_dict(extra)
     elif extra:
         raise _BadArguments
     _fill_defaults(function, bound)

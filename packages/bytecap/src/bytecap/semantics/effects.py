@@ -173,7 +173,10 @@ def _plan_order(emitter: Emitter, effect: DictValue) -> list[Store]:
 def _plan_attribute_order(emitter: Emitter, effect: DictValue, owner: Value) -> list[Store]:
     """Attributes that changed places: from the first that did on, they are deleted and stored again."""
     assert effect.real is not None
-    rest = [(emitter.tracer.hash_key(emitter.tracer.wrap(key, None)), key) for key, _ in stored_items(effect.real)]
+    rest = [
+        (emitter.tracer.objects.hash_key(emitter.tracer.objects.wrap(key, None)), key)
+        for key, _ in stored_items(effect.real)
+    ]
     pairs = effect.pairs(emitter.tracer)
     moved = list(zip(effect.new, pairs, strict=True))
     stores: list[Store] = []
@@ -202,7 +205,10 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
     owner: Value = effect if effect.owner is None else effect.owner
     if effect.reordered:
         return _plan_attribute_order(emitter, effect, owner)
-    by_code = {emitter.tracer.hash_key(emitter.tracer.wrap(key, None)): key for key, _ in stored_items(effect.real)}
+    by_code = {
+        emitter.tracer.objects.hash_key(emitter.tracer.objects.wrap(key, None)): key
+        for key, _ in stored_items(effect.real)
+    }
     stores: list[Store] = []
     for pair in effect.unsettled:
         emitter.prepare(pair[0])

@@ -141,7 +141,7 @@ def _numel(tracer: Tracer, self: TupleValue) -> Value:
 
 def _asdict(tracer: Tracer, self: TupleValue) -> Value:
     names = self.cls._fields  # type: ignore[attr-defined]
-    return tracer.new_dict(dict(zip(names, self.values(tracer), strict=True)))
+    return tracer.objects.new_dict(dict(zip(names, self.values(tracer), strict=True)))
 
 
 def _replace(tracer: Tracer, self: TupleValue, **changes: Value) -> Value:
@@ -241,7 +241,7 @@ def _dict_copy(tracer: Tracer, self: DictValue) -> Value:
 
 
 def _move_to_end(tracer: Tracer, self: DictValue, key: Value, last: Value | None = None) -> Value:
-    code = tracer.hash_key(key)
+    code = tracer.objects.hash_key(key)
     self.list_keys(tracer)
     if code not in self.new:
         raise tracer.raises(KeyError, key)

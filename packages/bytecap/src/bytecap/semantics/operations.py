@@ -286,7 +286,7 @@ def _set_binary(tracer: Tracer, method: str, left: Value, right: Value) -> Value
         return None
     if has_view and method == "intersection":
         return view_intersection(tracer, left, right)
-    as_set = left if isinstance(left, SetValue) else tracer.new_set(collect(tracer, left))
+    as_set = left if isinstance(left, SetValue) else tracer.objects.new_set(collect(tracer, left))
     return as_set.call_method(tracer, method, [right], {})
 
 
@@ -367,7 +367,7 @@ def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, righ
     scalars = (Constant, OpaqueValue)
     if isinstance(left, scalars) and isinstance(right, scalars):
         # NumPy's numbers answer with a truth value of their own.
-        tracer.guard_distinct(left, right, tracer.line())
+        tracer.guards.not_same(left, right, tracer.line())
         return fold(tracer, function, (left.concrete(), right.concrete()))
     if isinstance(left, _ARRAYS) or isinstance(right, _ARRAYS):
         return _concrete_binary(tracer, symbol, function, left, right)
@@ -379,7 +379,7 @@ def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, righ
                 return compare(tracer, symbol, a, b)
         return Constant(function(len(left.items), len(right.items)))
     if _is_set_like(left) and _is_set_like(right):
-        keys = [{tracer.hash_key(item) for item in collect(tracer, side)} for side in (left, right)]
+        keys = [{tracer.objects.hash_key(item) for item in collect(tracer, side)} for side in (left, right)]
         return Constant(function(*keys))
     try:
         real_left, real_right = left.concrete(), right.concrete()
@@ -420,11 +420,11 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
     if isinstance(left, SliceValue) and isinstance(right, SliceValue):
         return equal(tracer, left.as_tuple(), right.as_tuple())
     if _is_set_like(left) and _is_set_like(right):
-        sets = [{tracer.hash_key(v) for v in collect(tracer, side)} for side in (left, right)]
+        sets = [{tracer.objects.hash_key(v) for v in collect(tracer, side)} for side in (left, right)]
         return sets[0] == sets[1]
     if isinstance(left, (Sequence, DictValue, SetValue)) or isinstance(right, (Sequence, DictValue, SetValue)):
         return False
-    tracer.guard_distinct(left, right, tracer.line())
+    tracer.guards.not_same(left, right, tracer.line())
     try:
         return bool(run(tracer, operator.eq, (left.concrete(), right.concrete())))
     except NotConcrete:
@@ -439,7 +439,7 @@ def _dicts_equal(tracer: Tracer, left: DictValue, right: DictValue) -> bool:
     if left.length(tracer) != right.length(tracer):
         return False
     if left.cls is OrderedDict and right.cls is OrderedDict:
-        keys = [[tracer.hash_key(key) for key, _ in side.pairs(tracer)] for side in (left, right)]
+        keys = [[tracer.objects.hash_key(key) for key, _ in side.pairs(tracer)] for side in (left, right)]
         if keys[0] != keys[1]:
             return False
     for key, value in left.pairs(tracer):
@@ -486,5 +486,5 @@ def is_same(tracer: Tracer, left: Value, right: Value) -> bool:
         if isinstance(side, UnguardedValue) and side is not other:
             return side.is_constant(tracer, other)
     same = same_object(left, right)
-    tracer.guard_identity(left, right, same, tracer.line())
+    tracer.guards.whether_same(left, right, same, tracer.line())
     return same

@@ -25,7 +25,7 @@ def _add(tracer: Tracer, self: SetValue, item: Value) -> Value:
 
 
 def _discard(tracer: Tracer, self: SetValue, item: Value) -> Value:
-    self.discard(tracer, tracer.hash_key(item))
+    self.discard(tracer, tracer.objects.hash_key(item))
     return NONE
 
 
@@ -117,4 +117,4 @@ def view_intersection(tracer: Tracer, left: Value, right: Value) -> SetValue:
         return combine("intersection", other, [keys_of(tracer, view)])
     if isinstance(other, DictView) and other.length(tracer) > size:
         view, other = other, view
-    return tracer.new_set([item for item in collect(tracer, other) if view.contains(tracer, item)])
+    return tracer.objects.new_set([item for item in collect(tracer, other) if view.contains(tracer, item)])

@@ -33,6 +33,6 @@ def dispatch(tracer: Tracer, function: FunctionValue, args: list[Value]) -> Valu
     tracer.guards.length(place, len(registry), tracer.line())
     if any(isinstance(cls, ABCMeta) for cls in registry):
         # A class may be registered with an abstract class later.
-        tracer.guard_reading(get_cache_token, (), get_cache_token())
+        tracer.guards.reading(get_cache_token, (), get_cache_token())
     index = next(at for at, value in enumerate(registry.values()) if value is found)
-    return tracer.wrap(found, ValueAt(place, index))
+    return tracer.objects.wrap(found, ValueAt(place, index))

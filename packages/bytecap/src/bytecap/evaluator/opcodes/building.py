@@ -31,7 +31,7 @@ def _build_list(frame: Frame, instruction: Instruction) -> None:
 
 
 def _build_set(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.tracer.new_set(frame.pop_many(instruction.arg)))
+    frame.push(frame.tracer.objects.new_set(frame.pop_many(instruction.arg)))
 
 
 def _build_map(frame: Frame, instruction: Instruction) -> None:
@@ -45,7 +45,7 @@ def _build_map(frame: Frame, instruction: Instruction) -> None:
 def _build_const_key_map(frame: Frame, instruction: Instruction) -> None:
     keys = frame.pop().concrete()
     values = frame.pop_many(instruction.arg)
-    frame.push(frame.tracer.new_dict(dict(zip(keys, values, strict=True))))
+    frame.push(frame.tracer.objects.new_dict(dict(zip(keys, values, strict=True))))
 
 
 def _build_slice(frame: Frame, instruction: Instruction) -> None:

@@ -87,7 +87,7 @@ def _import_name(frame: Frame, instruction: Instruction) -> None:
     home = frame.globals.real or {}
     module = run(tracer, __import__, (instruction.argval, home, None, names, level))
     is_guarded = sys.modules.get(module.__name__) is module and not is_exempt(module.__name__)
-    frame.push(tracer.wrap(module, module_place(module) if is_guarded else None))
+    frame.push(tracer.objects.wrap(module, module_place(module) if is_guarded else None))
 
 
 def _import_from(frame: Frame, instruction: Instruction) -> None:

@@ -126,7 +126,7 @@ def _send(frame: Frame, instruction: Instruction) -> None:
 
 
 def _load_assertion_error(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.tracer.wrap(AssertionError, None))
+    frame.push(frame.tracer.objects.wrap(AssertionError, None))
 
 
 _CONDITIONAL = {

@@ -93,7 +93,7 @@ def _method_of_class(frame: Frame, manager: Value, name: str, complaint: str) ->
 def _with_except_start(frame: Frame, instruction: Instruction) -> None:
     raised = frame.stack[-1]
     leave = frame.stack[-4]
-    cls = frame.tracer.wrap(raised.python_type(), None)
+    cls = frame.tracer.objects.wrap(raised.python_type(), None)
     traceback = raised.get_attribute(frame.tracer, "__traceback__")
     frame.push(leave.call(frame.tracer, [cls, raised, traceback], {}))
 

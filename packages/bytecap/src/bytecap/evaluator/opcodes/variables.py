@@ -25,7 +25,7 @@ def nothing(frame: Frame, instruction: Instruction) -> None:
 def _load_const(frame: Frame, instruction: Instruction) -> None:
     value = instruction.argval
     known = type(value) in (int, float, bool, str, bytes, type(None), complex)
-    frame.push(Constant(value) if known else frame.tracer.constant(value))
+    frame.push(Constant(value) if known else frame.tracer.objects.constant(value))
 
 
 def load_fast(frame: Frame, instruction: Instruction) -> None:
@@ -72,9 +72,9 @@ def _delete_deref(frame: Frame, instruction: Instruction) -> None:
 def read_global(frame: Frame, name: str) -> Any:
     """A module-level name, else a builtin."""
     tracer, names = frame.tracer, frame.globals
-    is_own = names is tracer.frame_globals and names.real is not None
+    is_own = names is tracer.objects.frame_globals and names.real is not None
     if is_own and name not in names.real and name not in names.written and hasattr(builtins, name):
-        return tracer.builtin(name)
+        return tracer.objects.builtin(name)
     found = names.lookup(tracer, Constant(name))
     if found is not None:
         return found
@@ -82,7 +82,7 @@ def read_global(frame: Frame, name: str) -> Any:
         error = tracer.raises(NameError, f"name '{name}' is not defined")
         error.value.given[1]["name"] = Constant(name)  # type: ignore[attr-defined]
         raise error
-    return tracer.wrap(getattr(builtins, name), Global(name, "builtins") if names.source is not None else None)
+    return tracer.objects.wrap(getattr(builtins, name), Global(name, "builtins") if names.source is not None else None)
 
 
 def _load_global(frame: Frame, instruction: Instruction) -> None:

@@ -26,7 +26,7 @@ _NULL_AFTER = sys.version_info >= (3, 13)
 
 
 def _return_const(frame: Frame, instruction: Instruction) -> Any:
-    return Returned(frame.tracer.constant(instruction.argval))
+    return Returned(frame.tracer.objects.constant(instruction.argval))
 
 
 def _load_attr(frame: Frame, instruction: Instruction) -> None:
@@ -179,7 +179,7 @@ def _set_function_attribute(frame: Frame, instruction: Instruction) -> None:
 
 
 def _load_common_constant(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.tracer.wrap((AssertionError, NotImplementedError)[instruction.arg], None))
+    frame.push(frame.tracer.objects.wrap((AssertionError, NotImplementedError)[instruction.arg], None))
 
 
 V313 = {

@@ -1,0 +1,242 @@
+"""What a use of an object guards: lookups in its class, literals, keys, and which objects are one."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from absint.wire import to_arg
+from bytecap.bytecode.builtin_parts import stored_items
+from bytecap.errors import UnsupportedValue
+from bytecap.guards.guard_set import GuardSet, is_exempt, is_watched
+from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import static_lookup
+from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
+from bytecap.objects.dynamic_sources import refuse_changing
+from bytecap.objects.mappings import DictValue
+from bytecap.objects.nn_modules import NNModuleValue
+from bytecap.objects.sequences import TupleValue
+from bytecap.objects.symbolic_numbers import is_size
+from bytecap.objects.tensors import TensorValue
+from stagewire.capture import Attribute, DictKey, Global, HasAttribute, Item, Reading, Source
+from stagewire.graph import SourceLine
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+# Kinds of constants of which there may be several equal objects.
+_COPIED = frozenset({int, float, complex, str, bytes, range})
+
+
+class ObjectGuards(GuardSet):
+    """The guards of a capture, and what needs guarding of an object."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__(tracer.names)
+        self.tracer = tracer
+        self._no_hooks: set[str] = set()
+        self._looked_up: set[tuple[int, str]] = set()
+
+    def lookup(self, cls: type, name: str) -> None:
+        """Looking `name` up in `cls` finds what it finds now, or nothing as now."""
+        if (id(cls), name) in self._looked_up:
+            return
+        if cls is not torch.Tensor and (not is_watched(cls.__module__) or hasattr(type(cls), "__getattr__")):
+            return
+        self._looked_up.add((id(cls), name))
+        self.tracer.objects.alive.append(cls)
+        raw, owner = static_lookup(cls.__mro__, name)
+        place = self.tracer.places.of(cls)
+        if owner is not None:
+            source = Attribute(place, name)
+            is_method = isinstance(raw, classmethod)
+            found = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
+            self.identity(Attribute(source, "__func__") if is_method else source, found, self.tracer.line())
+        elif static_lookup(type(cls).__mro__, name)[1] is None:
+            self.add(HasAttribute(place, name, False, self.tracer.line()))
+
+    def reading(self, function: Any, arguments: tuple[Any, ...], value: Any, base: Source | None = None) -> None:
+        """A C function without side effects returns `value` again (literals only)."""
+        if (
+            isinstance(function, _C_FUNCTIONS)
+            and isinstance(value, (*LITERALS, torch.device, *TORCH_CONSTANTS))
+            and not isinstance(value, bytes)
+        ):
+            source = Reading(self.tracer.names.of(function), base, tuple(to_arg(argument) for argument in arguments))
+            self.literal(source, value)
+
+    def bases(self, cls: type) -> None:
+        """A class of the user's has the bases that it has now."""
+        if is_watched(cls.__module__) and not hasattr(type(cls), "__getattr__"):
+            self.identity(Attribute(self.tracer.places.of(cls), "__mro__"), cls.__mro__, self.tracer.line())
+
+    def class_lacks(self, cls: type, name: str) -> None:
+        """No class of an object has an attribute of this name; what the metaclass has (`__name__`) is not looked at."""
+        if static_lookup(type(cls).__mro__, name)[1] is not None or hasattr(type(cls), "__getattr__"):
+            return
+        if not is_exempt(cls.__module__) and static_lookup(cls.__mro__, name)[1] is None:
+            self.add(HasAttribute(self.tracer.places.of(cls), name, False, self.tracer.line()))
+
+    def tensor_lacks(self, source: Source | None, name: str) -> None:
+        """An outside tensor has no attribute of its own of this name."""
+        if source is not None:
+            self.add(HasAttribute(source, name, False, self.tracer.line()))
+
+    def literal(self, source: Source, real: Any, line: SourceLine | None = None) -> None:
+        """source == real, and of the same type; line: where it is read, if not here."""
+        line = line or self.tracer.line()
+        if isinstance(real, bytes):
+            self.identity(source, real, line)
+        elif real is None:
+            self.identity(source, None, line)
+        else:
+            self.equals(source, to_arg(real), line)
+
+    def not_same(self, left: Value, right: Value, line: SourceLine | None) -> None:
+        """`left is not right`, for two outside objects of one class; constants are guarded by value."""
+        first, second = left.source, right.source
+        if first is None or second is None or isinstance(left, Constant) or isinstance(right, Constant):
+            return
+        if left.python_type() is right.python_type():
+            self.same(first, second, False, line)
+
+    def whether_same(self, left: Value, right: Value, same: bool, line: SourceLine | None) -> None:
+        """Whether `left is right`: immutable objects of one value may be one object in one call and two in another."""
+        first, second = left.source, right.source
+        if isinstance(left, Constant) and isinstance(right, Constant):
+            may_differ = left.python_type() is right.python_type() in _COPIED and not (is_size(left) or is_size(right))
+            if may_differ and first is not None and second is not None and left.value == right.value:
+                self.same(first, second, same, line)
+        elif not same:
+            self.not_same(left, right, line)
+        elif isinstance(left, TupleValue) and isinstance(right, TupleValue) and left is not right:
+            if first is not None and second is not None:
+                self.same(first, second, True, line)
+            elif first is not None or second is not None:
+                self.identity(first or second, left.real, line)
+
+    def dict_key(self, shadow: DictValue, key: Any, *, present: bool) -> None:
+        """Whether `key` is in an outside dict."""
+        if shadow.source is None:
+            return
+        self._check_settled(shadow)
+        if type(key) in LITERALS and not isinstance(key, (bytes, complex)):
+            self.has_key(shadow.source, key, present, self.tracer.line())
+        else:
+            self.dict_keys(shadow)
+
+    def dict_length(self, shadow: DictValue) -> None:
+        """The number of items of an outside dict."""
+        if shadow.source is not None and shadow.real is not None:
+            self._check_settled(shadow)
+            self.length(shadow.source, dict.__len__(shadow.real), self.tracer.line())
+
+    def dict_keys(self, shadow: DictValue) -> None:
+        """The keys of an outside dict, in order."""
+        if shadow.source is None or shadow.real is None:
+            return
+        self._check_settled(shadow)
+        keys = [key for key, _ in stored_items(shadow.real)]
+        if all(type(key) in LITERALS and not isinstance(key, (bytes, complex)) for key in keys):
+            self.keys(shadow.source, tuple(to_arg(key) for key in keys), self.tracer.line())
+            return
+        self.length(shadow.source, len(keys), self.tracer.line())
+        for index, key in enumerate(keys):
+            self.tracer.objects.wrap(key, DictKey(shadow.source, index))  # such a place is fixed at once
+
+    def _check_settled(self, shadow: DictValue) -> None:
+        if shadow.source in self.tracer.changing:
+            refuse_changing(shadow.source, shadow.real, "the content of ")
+
+    def set_members(self, source: Source, real: Any) -> None:
+        """The members of an outside set."""
+        self.type_is(source, type(real), self.tracer.line())
+        for member in real:
+            if type(member) not in LITERALS or isinstance(member, (bytes, complex)):
+                raise UnsupportedValue(f"an outside set with a {type(member).__name__} in it")
+        self.keys(source, tuple(to_arg(member) for member in real), self.tracer.line())
+
+    def written(self) -> None:
+        """A tensor that the graph writes into is no other input as well, where a caller could pass it twice.
+
+        (Tensors that modules hold are where their registries have them: they are not compared with each other.)
+        """
+        inputs = [
+            tensor
+            for tensor in self.tracer.inputs.tensors.values()
+            if tensor.role != "result" and tensor.source is not None
+        ]
+        for alike in _alike(inputs):
+            if any(tensor.role == "tensor" for tensor in alike):
+                written = {id(tensor) for tensor in alike if tensor.abstract.storage_record.version}
+                self._apart({id(tensor): tensor.source for tensor in alike}, written)
+
+    def changed(self) -> None:
+        """An outside object that the program changes is none of the others that it looks at."""
+        places = {id(cell): cell.place for cell in self.tracer.objects.cells.values()}
+        self._apart(places, {id(effect) for effect in self.tracer.effects})
+        owners = [getattr(effect, "owner", None) or effect for effect in self.tracer.effects]
+        changed = {id(value): value for value in owners if isinstance(value, Value) and _has_place(value)}
+        alike: dict[type, dict[int, Source | None]] = {value.python_type(): {} for value in changed.values()}
+        others = {id(value): value for value in self.tracer.objects.by_object.values()} if changed else {}
+        for number, value in {**changed, **others}.items():
+            is_registry = isinstance(value.source, Attribute) and value.source.name.startswith("_")
+            is_compared = number in changed or (_has_place(value) and not is_registry)
+            if is_compared and value.python_type() in alike:
+                alike[value.python_type()][number] = value.source
+        for sources in alike.values():
+            self._apart(sources, set(changed))
+
+    def hashed(self) -> None:
+        """Outside objects that were hashed by their identity are as many as they were.
+
+        (Modules, and tensors that modules hold, are where the registries have them: they are not compared.)
+        """
+        alike: dict[type, dict[int, Source | None]] = {}
+        for value in self.tracer.objects.hashed_by_identity:
+            if not isinstance(value, NNModuleValue) or not _is_held(value):
+                alike.setdefault(value.python_type(), {})[id(value)] = value.source
+        free = {id(value) for value in self.tracer.objects.hashed_by_identity if not _is_held(value)}
+        for sources in alike.values():
+            self._apart(sources, free)
+
+    def _apart(self, sources: dict[int, Source | None], apart: set[int]) -> None:
+        """Those of these objects, by their numbers, that are `apart`: different from each other and from the rest."""
+        known = {number: source for number, source in sources.items() if source is not None}
+        self.distinct(
+            [source for number, source in known.items() if number in apart],
+            [source for number, source in known.items() if number not in apart],
+        )
+
+    def global_hooks(self, hooks: dict[Any, Any], name: str) -> bool:
+        """Whether a global nn.Module hook is registered; guards that there is none."""
+        if not hooks and name not in self._no_hooks:
+            self._no_hooks.add(name)
+            self.length(Global(name, "torch.nn.modules.module"), 0, self.tracer.line())
+        return bool(hooks)
+
+
+def _has_place(value: Value) -> bool:
+    """Whether an object is read somewhere, and known by its identity."""
+    return value.source is not None and not isinstance(value, Constant)
+
+
+def _alike(tensors: list[TensorValue]) -> list[list[TensorValue]]:
+    """The tensors, apart where their types say that two are never one, whatever the sizes."""
+    metas = [tensor.abstract.meta for tensor in tensors]
+    symbolic = {(meta.dtype, meta.ndim) for meta in metas if any(type(size) is not int for size in meta.shape)}
+    found: dict[tuple[Any, ...], list[TensorValue]] = {}
+    for tensor, meta in zip(tensors, metas, strict=True):
+        sizes = () if (meta.dtype, meta.ndim) in symbolic else tuple(meta.shape)
+        found.setdefault((meta.dtype, meta.ndim, *sizes), []).append(tensor)
+    return list(found.values())
+
+
+def _is_held(value: Value) -> bool:
+    """Whether it is a module or tensor that a module holds."""
+    if isinstance(value, NNModuleValue):
+        return isinstance(value.source, (Attribute, Item))
+    return isinstance(value, TensorValue) and value.role != "tensor"
