@@ -9,9 +9,9 @@ from bytecap.nodes.current_device import with_index
 
 class Guarded:
     def __init__(self):
-        self.readings = []
+        self.readings, self.guards = [], self
 
-    def guard_reading(self, function, arguments, value):
+    def reading(self, function, arguments, value):
         self.readings.append((function, arguments, value))
 
 
