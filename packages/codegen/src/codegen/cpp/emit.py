@@ -27,7 +27,7 @@ from codegen.memory import memory_roots
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Kernel, LoopGraph, Scan
 from stagewire.program import KernelInfo, Launch
-from stagewire.statements import statements_of
+from stagewire.statements import select
 from stagewire.types import TensorType
 
 SIGNATURE = "(void *const *p, const i64 *n, i64 threads, i64 *status)"
@@ -49,7 +49,8 @@ def write_function(
 
     threshold: work below which they stay on one thread. aliased: whether parameters may share memory.
     """
-    pieces = [[piece for kernel in stage for piece in _pieces(kernel)] for stage in stages]
+    rewritten = [[piece for kernel in stage for piece in split_pieces(split_positions(kernel))] for stage in stages]
+    pieces = [list(map(simplify_axes, stage)) for stage in rewritten]
     scope = Scope(pieces[0][0], buffers)
     if len(pieces) == 1 and len(pieces[0]) == 1:
         lines = _alone(scope, pieces[0][0], threshold)
@@ -62,10 +63,6 @@ def write_function(
         lines.append("  if (bad) *status |= bad;")
     body = "\n".join([SIGNATURE + " {", *head, *lines, "}"])
     return KernelText(body, tuple(scope.parameters), tuple(Expr(text) for text in scope.sizes))
-
-
-def _pieces(kernel: Kernel) -> list[Kernel]:
-    return [simplify_axes(piece) for piece in split_pieces(split_positions(kernel))]
 
 
 def _alone(scope: Scope, kernel: Kernel, threshold: int) -> list[str]:
@@ -219,15 +216,10 @@ def emit_unit(
     return source, tuple(infos), launches
 
 
-def _refuse_scans(kernel: Kernel) -> None:
-    for statement in statements_of(kernel):
-        if isinstance(statement, Scan):
-            raise UnsupportedKernel(f"C++ kernels have no form of the scan %{statement.result} in {kernel.name}")
-
-
 def _write(stages: Stages, types: Mapping[str, TensorType], roots: Mapping[str, str], threshold: int) -> KernelText:
     for kernel in (kernel for stage in stages for kernel in stage):
-        _refuse_scans(kernel)
+        for scan in select(kernel.sections, Scan):
+            raise UnsupportedKernel(f"C++ kernels have no form of the scan %{scan.result} in {kernel.name}")
     text = write_function(stages, types, threshold=threshold)
     memory = [roots[name] for name in text.parameters]
     if len(set(memory)) == len(memory):

@@ -25,14 +25,13 @@ def simplify_axes(kernel: loop.Kernel) -> loop.Kernel:
     kernel = msgspec.structs.replace(kernel, axes=_sorted(kernel.axes, _first_access(kernel.sections, stores=True)))
     sections = list(kernel.sections)
     for number, section in enumerate(sections):
-        axes = section.axes if _positions_matter(section) else _sorted(section.axes, _first_access((section,)))
-        sections[number] = _merge_inner(loop.Section(axes, section.statements))
+        axes = section.axes
+        if not any(s.reduction in WHICH for s in select((section,), loop.Reduce)):
+            axes = _sorted(axes, _first_access((section,)))
+        axes, (merged_section,) = merge_axes(axes, (loop.Section(axes, section.statements),), _both)
+        sections[number] = loop.Section(axes, merged_section.statements)
     axes, merged = merge_axes(kernel.axes, tuple(sections), _both)
     return msgspec.structs.replace(kernel, axes=axes, sections=merged)
-
-
-def _positions_matter(section: loop.Section) -> bool:
-    return any(isinstance(s, loop.Reduce) and s.reduction in ("argmax", "argmin") for s in section.statements)
 
 
 def _first_access(sections: tuple[loop.Section, ...], stores: bool = False) -> loop.Index | None:
@@ -54,11 +53,6 @@ def _sorted(axes: tuple[loop.Axis, ...], index: loop.Index | None) -> tuple[loop
     moving = [a for a in axes if steps[a.name] != 0]
     still = [a for a in axes if steps[a.name] == 0]
     return tuple(still + sorted(moving, key=lambda a: -abs(steps[a.name])))  # type: ignore[arg-type]
-
-
-def _merge_inner(section: loop.Section) -> loop.Section:
-    axes, (section,) = merge_axes(section.axes, (section,), _both)
-    return loop.Section(axes, section.statements)
 
 
 def _both(outer: loop.Axis, inner: loop.Axis) -> str:

@@ -17,16 +17,18 @@ from codegen.runtime.python_wrapper import PythonWrapper
 from stagewire.graph import DeviceArg, Ref, references
 from stagewire.program import CallExtern, Instruction, Launch, Release, Unit, made_buffers, mentioned_buffers
 from stagewire.symbols import symbol_places
-from stagewire.types import ScalarType, TensorType, ValueType
+from stagewire.types import ScalarType, TensorType
 
 
 def partitions_of(unit: Unit) -> tuple[Unit, ...]:
     """Units that do in turns what a unit without choices does, each on the values of symbols, what was there before and
     what those before it have made; none where a call does not state what it makes."""
-    stated = [row for row in _types(unit) if not isinstance(row[1], ScalarType)]
-    types = {name: type_ for name, type_ in stated if isinstance(type_, TensorType)}
-    if len(types) < len(stated):
-        return ()
+    inputs = zip(unit.inputs, unit.input_types, strict=True)
+    types = {name: type_ for name, type_ in inputs if isinstance(type_, TensorType)}
+    for name, _, type_ in (row for one in unit.instructions for row in made_buffers(one)):
+        if type_ is None:
+            return ()
+        types[name] = type_
     found: list[Unit] = []
     later = {name for output in unit.outputs for name in references(output)}
     for own in reversed(_cut(unit.instructions, types)):
@@ -34,11 +36,6 @@ def partitions_of(unit: Unit) -> tuple[Unit, ...]:
         later |= set(one.inputs)
         found.append(one)
     return tuple(reversed(found))
-
-
-def _types(unit: Unit) -> Iterator[tuple[str, ValueType | None]]:
-    yield from zip(unit.inputs, unit.input_types, strict=True)
-    yield from ((name, type_) for one in unit.instructions for name, _, type_ in made_buffers(one))
 
 
 def _cut(instructions: Sequence[Instruction], types: dict[str, TensorType]) -> list[tuple[Instruction, ...]]:

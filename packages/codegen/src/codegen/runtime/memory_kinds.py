@@ -107,7 +107,8 @@ def plan_memory(unit: Unit) -> Homes:
     kinds |= {
         name: "number"
         for name in kinds.keys() - seen_roots
-        if kinds[name] == "fresh" and _is_number(types[name], device)
+        if kinds[name] == "fresh" and (type_ := types[name]) is not None
+        if (type_.device, type_.shape) == ("cpu", ()) != (device, ()) and ITEM_SIZE[type_.dtype] <= 8
     }
     if device.partition(":")[0] in LARGE:
         kinds |= dict.fromkeys(_apart(lives, kinds), "fresh")
@@ -193,13 +194,6 @@ def _is_alone(type_: TensorType, device: str) -> bool:
         return True
     size = span(type_)
     return isinstance(size, int) and size >= LARGE.get(device.partition(":")[0], size + 1)
-
-
-def _is_number(type_: TensorType | None, device: str) -> bool:
-    """Whether a buffer is one number on the CPU, in a unit of another device."""
-    return (
-        type_ is not None and (type_.device, type_.shape) == ("cpu", ()) != (device, ()) and ITEM_SIZE[type_.dtype] <= 8
-    )
 
 
 def span(type_: TensorType | None) -> Dim:

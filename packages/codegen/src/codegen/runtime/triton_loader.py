@@ -29,7 +29,7 @@ from codegen.runtime.memory_kinds import stated
 from codegen.runtime.native import Machine, by_target, machine_for, make_native, single_device
 from codegen.runtime.python_wrapper import PythonWrapper
 from codegen.runtime.required_cubins import Multiples, required_cubins, useful
-from codegen.runtime.tuning import Bench, ByPrecision, make_choices, tf32_allowed, with_tf32
+from codegen.runtime.tuning import Bench, by_precision, make_choices, tf32_allowed, with_tf32
 from codegen.triton.compiling import module_of
 from codegen.triton.cubins import Cubin, Needed, cubins_of
 from codegen.triton.emit import LARGEST_32
@@ -63,21 +63,16 @@ class Load(NamedTuple):
 
 def load_triton(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound, ...]:
     """One callable for each unit; units of several GPUs run in turns."""
-    parts = [_parts(chosen(unit, {})) if executor == "fast" else () for unit in units]
+    plain = [chosen(unit, {}) for unit in units]
+    parts = [partitions_of(one) if executor == "fast" and single_device(one) is None else () for one in plain]
     every = [one for unit, partitions in zip(units, parts, strict=True) for one in partitions or (unit,)]
     loaded = iter(_load_each(every, root, executor))
     return tuple(
-        _in_turns(chosen(unit, {}), partitions, [next(loaded).run for _ in partitions]) if partitions else next(loaded)
-        for unit, partitions in zip(units, parts, strict=True)
+        Bound(InTurns(unit, partitions, [next(loaded).run for _ in partitions]), lambda unit=unit: unit)  # type: ignore[misc]
+        if partitions
+        else next(loaded)
+        for unit, partitions in zip(plain, parts, strict=True)
     )
-
-
-def _parts(unit: Unit) -> tuple[Unit, ...]:
-    return () if single_device(unit) is not None else partitions_of(unit)
-
-
-def _in_turns(unit: Unit, partitions: Sequence[Unit], runs: Sequence[Callable[..., Any]]) -> Bound:
-    return Bound(InTurns(unit, partitions, runs), lambda: unit)
 
 
 def _load_each(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound, ...]:
@@ -208,7 +203,7 @@ def load_tuned(unit: Unit, place: Place, plain: Load) -> Bound:
     (run,) = place.load([Load(best, TritonWrapper(best, plain.library), plain.library, cubins)])
     if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in required_cubins(best)):
         return Bound(run, lambda: best)
-    by_flags = ByPrecision(allowed, run, lambda: place.load([plain])[0])
+    by_flags = by_precision(allowed, run, Later(lambda: place.load([plain])[0]))
     return Bound(by_flags, lambda: best if tf32_allowed() == allowed else plain.unit)
 
 

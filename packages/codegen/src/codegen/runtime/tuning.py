@@ -357,18 +357,6 @@ def with_tf32(unit: Unit) -> Unit:
     return replace(unit, kernels=tuple(kernels))
 
 
-class ByPrecision:
-    """Runs a unit by whether float32 may be rounded now as when it was loaded.
-
-    run: for the flags as they were. other: makes what is right for any.
-    """
-
-    def __init__(self, allowed: bool, run: Callable[..., Any], other: Callable[[], Callable[..., Any]]) -> None:
-        self._allowed, self._run, self._make, self._other = allowed, run, other, None
-
-    def __call__(self, *inputs: Any) -> Any:
-        if tf32_allowed() == self._allowed:
-            return self._run(*inputs)
-        if self._other is None:
-            self._other = self._make()
-        return self._other(*inputs)
+def by_precision(allowed: bool, run: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs a unit by whether float32 may be rounded now as when it was loaded. other: what is right for any."""
+    return lambda *inputs: (run if tf32_allowed() == allowed else other)(*inputs)

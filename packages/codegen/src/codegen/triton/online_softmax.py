@@ -49,14 +49,10 @@ def softmax_of(kernel: loop.Kernel, tile: int | None) -> Softmax:
     divisors = {s.operands[1] for s in computed if s.op == "div"}
     lengths = [points(section.axes) for section in kernel.sections]
     return Softmax(
-        tuple(p for p in pairs if tile is not None and not _is_at_most(lengths[p.maximum], tile)),
+        tuple(p for p in pairs if tile is not None and not (isinstance(n := lengths[p.maximum], int) and n <= tile)),
         frozenset(s.result for s in computed if s.op == "sub" and s.operands[1] in tops),
         frozenset(p.sum.results[0] for p in pairs if p.sum.dtype == "float32" and Ref(p.sum.results[0]) in divisors),
     )
-
-
-def _is_at_most(count: object, tile: int) -> bool:
-    return isinstance(count, int) and count <= tile
 
 
 def pairs_of(kernel: loop.Kernel) -> list[Pair]:
@@ -73,7 +69,8 @@ def pairs_of(kernel: loop.Kernel) -> list[Pair]:
                 break
             greatest = _maximum(kernel.sections[before], top, section, value)
             if greatest is not None and all(before != one.maximum for one in found):
-                if not _stored((kernel.sections[before], *between)) & _loaded(section):
+                stored = {s.buffer for s in select((kernel.sections[before], *between), loop.Store)}
+                if stored.isdisjoint(s.buffer for s in select((section,), loop.Load)):
                     found.append(Pair(before, number, greatest, total))
                 break
     return found
@@ -95,16 +92,13 @@ def _moved_exponential(section: loop.Section) -> tuple[loop.Operand, str, loop.R
 
 def _maximum(section: loop.Section, top: str, later: loop.Section, value: loop.Operand) -> loop.Reduce | None:
     """The reduction of a section that makes `top` as the maximum of what is `value` in a later one."""
-    if [axis.size for axis in section.axes] != [axis.size for axis in later.axes]:
+    one = next((s for s in select((section,), loop.Reduce) if s.results == (top,)), None)
+    if one is None or (one.reduction, one.dtype in WIDE) != ("max", True):
         return None
-    for statement in section.statements:
-        if isinstance(statement, loop.Reduce) and statement.results == (top,) and statement.reduction == "max":
-            known: dict[object, int] = {}
-            here, there = ValueNumbers(section, known), ValueNumbers(later, known)
-            if statement.dtype in WIDE and here.of(statement.operand) == there.of(value):
-                return statement
-            return None
-    return None
+    known: dict[object, int] = {}
+    here, there = ValueNumbers(section, known), ValueNumbers(later, known)
+    is_same = [axis.size for axis in section.axes] == [axis.size for axis in later.axes]
+    return one if is_same and here.of(one.operand) == there.of(value) else None  # type: ignore[no-any-return]
 
 
 def _made(section: loop.Section) -> dict[str, loop.Statement]:
@@ -116,14 +110,6 @@ def _made(section: loop.Section) -> dict[str, loop.Statement]:
 def _compute(made: Mapping[str, loop.Statement], operand: loop.Operand, op: str) -> loop.Compute | None:
     found = made.get(operand.name) if isinstance(operand, Ref) else None
     return found if isinstance(found, loop.Compute) and found.op == op else None
-
-
-def _stored(sections: tuple[loop.Section, ...]) -> set[str]:
-    return {s.buffer for s in select(sections, loop.Store)}
-
-
-def _loaded(section: loop.Section) -> set[str]:
-    return {s.buffer for s in section.statements if isinstance(s, loop.Load)}
 
 
 class ValueNumbers:

@@ -338,7 +338,7 @@ def _in_runs(k: Accesses, t: Tuning) -> Tiles | None:
     """Tiles within runs along the fastest inner axis, if something is read that is the same for a whole run (a factor
     for each channel of a group): it would be read, and its place computed, for each point. Rows of few tiles are
     unrolled, and stay in registers as far as these go."""
-    run = next((s.axes[-1].size for s in k.loops if any(_is_of_runs(index, s) for index in indices_of(s))), 0)
+    run = next((s.axes[-1].size for s in k.loops for index in indices_of(s) if _is_of_runs(index, s)), 0)
     if not isinstance(run, int) or run == 0 or k.scans or k.has_positions or k.has_exponentials:
         return None
     whole = power_of_two(run) if run <= t.run_tiles[0] else 0
@@ -413,19 +413,12 @@ def _fits_registers(k: Accesses, t: Tuning) -> bool:
     return _is_reread(k) and len(k.reread) * row <= most
 
 
-def _is_full(k: Accesses, t: Tuning) -> bool:
-    return k.narrowest > 2 or k.inner > t.least_fill * power_of_two(k.inner)
-
-
-def _in_eighths(k: Accesses, t: Tuning) -> Tiles:
-    """A row that would leave much of its tile empty, in smaller ones."""
-    tile = power_of_two(k.inner) // 8
-    return Tiles(kernel=k.kernel, inner=tile, cached=-(-k.inner // tile))
-
-
-def _is_unrolled(k: Accesses, t: Tuning) -> bool:
-    is_short = k.inner <= t.most_unrolled * t.unrolled_tile
-    return _is_reread(k) and is_short and (k.has_moments or k.has_exponentials)
+def _in_registers(k: Accesses, t: Tuning) -> Tiles:
+    """A row as one tile; one that would leave much of that empty in eighths."""
+    whole = power_of_two(k.inner)
+    if k.narrowest > 2 or k.inner > t.least_fill * whole:
+        return Tiles(kernel=k.kernel, inner=whole)
+    return Tiles(kernel=k.kernel, inner=whole // 8, cached=-(-k.inner // (whole // 8)))
 
 
 def _unrolled(k: Accesses, t: Tuning) -> Tiles:
@@ -452,11 +445,6 @@ def _reread(k: Accesses, t: Tuning) -> Tiles | None:
     most = t.reread_tiles[0] // len(k.reread)
     tiles = [tile for tile in t.reread_tiles if tile < k.inner and tile <= most]
     return Tiles(kernel=k.kernel, inner=min(tiles, key=lambda tile: -(-k.inner // tile) * tile)) if tiles else None
-
-
-def _loop(k: Accesses, t: Tuning) -> Tiles:
-    tile = _unmasked(k, t.scan_tile if k.scans else t.loop_tile, t.least_loop_tile)
-    return Tiles(kernel=k.kernel, inner=tile)
 
 
 def _unmasked(k: Accesses, most: int, least: int) -> int:
@@ -495,15 +483,22 @@ LOOPS = (
     Row("runs", lambda k, t: True, _in_runs),
     Row("look-back", lambda k, t: k.outer < t.few_rows and k.inner >= t.chained_row and _only_scans(k), _chained),
     Row("persistent rows", lambda k, t: k.inner <= t.persistent_row, _persistent),
+    Row("rows in registers", _fits_registers, _in_registers),
     Row(
-        "rows in registers",
-        lambda k, t: _fits_registers(k, t) and _is_full(k, t),
-        lambda k, t: Tiles(kernel=k.kernel, inner=power_of_two(k.inner)),
+        "unrolled rows",
+        lambda k, t: (
+            _is_reread(k) and k.inner <= t.most_unrolled * t.unrolled_tile and (k.has_moments or k.has_exponentials)
+        ),
+        _unrolled,
     ),
-    Row("rows in registers, in eighths", _fits_registers, _in_eighths),
-    Row("unrolled rows", _is_unrolled, _unrolled),
     Row("rows that are read again", lambda k, t: _is_reread(k), _reread),
-    Row("loops", lambda k, t: True, _loop),
+    Row(
+        "loops",
+        lambda k, t: True,
+        lambda k, t: Tiles(
+            kernel=k.kernel, inner=_unmasked(k, t.scan_tile if k.scans else t.loop_tile, t.least_loop_tile)
+        ),
+    ),
 )
 """How kernels with inner loops are cut."""
 

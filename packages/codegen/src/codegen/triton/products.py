@@ -170,7 +170,10 @@ def product_of(call: Extern, types: Types) -> Product | None:
         return None
     left, right, bias, factors = given
     names = (left, right, call.results[0], *([] if bias is None else [bias]))
-    if not all(name in types and _is_known(types[name]) for name in names):
+    known = [types[name] for name in names if name in types]
+    if len(known) < len(names) or not all(
+        isinstance(n, int) for t in known for n in (*t.shape, *t.stride, t.storage_offset)
+    ):
         return None
     a, b, made = types[left], types[right], types[call.results[0]]
     if made.dtype not in DTYPES or {a.dtype, b.dtype} != {made.dtype} or len({len(t.shape) for t in (a, b, made)}) != 1:
@@ -217,10 +220,6 @@ def _convolution(call: Extern, product: Product, types: Types) -> Product | None
     return replace(product, **sizes, steps=(0, channels, 1), window=window)  # type: ignore[arg-type]
 
 
-def _is_known(type_: TensorType) -> bool:
-    return all(isinstance(n, int) for n in (*type_.shape, *type_.stride, type_.storage_offset))
-
-
 _Read = tuple[str, str, str | None, tuple[float, float]] | None
 
 
@@ -242,13 +241,8 @@ def _with_bias(call: Extern) -> _Read:
     return None
 
 
-def _of_images(call: Extern) -> _Read:
-    found = operands(call)
-    return None if found is None else (*found, (1.0, 1.0))
-
-
 _CALLS: dict[str, Callable[[Extern], Any]] = {
-    CONVOLUTION: _of_images,
+    CONVOLUTION: lambda call: None if (found := operands(call)) is None else (*found, (1.0, 1.0)),
     "aten.mm.default": _plain,
     "aten.bmm.default": _plain,
     "aten.addmm.default": _with_bias,

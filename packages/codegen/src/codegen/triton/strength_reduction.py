@@ -29,7 +29,7 @@ class Cheaper:
         self.squares = {
             name
             for name, made in self.made.items()
-            if _is_square(made) and all(_from_one(user) for user in users.get(name, ()))
+            if _is_square(made) and all(_is(user, "sub") and user.operands[0] == 1 for user in users.get(name, ()))
         }
         self.summed = {
             name
@@ -82,10 +82,6 @@ class Cheaper:
 
 def _plus_one(statement: Statement) -> bool:
     return _is(statement, "add") and 1 in statement.operands and any(isinstance(o, Ref) for o in statement.operands)  # type: ignore[union-attr]
-
-
-def _from_one(statement: Statement) -> bool:
-    return _is(statement, "sub") and statement.operands[0] == 1  # type: ignore[union-attr]
 
 
 def _is_square(statement: Compute) -> bool:

@@ -44,7 +44,8 @@ def _in_common(section: Section, axis: Axis) -> int:
     for statement in section.statements:
         if any(fixed_step(index, axis) is None for index in indices(statement)):
             return 0
-        if _varies_with(statement, axis, changing):
+        moves = any(varies(index, axis) for index in indices(statement))
+        if moves or not changing.isdisjoint(used_values(statement)):
             changing.update(results(statement))
             own += isinstance(statement, Load)
         elif isinstance(statement, Store):
@@ -52,11 +53,6 @@ def _in_common(section: Section, axis: Axis) -> int:
         else:
             count += isinstance(statement, Load | Compute)
     return count if own <= tuning.SM_90.most_own_loads else 0
-
-
-def _varies_with(statement: Statement, axis: Axis, changing: set[str]) -> bool:
-    """Whether a statement does something else at other points of an axis, as these values do."""
-    return any(varies(index, axis) for index in indices(statement)) or not changing.isdisjoint(used_values(statement))
 
 
 def _spread(statement: Statement, axis: Axis, inner: Axis, distance: int) -> Statement:
