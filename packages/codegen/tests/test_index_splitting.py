@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codegen import Options, load
-from codegen.index_splitting import COMPARED, Lines, split_pieces
+from codegen.index_splitting import COMPARED, Lines, change, holds, split_pieces
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.reference import run_graph, span
@@ -27,6 +27,7 @@ from stagewire.loop import (
     Section,
     Store,
     Term,
+    ValueAtom,
 )
 from stagewire.types import contiguous
 
@@ -99,8 +100,8 @@ def test_where_a_condition_changes(op, step, start, bound):
     compared = Compute("c", op, (Ref("at"), bound), "bool")
     line = Lines((IndexValue("at", of("i", step, start)), compared)).conditions["c"]
     for point in range(-40, 40):
-        assert line.holds(point) == getattr(operator, op)(step * point + start, bound)
-    assert line.holds(line.change - 1) != line.holds(line.change)
+        assert holds(line, point) == getattr(operator, op)(step * point + start, bound)
+    assert holds(line, change(line) - 1) != holds(line, change(line))
 
 
 def joined(axis: str, first: int, rows: int, columns: int) -> Kernel:
@@ -141,3 +142,8 @@ def test_short_parts_keep_their_conditions():
     """A column of padding is no loop of its own."""
     assert split_pieces(joined("j", 1, 8, 64)) == (joined("j", 1, 8, 64),)
     assert len(split_pieces(joined("i", 1, 8, 64))) == 2
+
+
+def test_what_another_value_decides_is_no_line():
+    at = IndexValue("at", Index(0, (Term(1, ValueAtom("v")),)))
+    assert not Lines((at, Compute("c", "lt", (Ref("at"), 3), "bool"))).conditions

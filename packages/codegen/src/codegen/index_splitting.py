@@ -11,93 +11,57 @@ mask, and chooses. Reflections and replications come as clamps, with which the l
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from codegen.cpp.tuning import TUNED
+from stagewire import index as ix
 from stagewire import loop
 from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
-from stagewire.index import coefficient, inline, values_of
 from stagewire.loop import Axis, Compute, Index, IndexValue, Kernel, Load, Operand, Section, Statement, Store
 from stagewire.loop_ops import may_raise
 from stagewire.statements import live_statements, map_indices
 
-
-class Line(NamedTuple):
-    """`start` + `step` * axis; a number where `axis` is ""."""
-
-    axis: str
-    start: Dim
-    step: int
-
-    def plus(self, other: Line, factor: int = 1) -> Line:
-        """`factor` times a line of the same axis added."""
-        axis = self.axis or other.axis
-        return Line(axis, self.start + factor * other.start, self.step + factor * other.step)
-
-    def holds(self, point: int) -> bool:
-        """Whether it is at least 0 at a point."""
-        return self.start + self.step * point >= 0  # type: ignore[operator,no-any-return]
-
-    @property
-    def change(self) -> Dim:
-        """The first point at which it holds if it does not before, or holds no more."""
-        return -(self.start // self.step) if self.step > 0 else self.start // -self.step + 1
-
-    @property
-    def index(self) -> Index:
-        return Index(self.start, (loop.Term(self.step, loop.AxisAtom(self.axis)),) if self.step else ())
-
-
-NUMBER = Line("", 0, 0)
 COMPARED: dict[str, tuple[int, int]] = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}
 """(s, d) of a comparison of a and b, which says that s * (a - b) + d is at least 0."""
 
 
 class Lines:
-    """The lines among a section's values.
+    """The lines among a section's values: indices that are a number, or grow along one axis in equal steps.
 
     conditions: by the result of a comparison, the line that is at least 0 where it is true
     clamped: integers that are lines where nothing is clamped; needs: the lines that have to be at least 0 for that
     """
 
     def __init__(self, statements: Sequence[Statement]) -> None:
-        self.exact: dict[str, Line] = {}
-        self.clamped: dict[str, Line] = {}
-        self.conditions: dict[str, Line] = {}
-        self.needs: dict[str, tuple[Line, ...]] = {}
+        exact: dict[str, Index] = {}
+        self.clamped: dict[str, Index] = {}
+        self.conditions: dict[str, Index] = {}
+        self.needs: dict[str, tuple[Index, ...]] = {}
         self._operands: dict[str, tuple[Operand, ...]] = {}
         for statement in statements:
             match statement:
-                case IndexValue(result, index, dtype) if (line := _line_of(index)) is not None:
-                    self.exact[result] = line
+                case IndexValue(result, index, dtype) if _is_line(index):
+                    exact[result] = index
                     if dtype == "int64":
-                        self.clamped[result] = line
-                case Compute(result, op, operands) if op in COMPARED:
-                    lines = self._lines(operands, self.exact)
-                    if lines is not None:
-                        sign, distance = COMPARED[op]
-                        self.conditions[result] = Line("", distance, 0).plus(lines[0].plus(lines[1], -1), sign)
-                case Compute(result, op, operands, "int64") if op in _CLAMPS:
-                    lines = self._lines(operands, self.clamped)
-                    if lines is not None:
-                        self._operands[result] = operands
-                        line, needs = _CLAMPS[op](*lines)
-                        if all(one.step for one in needs):  # what does not change along an axis stays as it is
-                            self.clamped[result], self.needs[result] = line, tuple(needs)
-
-    def _lines(self, operands: Sequence[Operand], known: dict[str, Line]) -> list[Line] | None:
-        """The lines that operands are, of one axis at most."""
-        found = [_operand(operand, known) for operand in operands]
-        lines = [one for one in found if one is not None]
-        return lines if len(lines) == len(found) and len({one.axis for one in lines} - {""}) <= 1 else None
+                        self.clamped[result] = index
+                case Compute(result, op, operands) if op in COMPARED and (lines := _lines(operands, exact)):
+                    sign, distance = COMPARED[op]
+                    self.conditions[result] = ix.shift(ix.scale(_minus(*lines), sign), distance)
+                case Compute(result, op, operands, "int64") if op in _CLAMPS and (
+                    lines := _lines(operands, self.clamped)
+                ):
+                    self._operands[result] = operands
+                    line, needs = _CLAMPS[op](*lines)
+                    if all(one.terms for one in needs):  # what does not change along an axis stays as it is
+                        self.clamped[result], self.needs[result] = line, tuple(needs)
 
     def wanted(self, statements: Sequence[Statement]) -> dict[str, None]:
         """Values that positions of loads depend on."""
-        open_ = [name for s in statements if isinstance(s, Load) for name in values_of(s.index)]
+        open_ = [name for s in statements if isinstance(s, Load) for name in ix.values_of(s.index)]
         found: dict[str, None] = {}
         while open_:
             name = open_.pop()
@@ -108,66 +72,82 @@ class Lines:
 
     def unclamped(self, statement: Statement, axis: str, wanted: Container[str]) -> Statement:
         """With lines in the place of values that are clamped along an axis."""
-        meaning = {name: line.index for name, line in self.clamped.items() if line.axis in ("", axis)}
+        meaning = {name: line for name, line in self.clamped.items() if axis_of(line) in ("", axis)}
         match statement:
             case Compute(result, _, _, "int64") if result in meaning and result in wanted:
                 return IndexValue(result, meaning[result], "int64")
             case Load():
-                return map_indices(statement, lambda index: inline(index, meaning))
+                return map_indices(statement, lambda index: ix.inline(index, meaning))
         return statement
 
 
-def _line_of(index: Index) -> Line | None:
-    match index:
-        case Index(start, ()):
-            return Line("", start, 0)
-        case Index(start, (loop.Term(int(step), loop.AxisAtom(axis)),)) if step:
-            return Line(axis, start, step)
-    return None
+def _is_line(index: Index) -> bool:
+    match index.terms:
+        case () | (loop.Term(int(), loop.AxisAtom()),):
+            return True
+    return False
 
 
-def _operand(operand: Operand, known: dict[str, Line]) -> Line | None:
-    if isinstance(operand, Ref):
-        return known.get(operand.name)
-    return Line("", operand, 0) if type(operand) is int else None
+def axis_of(line: Index) -> str:
+    """The axis that a line grows along; "" for a number."""
+    return line.terms[0].atom.name if line.terms else ""  # type: ignore[union-attr]
 
 
-def _larger(a: Line, b: Line) -> tuple[Line, list[Line]]:
-    moving, other = (a, b) if a.step else (b, a)
-    return moving, [moving.plus(other, -1)] if moving.step else [NUMBER]
+def holds(line: Index, point: int) -> bool:
+    """Whether a line is at least 0 at a point of its axis."""
+    return ix.evaluate(line, lambda _: point) >= 0  # type: ignore[no-any-return]
 
 
-def _smaller(a: Line, b: Line) -> tuple[Line, list[Line]]:
-    moving, other = (a, b) if a.step else (b, a)
-    return moving, [other.plus(moving, -1)] if moving.step else [NUMBER]
+def change(line: Index) -> Dim:
+    """The first point at which a line is at least 0 if it is not before, or no more if it is."""
+    start, step = line.constant, line.terms[0].coefficient
+    return -(start // step) if step > 0 else start // -step + 1  # type: ignore[operator]
 
 
-def _inside(a: Line, size: Line) -> tuple[Line, list[Line]]:
-    return a, [a, size.plus(Line("", -1, 0)).plus(a, -1)]
+def _lines(operands: Sequence[Operand], known: dict[str, Index]) -> list[Index] | None:
+    """The lines that operands are, of one axis at most."""
+    found = [
+        known.get(one.name) if isinstance(one, Ref) else Index(one) if type(one) is int else None for one in operands
+    ]
+    lines = [one for one in found if one is not None]
+    return lines if len(lines) == len(found) and len({axis_of(one) for one in lines} - {""}) <= 1 else None
 
 
-_CLAMPS: dict[str, Callable[..., tuple[Line, list[Line]]]] = {
-    "maximum": _larger,
-    "minimum": _smaller,
+def _minus(a: Index, b: Index) -> Index:
+    return ix.add(a, ix.scale(b, -1))
+
+
+def _clamp(sign: int, a: Index, b: Index) -> tuple[Index, list[Index]]:
+    moving, other = (a, b) if a.terms else (b, a)
+    return moving, [ix.scale(_minus(moving, other), sign)]
+
+
+def _inside(a: Index, size: Index) -> tuple[Index, list[Index]]:
+    return a, [a, ix.shift(_minus(size, a), -1)]
+
+
+_CLAMPS: dict[str, Callable[..., tuple[Index, list[Index]]]] = {
+    "maximum": partial(_clamp, 1),
+    "minimum": partial(_clamp, -1),
     "abs": lambda a: (a, [a]),
-    "neg": lambda a: (NUMBER.plus(a, -1), []),
-    "add": lambda a, b: (a.plus(b), []),
-    "sub": lambda a, b: (a.plus(b, -1), []),
+    "neg": lambda a: (ix.scale(a, -1), []),
+    "add": lambda a, b: (ix.add(a, b), []),
+    "sub": lambda a, b: (_minus(a, b), []),
     "check_index": _inside,
     "wrap_index": _inside,
 }
 """(the line that it is, the lines that have to be at least 0 for that), by operation."""
 
 
-def _bounds(lines: Iterable[Line], size: Dim) -> tuple[Dim, Dim]:
-    """The first point of an axis at which all lines hold, and the one behind the last."""
+def _bounds(lines: Iterable[Index], size: Dim) -> tuple[Dim, Dim]:
+    """The first point of an axis at which all lines are at least 0, and the one behind the last."""
     first: Dim = 0
     last = size
     for line in lines:
-        if line.step > 0:
-            first = greatest(first, line.change)
+        if line.terms[0].coefficient > 0:  # type: ignore[operator]
+            first = greatest(first, change(line))
         else:
-            last = least(last, line.change)
+            last = least(last, change(line))
     return first, last
 
 
@@ -198,7 +178,7 @@ def is_pointwise(kernel: Kernel) -> bool:
 
 
 def _is_contiguous(kernel: Kernel, axis: Axis) -> bool:
-    return any(coefficient(s.index, axis.name) == 1 for s in kernel.sections[0].statements if isinstance(s, Store))
+    return any(ix.coefficient(s.index, axis.name) == 1 for s in kernel.sections[0].statements if isinstance(s, Store))
 
 
 def _in_sections(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
@@ -208,7 +188,7 @@ def _in_sections(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
         parts = _around_interior(kernel, axis)
     else:
         statements = [s for part in parts for s in part.sections[0].statements]
-        if any(coefficient(s.index, axis.name) not in (0, 1) for s in statements if isinstance(s, Load | Store)):
+        if any(ix.coefficient(s.index, axis.name) not in (0, 1) for s in statements if isinstance(s, Load | Store)):
             return parts
     if len(parts) == 1 or len(parts) > TUNED.most_pieces:
         return parts if len(parts) == 1 else (kernel,)
@@ -242,13 +222,13 @@ def interior(kernel: Kernel, axis: Axis) -> tuple[Dim, Dim, list[Statement]] | N
     statements = kernel.sections[0].statements
     lines = Lines(statements)
     wanted = lines.wanted(statements)
-    needs = [one for name in wanted for one in lines.needs.get(name, ()) if one.axis == axis.name]
+    needs = [one for name in wanted for one in lines.needs.get(name, ()) if axis_of(one) == axis.name]
     if not needs:
         return None
     first, last = _bounds(needs, axis.size)
     first = least(first, axis.size)
     made = [lines.unclamped(statement, axis.name, wanted) for statement in statements]
-    steps = [coefficient(s.index, axis.name) for s in made if isinstance(s, Load)]
+    steps = [ix.coefficient(s.index, axis.name) for s in made if isinstance(s, Load)]
     if not all(step in (-1, 0, 1) for step in steps):  # such rows gain little, and short ones lose
         return None
     return first, greatest(first, last), made
@@ -270,18 +250,18 @@ def parts_along(kernel: Kernel, given: Axis, shortest: int) -> tuple[Kernel, ...
     """The kernel cut along one axis, into parts of no fewer points than `shortest`."""
     axis = next(axis for axis in kernel.axes if axis.name == given.name)
     every = Lines(kernel.sections[0].statements).conditions
-    lines = {k: one for k, one in every.items() if one.axis == axis.name and one.step and isinstance(one.start, int)}
+    lines = {k: one for k, one in every.items() if axis_of(one) == axis.name and isinstance(one.constant, int)}
     if not isinstance(axis.size, int):
         return (kernel,)
     cuts = [0]
-    for cut in sorted({one.change for one in lines.values()}):  # type: ignore[type-var]
+    for cut in sorted({change(one) for one in lines.values()}):  # type: ignore[type-var]
         if 0 < cut < axis.size and min(cut - cuts[-1], axis.size - cut) >= shortest:  # type: ignore[operator]
             cuts.append(cut)  # type: ignore[arg-type]
     if len(cuts) == 1:
         return (kernel,)
     parts = []
     for start, end in pairwise((*cuts, axis.size)):
-        known = {name: one.holds(start) for name, one in lines.items() if one.holds(start) == one.holds(end - 1)}
+        known = {name: holds(one, start) for name, one in lines.items() if holds(one, start) == holds(one, end - 1)}
         parts.append(_span(kernel, axis, start, end, _settled_where(kernel.sections[0].statements, known)))
     return tuple(parts)
 
@@ -300,11 +280,11 @@ def narrowed(kernel: Kernel, condition: str) -> Kernel | None:
         known[name] = True
         if name in conjunctions:
             open_ += conjunctions[name]
-        elif name not in lines or not lines[name].step:
+        elif name not in lines or not lines[name].terms:
             return None
     statements, axes = section.statements, list[Axis]()
     for axis in kernel.axes:
-        own = [lines[name] for name in known if name in lines and lines[name].axis == axis.name]
+        own = [lines[name] for name in known if name in lines and axis_of(lines[name]) == axis.name]
         first, last = _bounds(own, axis.size)
         statements = tuple(_moved(s, axis.name, first, axis.name) for s in statements)
         axes.append(Axis(axis.name, greatest(last - first, 0)))
@@ -313,8 +293,8 @@ def narrowed(kernel: Kernel, condition: str) -> Kernel | None:
 
 def _moved(statement: Statement, axis: str, start: Dim, name: str) -> Statement:
     """The statement with `name` + start for `axis`."""
-    meaning = {axis: Line(name, start, 1).index}
-    return map_indices(statement, lambda index: inline(index, meaning))
+    meaning = {axis: ix.shift(ix.axis(name), start)}
+    return map_indices(statement, lambda index: ix.inline(index, meaning))
 
 
 def _settled(statement: Statement, known: dict[str, bool]) -> Statement | None:
