@@ -71,7 +71,7 @@ def shaped(meta: Meta, shape: Sequence[int]) -> Meta:
 def asked(func: OpOverload, rule: Callable[..., Any], question: Question) -> Callable[..., Any]:
     """The rule of an overload behind the question to its kernel."""
     question = question.bound(func)
-    has_lists = any("List" in str(argument.type) for argument in func._schema.arguments)
+    has_lists = "[" in str(func._schema).rpartition(" -> ")[0]
     passed: set[Any] = set()
 
     def answer(*args: Any, **kwargs: Any) -> Any:

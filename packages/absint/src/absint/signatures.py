@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from keyword import iskeyword
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,31 +33,39 @@ def bind(function: Callable[..., Any], func: OpOverload) -> Callable[..., Any]:
     >>> bind(lambda alpha, self: (self, alpha), torch.ops.aten.add.Tensor)(3, 4)
     (3, 1)
     """
-    arguments = {a.name: f"{a.name}_" if iskeyword(a.name) else a.name for a in func._schema.arguments}
-    in_order = list(arguments.values())
-    taken: list[str] = []
-    for position, parameter in enumerate(inspect.signature(function).parameters.values()):
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            taken.append(in_order[position])
-        elif parameter.name in arguments:
-            taken.append(f"{parameter.name}={arguments[parameter.name]}" if len(taken) < position else parameter.name)
-        elif parameter.default is parameter.empty:
-            raise TypeError(f"{func} has no argument {parameter.name}")
-    defaults = [_default(a) for a in func._schema.arguments if a.has_default_value()]
-    if taken == in_order and getattr(function, "__defaults__", None) == (tuple(defaults) or None):
+    schema = func._schema.arguments
+    names = [argument.name for argument in schema]
+    parameters, in_place, own = _parameters(function)
+    if parameters == names and not own and not any(argument.has_default_value() for argument in schema):
         return function
-    looked_at = {name.partition("=")[2] or name for name in taken}
-    parameters: list[str] = []
-    values: dict[str, Any] = {}
-    for name, argument in zip(in_order[::-1], func._schema.arguments[::-1], strict=True):
-        if len(values) == len(parameters) and (argument.has_default_value() or name not in looked_at):
-            values[name] = _default(argument)
-        parameters.append(f"{name}=defaults[{name!r}]" if name in values else name)
+    names = [f"{name}_" if iskeyword(name) else name for name in names]
+    taken: list[str] = []
+    for position, name in enumerate(parameters):
+        if position < in_place:
+            taken.append(names[position])
+        elif name in names:
+            taken.append(name if len(taken) == position else f"{name}={name}")
+        elif name not in own:
+            raise TypeError(f"{func} has no argument {name}")
+    looked_at = {name.rpartition("=")[2] for name in taken}
+    written: list[str] = []
+    defaults: dict[str, Any] = {}
+    for name, argument in zip(reversed(names), reversed(schema), strict=True):
+        has_default = argument.has_default_value()
+        if len(defaults) == len(written) and (has_default or name not in looked_at):
+            # (The dtype int64 would be the 4 of C++.)
+            defaults[name] = argument.default_value if has_default and name != "dtype" else None
+        written.append(f"{name}=defaults[{name!r}]" if name in defaults else name)
     # Written out, as namedtuple does: the call of a function that Python binds costs a tenth of one bound by hand.
-    source = f"lambda {', '.join(reversed(parameters))}: function({', '.join(taken)})"
-    return eval(source, {"function": function, "defaults": values})  # type: ignore[no-any-return]
+    source = f"lambda {', '.join(reversed(written))}: function({', '.join(taken)})"
+    return eval(source, {"function": function, "defaults": defaults})  # type: ignore[no-any-return]
 
 
-def _default(argument: Any) -> Any:
-    """(The dtype int64 would be the 4 of C++.)"""
-    return argument.default_value if argument.has_default_value() and argument.name != "dtype" else None
+def _parameters(function: Any) -> tuple[list[str], int, frozenset[str]]:
+    """Of a function: its parameters, how many stand before a `/`, and which have a default."""
+    if type(function) is FunctionType and not hasattr(function, "__wrapped__"):
+        code = function.__code__
+        names = list(code.co_varnames[: code.co_argcount])
+        return names, code.co_posonlyargcount, frozenset(names[len(names) - len(function.__defaults__ or ()) :])
+    found = inspect.signature(function).parameters
+    return list(found), 0, frozenset(name for name, one in found.items() if one.default is not one.empty)
