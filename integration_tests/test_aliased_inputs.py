@@ -11,7 +11,7 @@ from aotgrad.testing.aliased_programs import aliased_programs
 from aotgrad.testing.effect_programs import Effect
 from aotgrad.testing.effects import differences, observe
 from bytecap import optimize
-from bytecap.driver.options import Options
+from bytecap.driver.stage import Options
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -3,7 +3,7 @@
     python tools/retired_words.py
 
 Reads the last table of the page: a word of its first column may name neither a module or folder of packages/*/src, nor,
-where it is of several words (by_sizes), a function or class of a module. bytecap is not looked at.
+where it is of several words (by_sizes), a function or class of a module.
 Exit code 1 if there is any.
 """
 
@@ -49,8 +49,7 @@ def faults(directory: Path, words: Mapping[str, str]) -> list[str]:
 
 def main() -> int:
     words = retired(GLOSSARY.read_text())
-    sources = (path for path in sorted((ROOT / "packages").glob("*/src")) if path.parent.name != "bytecap")
-    bad = [fault for path in sources for fault in faults(path, words)]
+    bad = [fault for path in sorted((ROOT / "packages").glob("*/src")) for fault in faults(path, words)]
     for fault in bad:
         print(fault, file=sys.stderr)
     return 1 if bad else 0

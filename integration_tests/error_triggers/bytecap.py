@@ -18,7 +18,7 @@ import bytecap
 import stagefold
 from absint import AbstractTensor, contiguous
 from absint.symbolic import make_size
-from bytecap.driver.interpret import interpret
+from bytecap.driver.executor import interpret
 from bytecap.evaluator.tracer import Tracer
 from bytecap.guards import compile_guards
 from bytecap.nodes.torch_calls import refuse_sizes

@@ -8,13 +8,10 @@ capture(frame_view) -> CaptureResult        one frame, without running it
 disable, graph_break, assume_constant, is_compiling, set_stance, reset       what users say (marks, stances)
 """
 
-from bytecap.driver.executor import executor
-from bytecap.driver.interpret import interpret
+from bytecap.driver.executor import executor, interpret
 from bytecap.driver.optimize import Backend, optimize
-from bytecap.driver.options import Options
-from bytecap.driver.registry import reset
-from bytecap.driver.stage import CaptureResult, capture
-from bytecap.driver.stances import set_stance
+from bytecap.driver.stage import CaptureResult, Options, capture
+from bytecap.driver.stances import reset, set_stance
 from bytecap.driver.undo import Changes, undone
 from bytecap.errors import CannotCapture
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused

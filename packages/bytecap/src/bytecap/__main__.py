@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from bytecap.driver.interpret import interpret
+from bytecap.driver.executor import interpret
 from bytecap.guards import native, print_guard, print_source
 from stagewire.capture import Capture
 from stagewire.command import guarded

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bytecap import executor, optimize
-from bytecap.driver.options import Options
+from bytecap.driver.stage import Options
 
 W = torch.tensor([1, 2, 3, 1])
 A = torch.tensor([0.5, 1.0, 2.0, 0.25])

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bytecap.nodes import current_device
-from bytecap.nodes.current_device import with_index
+from bytecap.nodes import call_arguments
+from bytecap.nodes.call_arguments import with_index
 
 
 class Guarded:
@@ -20,7 +20,7 @@ def test_calls_name_the_current_gpu(monkeypatch, current):
     def get():
         return current
 
-    monkeypatch.setattr(current_device, "_GET", get)
+    monkeypatch.setattr(call_arguments, "_GET", get)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     x, expected = torch.ones(2), torch.device("cuda", current)
     for function, given, wanted in (

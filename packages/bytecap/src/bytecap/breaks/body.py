@@ -18,8 +18,8 @@ from bytecode import Bytecode, CellVar, FreeVar, Instr, Label
 
 from bytecap.breaks.flow import flow_of
 from bytecap.bytecode.assembler import LOAD_CELL, Assembler, CellMove
-from bytecap.bytecode.builtin_parts import IS_EMPTY
 from bytecap.bytecode.decode import Instruction, Program, holds_cell
+from bytecap.bytecode.rebuild import IS_EMPTY
 
 _V312 = sys.version_info >= (3, 12)
 _V313 = sys.version_info >= (3, 13)

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
+from types import CellType
 from typing import Any
 
 from bytecap._evalframe import dict_item
-from bytecap.bytecode.builtin_parts import rebuild_tuple
 from bytecap.bytecode.rebuild_iterators import ITERATOR_HELPERS
+
+EMPTY_CELL = CellType()
+IS_EMPTY = functools.partial(operator.eq, EMPTY_CELL)
+"""Whether a cell is empty: all empty cells are equal."""
+
+
+def stored_items(real: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """What a dict holds, in its order, past the methods of a subclass."""
+    if isinstance(real, OrderedDict):
+        return [(key, dict.__getitem__(real, key)) for key in OrderedDict.__iter__(real)]
+    return list(dict.items(real))
+
+
+def rebuild_tuple(cls: type, items: list[Any]) -> Any:
+    """A tuple of class `cls` with these items."""
+    if cls is tuple:
+        return tuple(items)
+    if hasattr(cls, "_make"):
+        return cls._make(items)  # type: ignore[attr-defined]
+    return cls(items)
+
 
 # Py_TPFLAGS_HEAPTYPE
 _HEAP_TYPE = 1 << 9

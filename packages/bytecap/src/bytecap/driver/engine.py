@@ -28,13 +28,11 @@ from types import CodeType
 from typing import Any
 
 from bytecap.breaks.breaks import Break, Breaks
-from bytecap.driver.callees import is_wanted
 from bytecap.driver.expected_raises import raising_code
-from bytecap.driver.options import Options
-from bytecap.driver.registry import register
+from bytecap.driver.frame_selection import is_wanted
 from bytecap.driver.size_changes import with_changes, with_sizes_of_before
-from bytecap.driver.stage import CaptureResult, capture, place
-from bytecap.driver.stances import may_compile
+from bytecap.driver.stage import CaptureResult, Options, capture, place
+from bytecap.driver.stances import may_compile, register
 from bytecap.driver.undo import Checked, undone
 from bytecap.errors import (
     CannotCapture,

@@ -18,13 +18,13 @@ Values are let go of after their last use, so that no more memory is held than i
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from absint.functions import custom_functions, function_of, tensor_leaves
+from absint.functions import custom_functions, function_of, read_sizes, run_graph, tensor_leaves
 from absint.wire import from_arg
 from bytecap.errors import FixedSizesNeeded, InterpretError
 from bytecap.guards.process_state import set_torch_modes, torch_modes
@@ -152,3 +152,20 @@ def _varies(arg: Arg) -> bool:
 
 def _undefined(ref: Any) -> Any:
     raise InterpretError(f"the graph refers to {ref}, which nothing defines")
+
+
+def interpret(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """The graph's outputs for these inputs, in order; the grad mode is as the caller's, and is put back.
+
+    Raises `InterpretError` when the number of inputs is wrong, `absint.errors.UnknownTarget` for a target that does not
+    exist.
+    """
+    if len(inputs) != len(capture.inputs):
+        raise InterpretError(f"the graph has {len(capture.inputs)} inputs, {len(inputs)} were given")
+    values: dict[str, Any] = {}
+    size_of = read_sizes(capture.graph, inputs, values)
+    enabled = torch.is_grad_enabled()
+    try:
+        return run_graph(capture.graph, inputs, custom_functions(capture.functions, size_of), size_of, values=values)
+    finally:
+        TORCH.set_grad_enabled(enabled)

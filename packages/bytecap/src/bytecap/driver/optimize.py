@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bytecap.driver.engine import Backend, Engine
-from bytecap.driver.options import Options
-from bytecap.driver.root_frames import root_of
-from bytecap.driver.stage import frame_refusal
+from bytecap.driver.frame_selection import root_of
+from bytecap.driver.stage import Options, frame_refusal
 from bytecap.errors import BadOption
 from bytecap.events import Event
 from bytecap.graph.size_policy import SizePolicy

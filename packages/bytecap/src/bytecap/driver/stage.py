@@ -17,7 +17,6 @@ import torch
 from absint.errors import DataDependentError, SpecializedSize
 from bytecap.breaks.breaks import Break
 from bytecap.bytecode.instruction_trace import Trail
-from bytecap.driver.options import Options
 from bytecap.driver.undo import Changes
 from bytecap.errors import (
     CannotCapture,
@@ -33,10 +32,9 @@ from bytecap.evaluator.frame import Frame
 from bytecap.evaluator.tracer import Tracer
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards.guard_set import global_state
-from bytecap.guards.process_state import capture_environment
-from bytecap.guards.torch_modes import guard_modes
+from bytecap.guards.process_state import capture_environment, guard_modes
+from bytecap.nodes.constant_tensors import counted_buffers
 from bytecap.nodes.data_checks import changes_of
-from bytecap.nodes.known_contents import counted_buffers
 from bytecap.objects.exceptions import ExceptionValue
 from bytecap.objects.functions import FunctionValue
 from bytecap.objects.sequences import Lazy
@@ -51,6 +49,17 @@ from stagewire.capabilities import MissingCapability
 from stagewire.capture import Capture, Cell, Code, GlobalState, Guard, Local, Source
 from stagewire.graph import Graph
 from stagewire.types import TensorType
+
+
+@dataclass(frozen=True)
+class Options:
+    """How frames are captured.
+
+    allow_empty: capture frames without any tensor operation too (else they are `NoTensorWork`).
+    """
+
+    allow_empty: bool = False
+
 
 _FIXED = SizePolicy(enabled=False)
 _UNSUPPORTED_FLAGS = {0x20: "a generator", 0x80: "a coroutine", 0x200: "an async generator"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from abc import ABCMeta, get_cache_token
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,23 +17,47 @@ from bytecap.lookasides.polyfills import POLYFILLS
 from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.base import Value
+from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.dispatch import handler_of
 from bytecap.objects.functions import FunctionValue
-from bytecap.objects.host_calls import run
 from bytecap.objects.iterators import GeneratorValue
 from bytecap.objects.opaque import refuse_unguarded
 from bytecap.objects.pure_functions import is_pure
-from bytecap.objects.signals import NotConcrete
+from bytecap.objects.signals import NotConcrete, run
 from bytecap.objects.tensors import TensorValue
-from bytecap.semantics import single_dispatch
 from bytecap.semantics.binding import bind_arguments
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.methods import pairs_of
 from bytecap.torch_capabilities import TORCH
+from stagewire.capture import Cell
+from stagewire.capture import DictValue as ValueAt
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
+    from bytecap.objects.functions import FunctionValue
+
+
+_DISPATCH: Any = functools.singledispatch(lambda value: None).dispatch
+_SINGLE_DISPATCH = _DISPATCH.__code__
+"""The code of every `dispatch` function."""
+
+
+def _single_dispatch(tracer: Tracer, function: FunctionValue, args: list[Value]) -> Value:
+    """`function.dispatch(cls)` of functools.singledispatch: looked up at once, what it is chosen from is guarded."""
+    real: Any = function.real
+    if len(args) != 1 or not isinstance(args[0], ClassValue):
+        raise UnsupportedCall("dispatch() of what is no class")
+    registry = real.__closure__[_SINGLE_DISPATCH.co_freevars.index("registry")].cell_contents
+    place = tracer.places.handle(registry) if function.source is None else Cell("registry", function.source)
+    found = run(tracer, real, (args[0].real,))
+    tracer.guards.length(place, len(registry), tracer.line())
+    if any(isinstance(cls, ABCMeta) for cls in registry):
+        # A class may be registered with an abstract class later.
+        tracer.guards.reading(get_cache_token, (), get_cache_token())
+    index = next(at for at, value in enumerate(registry.values()) if value is found)
+    return tracer.objects.wrap(found, ValueAt(place, index))
+
 
 # Python functions of these modules are one node each; every other Python function is inlined.
 LEAF_MODULES = frozenset(
@@ -83,8 +108,8 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
             return _call_pure(tracer, function, args, kwargs)
         if is_numpy_function(real):
             return call_numpy(tracer, real, args, kwargs)
-        if real.__code__ is single_dispatch.CODE:
-            return single_dispatch.dispatch(tracer, function, args)
+        if real.__code__ is _SINGLE_DISPATCH:
+            return _single_dispatch(tracer, function, args)
         if real.__code__ is _HIDDEN_FROM_TORCH:
             return tracer.objects.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
         if (real.__module__, real.__qualname__) in UNSEEN:

@@ -13,14 +13,12 @@ from absint.wire import to_arg
 from bytecap._evalframe import TENSOR_MAX_RANK
 from bytecap.errors import UnsupportedValue
 from bytecap.graph.builder import tensor_type
-from bytecap.graph.input_names import input_role, source_hint
-from bytecap.graph.outside_history import Outside
-from bytecap.nodes.known_contents import note_buffer
+from bytecap.graph.inputs import Outside, input_role, source_hint
+from bytecap.nodes.constant_tensors import note_buffer
 from bytecap.objects.base import Value
 from bytecap.objects.data_numbers import HostFloat
 from bytecap.objects.symbolic_numbers import SymbolicFloat, SymbolicInt, write_float
-from bytecap.objects.tensor_classes import is_plain_class
-from bytecap.objects.tensors import TensorValue
+from bytecap.objects.tensors import TensorValue, is_plain_class
 from stagewire.capture import InputRole, Source
 from stagewire.graph import Arg, Ref
 

@@ -25,8 +25,7 @@ from bytecap.objects.deques import DequeValue
 from bytecap.objects.dynamic_sources import refuse_changing
 from bytecap.objects.exceptions import ExceptionValue
 from bytecap.objects.functions import FunctionValue, MethodValue
-from bytecap.objects.hash_keys import Identity, UserKey
-from bytecap.objects.identity import IdentityToken
+from bytecap.objects.identity import Identity, IdentityToken, UserKey
 from bytecap.objects.iterators import HostIterator
 from bytecap.objects.mappings import DICT_TYPES, DictValue, DictView
 from bytecap.objects.nn_modules import NNModuleValue

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint.wire import to_arg
-from bytecap.bytecode.builtin_parts import stored_items
+from bytecap.bytecode.rebuild import stored_items
 from bytecap.errors import UnsupportedValue
 from bytecap.guards.guard_set import GuardSet, is_exempt, is_watched
 from bytecap.objects.base import Value

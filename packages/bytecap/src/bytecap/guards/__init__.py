@@ -8,9 +8,9 @@ sentence ::= explain(program, frame_view)            "n was 3 and is 4 (read at 
 
 from bytecap._evalframe import GuardProgram
 from bytecap.guards.compile import compile_guards, with_relations
-from bytecap.guards.errors import GuardDoesNotHold, GuardError
 from bytecap.guards.explain import explain
 from bytecap.guards.kinds import print_guard
+from bytecap.guards.literals import GuardDoesNotHold, GuardError
 from bytecap.guards.printing import print_source
 
 __all__ = [

@@ -14,11 +14,10 @@ import torch
 
 from bytecap._evalframe import FrameView, GuardProgram
 from bytecap.guards import native
-from bytecap.guards.errors import GuardDoesNotHold, GuardError
+from bytecap.guards.explain import explain
 from bytecap.guards.kinds import KINDS
-from bytecap.guards.literals import to_python
+from bytecap.guards.literals import MISSING, GuardDoesNotHold, GuardError, postfix, relation_program, to_python
 from bytecap.guards.printing import print_source
-from bytecap.guards.relations import postfix, relation_program
 from stagewire import capture
 from stagewire.capture import Guard, Source, Symbol
 from stagewire.expr import Dim, Expr
@@ -29,13 +28,6 @@ Fetch = tuple[int, str, object]
 """Parent, kind and argument of a node."""
 Check = tuple[str, object, int]
 """Kind, argument, and the guard that it is made of."""
-
-
-class _Missing:
-    """A source that has no value in the live frame."""
-
-
-MISSING = _Missing()
 
 
 def compile_guards(
@@ -68,8 +60,6 @@ def compile_guards(
         builder.add_symbol(symbol)
     program = builder.build(tuple(inputs))
     if verify and not program.check(scope):
-        from bytecap.guards.explain import explain
-
         raise GuardDoesNotHold(str(explain(program, scope)))
     return program
 

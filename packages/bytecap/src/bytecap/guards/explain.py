@@ -8,8 +8,8 @@ from types import FunctionType
 import torch
 
 from bytecap._evalframe import FrameView, GuardProgram
-from bytecap.guards.compile import MISSING
 from bytecap.guards.kinds import missing, print_guard, sentence, short, tensor_difference
+from bytecap.guards.literals import MISSING
 from bytecap.guards.printing import print_source, symbol_names
 from bytecap.torch_capabilities import TORCH
 from stagewire import capture

@@ -1,11 +1,37 @@
-"""Literals of guard data (`stagewire.graph.Arg`) as the Python values they stand for."""
+"""Literals and relations of guard data: as Python values, and as postfix programs for the C evaluator."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
-from bytecap.guards.errors import GuardError
 from stagewire import graph
+from stagewire.capture import Relation
+from stagewire.errors import StageError
+from stagewire.expr import Dim, steps_of
+
+
+class GuardError(StageError):
+    """A guard that cannot be compiled: no such value, not a literal, an unknown type or module."""
+
+    code = "BC020"
+    fix = "Guard on a value that the frame can reach without running user code."
+
+
+class GuardDoesNotHold(GuardError):
+    """A guard that is false for the very frame it was made from."""
+
+    code = "BC021"
+    fix = "The captured code changes the value that the guard reads; report it with the function."
+
+
+class _Missing:
+    """A source that has no value in the live frame."""
+
+
+MISSING = _Missing()
+
 
 _PLAIN = frozenset((type(None), bool, int, float, str))
 
@@ -44,3 +70,33 @@ def to_python(value: graph.Arg) -> object:
 
 def _part(value: float | graph.NonFinite) -> float:
     return float(value.text) if isinstance(value, graph.NonFinite) else value
+
+
+Op = tuple[str, int]
+
+
+def postfix(dim: Dim, symbols: Mapping[str, int]) -> tuple[Op, ...]:
+    """`dim` as postfix operations; a symbol becomes its index.
+
+    >>> from stagewire.expr import parse_expr
+    >>> postfix(parse_expr("2*s0"), {"s0": 0})
+    (('const', 2), ('symbol', 0), ('*', 0))
+    """
+    return tuple([_operation(*step, dim, symbols) for step in steps_of(dim)])
+
+
+def _operation(kind: str, operand: str | int, dim: Dim, symbols: Mapping[str, int]) -> Op:
+    match operand:
+        case int():
+            return "const", operand
+        case "":
+            return kind.lower(), 0
+        case _ if operand in symbols:
+            return kind, symbols[operand]
+    raise GuardError(f"the symbol {operand!r} of {str(dim)!r} has no source")
+
+
+def relation_program(relation: Relation, symbols: Mapping[str, int]) -> tuple[Op, ...]:
+    """The whole condition: not zero when it holds."""
+    left, right = postfix(relation.left, symbols), postfix(relation.right, symbols)
+    return (*left, *right, (relation.operator, 0))

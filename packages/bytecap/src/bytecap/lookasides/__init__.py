@@ -11,19 +11,17 @@ from bytecap.lookasides.builtin import BUILTIN
 from bytecap.lookasides.classes import CLASSES
 from bytecap.lookasides.content_sized_functions import KNOWN_CONTENTS
 from bytecap.lookasides.deep_copies import DEEP_COPIES
-from bytecap.lookasides.distributions import DISTRIBUTIONS
 from bytecap.lookasides.index_mode import INDEX_MODE
-from bytecap.lookasides.inspection import INSPECTION
 from bytecap.lookasides.iterators import ITERATORS
 from bytecap.lookasides.kernel_choices import KERNEL_CHOICES
 from bytecap.lookasides.legacy import LEGACY
-from bytecap.lookasides.library import LIBRARY
+from bytecap.lookasides.library import INSPECTION, LIBRARY
 from bytecap.lookasides.numpy_calls import NUMPY_CALLS
 from bytecap.lookasides.optimizers import OPTIMIZERS
 from bytecap.lookasides.parameters import PARAMETERS
-from bytecap.lookasides.regions import REGIONS
+from bytecap.lookasides.replaced_functions import DISTRIBUTIONS
 from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS
-from bytecap.lookasides.torch_state import TORCH_STATE
+from bytecap.lookasides.torch_state import REGIONS, TORCH_STATE
 from bytecap.nodes.transforms import TRANSFORMS
 from bytecap.objects.dispatch import HANDLERS
 from bytecap.objects.inference import INFERENCE

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.nodes.torch_calls import number_of
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, collect
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.deques import DequeValue
 from bytecap.objects.functions import MethodValue, PartialValue
-from bytecap.objects.host_calls import run
-from bytecap.objects.iteration import collect
-from bytecap.objects.mappings import DictValue
+from bytecap.objects.mappings import DictValue, MappingProxyValue
 from bytecap.objects.objects import ObjectValue
 from bytecap.objects.open_constants import open_format
-from bytecap.objects.proxies import MappingProxyValue
 from bytecap.objects.sequences import ListValue, SliceValue, TupleValue, field_names
 from bytecap.objects.sets import SetValue, keys_of
+from bytecap.objects.signals import run
 from bytecap.objects.symbolic_numbers import SymbolicInt
 from bytecap.objects.tensors import TensorValue
 from bytecap.semantics.constant_folding import fold_call

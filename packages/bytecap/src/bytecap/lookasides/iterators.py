@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bytecap.objects import library_iterators as library
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, collect
 from bytecap.objects.builtin_iterators import (
     EnumerateIterator,
     FilterIterator,
@@ -16,9 +16,8 @@ from bytecap.objects.builtin_iterators import (
     ZipIterator,
 )
 from bytecap.objects.constant import Constant
-from bytecap.objects.host_calls import fold
-from bytecap.objects.iteration import collect
 from bytecap.objects.sequences import TupleValue
+from bytecap.objects.signals import fold
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

@@ -6,6 +6,7 @@ import collections
 import copy
 import dataclasses
 import functools
+import inspect
 import logging
 import os
 import sys
@@ -25,6 +26,7 @@ from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.environment_variables import get_variable
 from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
 from bytecap.objects.identity import IdentityToken
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.objects import ObjectValue
@@ -36,6 +38,48 @@ from bytecap.semantics.effects import CallEffect
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
+
+
+def _is_kind(check: Callable[[Any], bool]) -> Callable[..., Value]:
+    """Functions, methods and classes: known by the type of the object."""
+
+    def answer(tracer: Tracer, value: Value) -> Value:
+        kind = value.python_type()
+        return Constant(issubclass(kind, _KINDS[check]))
+
+    return answer
+
+
+_KINDS: dict[Any, Any] = {
+    inspect.isclass: type,
+    inspect.isfunction: type(lambda: None),
+    inspect.ismethod: type(inspect.Signature.from_callable),
+    inspect.ismodule: type(inspect),
+    inspect.isbuiltin: type(len),
+}
+
+
+def _has_flag(check: Callable[[Any], bool], flag: int) -> Callable[..., Value]:
+    """Generator and coroutine functions: known by their code, under methods and partial applications."""
+
+    def answer(tracer: Tracer, value: Value) -> Value:
+
+        function = value
+        while isinstance(function, (MethodValue, PartialValue)):
+            function = function.function
+        if isinstance(function, FunctionValue):
+            return Constant(bool(function.code.co_flags & flag))
+        return fold_call(tracer, check, [value], {})
+
+    return answer
+
+
+INSPECTION: dict[Any, Callable[..., Value]] = {check: _is_kind(check) for check in _KINDS} | {
+    inspect.isgeneratorfunction: _has_flag(inspect.isgeneratorfunction, inspect.CO_GENERATOR),
+    inspect.iscoroutinefunction: _has_flag(inspect.iscoroutinefunction, inspect.CO_COROUTINE),
+    inspect.isasyncgenfunction: _has_flag(inspect.isasyncgenfunction, inspect.CO_ASYNC_GENERATOR),
+}
+
 
 NONE = Constant(None)
 

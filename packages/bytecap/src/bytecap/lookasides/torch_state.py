@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd.profiler import record_function
 
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.hook import directives
@@ -16,14 +17,38 @@ from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.data_conditions import DataCondition
-from bytecap.objects.host_calls import run
+from bytecap.objects.signals import run
 from bytecap.objects.tensors import TensorValue
 from bytecap.semantics.constant_folding import fold_call
+from bytecap.semantics.effects import CallEffect
 from bytecap.semantics.operations import compare
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
+
+
+def _enter(tracer: Tracer, region: Value) -> Value:
+    tracer.regions.append(region)
+    return region
+
+
+def _leave(tracer: Tracer, region: Value, *raised: Value) -> Value:
+    if region in tracer.regions:
+        tracer.regions.remove(region)
+    else:
+        tracer.effects.append(CallEffect(record_function.__exit__, [region, *raised], {}))
+    return Constant(None)
+
+
+def enter_open_regions(tracer: Tracer) -> None:
+    """The capture ends: what is entered and not left is entered for real."""
+    for region in tracer.regions:
+        tracer.effects.append(CallEffect(record_function.__enter__, [region], {}))
+
+
+REGIONS: dict[Any, Callable[..., Value]] = {record_function.__enter__: _enter, record_function.__exit__: _leave}
+
 
 NONE = Constant(None)
 # What torch says of a check without a message.

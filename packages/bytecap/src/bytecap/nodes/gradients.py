@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from absint.backward_checks import reached
 from absint.gradients import TARGET, gradients
 from bytecap.errors import UnsupportedCall
-from bytecap.graph.outside_history import Outside
+from bytecap.graph.inputs import Outside
 from bytecap.nodes.torch_calls import evaluate, record, to_host
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, collect
 from bytecap.objects.constant import Constant
-from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.sequences import TupleValue
 from bytecap.objects.tensor_hooks import HookHandle

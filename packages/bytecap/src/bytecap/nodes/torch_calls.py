@@ -22,13 +22,11 @@ from bytecap.errors import (
     UnsupportedCall,
     UnsupportedValue,
 )
-from bytecap.nodes.current_device import with_index
-from bytecap.nodes.known_contents import note_content, with_numbers
+from bytecap.nodes.call_arguments import with_index, with_known_index
+from bytecap.nodes.constant_tensors import note_content, with_numbers
 from bytecap.nodes.recurrent_layers import refuse_long_recurrence
-from bytecap.nodes.scalar_indices import with_known_index
 from bytecap.nodes.torch_function import overridden_call
-from bytecap.nodes.unbacked_equalities import with_equal_sizes
-from bytecap.nodes.unbacked_sizes import has_unknown, read_sizes, refuse_unread
+from bytecap.nodes.unbacked_sizes import has_unknown, read_sizes, refuse_unread, with_equal_sizes
 from bytecap.objects.arrays import python_number
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant

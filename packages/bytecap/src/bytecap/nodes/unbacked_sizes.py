@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from absint import AbstractTensor
-from absint.symbolic.size import is_unknown
+from absint.errors import DimensionError, TypeRuleError
+from absint.symbolic import dim_of
+from absint.symbolic.size import is_unknown, make_size
 from bytecap.errors import DataDependent
+from bytecap.objects.data_conditions import DataCondition
 from bytecap.objects.data_numbers import HostFloat, read_size
+from stagewire.capture import Relation
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, leaves
+from stagewire.polynomial import Polynomial
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -55,3 +60,41 @@ def read_sizes(tracer: Tracer, names: list[str], results: list[AbstractTensor]) 
             symbol = str(size)
             if symbol in tracer.sizes.env.unknown and symbol not in tracer.graph.numbers:
                 read_size(tracer, name, dim, symbol)
+
+
+# So many equalities one call may need.
+_MOST = 4
+
+
+def with_equal_sizes(tracer: Tracer, call: Callable[[], Any]) -> Any:
+    """What `call` gives, with sizes that it needs to be equal taken for that.
+
+    Errors: those of `call`, where nothing that could be assumed would help.
+    """
+    env = tracer.sizes.env
+    for _ in range(_MOST):
+        env.taken_for_different.clear()
+        try:
+            return call()
+        except DimensionError:
+            raise
+        except TypeRuleError:
+            gap = next((gap for gap in reversed(env.taken_for_different) if not _is_about_ones(gap)), None)
+            if gap is None or not _assume_zero(tracer, gap):
+                raise
+    return call()
+
+
+def _is_about_ones(gap: Polynomial) -> bool:
+    """Whether it is asked of one size whether it is 0 or 1, as broadcasting does."""
+    return len(gap.symbols) == 1 and abs(gap.offset) < 2 and len(gap.terms) <= 1 + bool(gap.offset)
+
+
+def _assume_zero(tracer: Tracer, gap: Polynomial) -> bool:
+    generic = tracer.sizes.env.generic
+    tracer.sizes.env.generic = False
+    try:
+        size = make_size(tracer.sizes.env, gap)
+        return tracer.checks.assume(tracer, DataCondition(Relation(dim_of(size), "==", 0), size), True)
+    finally:
+        tracer.sizes.env.generic = generic

@@ -11,7 +11,7 @@ from bytecap.errors import CannotRebuild, UnsupportedMutation, UnsupportedValue
 from bytecap.graph.builder import tensor_type
 from bytecap.objects.base import Value
 from bytecap.objects.functions import BuiltinMethod
-from bytecap.objects.host_calls import run
+from bytecap.objects.signals import run
 from stagewire.capture import Reading, Source
 
 if TYPE_CHECKING:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
 from bytecap.objects.class_lookup import has_method, static_lookup
-from bytecap.objects.host_calls import run
-from bytecap.objects.iteration import contains_by_iteration, next_or_raise
-from bytecap.objects.signals import EXHAUSTED, End, NotConcrete, PythonRaise
+from bytecap.objects.signals import EXHAUSTED, End, NotConcrete, PythonRaise, run
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -180,3 +178,25 @@ class IteratorValue(Value):
         if name == "__iter__":
             return self
         raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
+
+
+def next_or_raise(tracer: Tracer, iterator: Value) -> Value:
+    """next(iterator)."""
+    return result_or_stop(tracer, iterator.next(tracer))
+
+
+def result_or_stop(tracer: Tracer, result: Any) -> Value:
+    """The value, or StopIteration raised in the evaluated program."""
+    if isinstance(result, End):
+        raise tracer.raises(StopIteration, *([] if result.value is None else [result.value]))
+    return result
+
+
+def collect(tracer: Tracer, value: Value) -> list[Value]:
+    """list(value)."""
+    return list(value.each(tracer))
+
+
+def contains_by_iteration(tracer: Tracer, container: Value, item: Value) -> bool:
+    """`item in container` by comparing each item."""
+    return any(tracer.evaluate.equal(tracer, member, item) for member in container.each(tracer))

@@ -14,9 +14,9 @@ from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.dispatch import handler_of
-from bytecap.objects.host_calls import fold, run
 from bytecap.objects.iterators import HostIterator
 from bytecap.objects.mappings import DICT_TYPES, DictValue
+from bytecap.objects.signals import fold, run
 from stagewire.capture import Source
 
 if TYPE_CHECKING:

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.guards.guard_set import is_watched
-from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.base import IteratorValue, Value, collect, contains_by_iteration
 from bytecap.objects.class_lookup import static_lookup
-from bytecap.objects.host_calls import fold, run
-from bytecap.objects.iteration import collect, contains_by_iteration
-from bytecap.objects.signals import EXHAUSTED, NotConcrete
+from bytecap.objects.signals import EXHAUSTED, NotConcrete, fold, run
 from stagewire.capture import Attribute, Source
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.host_calls import run
 from bytecap.objects.opaque import OpaqueValue
+from bytecap.objects.signals import run
 from stagewire.capture import Reading, Source
 from stagewire.graph import Ellipsis as AnyObject
 

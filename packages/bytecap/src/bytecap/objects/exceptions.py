@@ -6,9 +6,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import StageError, UnsupportedMutation
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, collect
 from bytecap.objects.constant import Constant
-from bytecap.objects.iteration import collect
 from bytecap.objects.objects import ObjectValue
 from bytecap.objects.sequences import ListValue, TupleValue
 from bytecap.objects.signals import NotConcrete

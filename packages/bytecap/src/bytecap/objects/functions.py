@@ -13,10 +13,9 @@ from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.class_lookup import no_attribute
 from bytecap.objects.constant import Constant
-from bytecap.objects.host_calls import run
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.sequences import TupleValue
-from bytecap.objects.signals import NotConcrete
+from bytecap.objects.signals import NotConcrete, run
 from stagewire.capture import Source
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
-from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.base import IteratorValue, Value, result_or_stop
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.constant import Constant
-from bytecap.objects.iteration import result_or_stop
 from bytecap.objects.signals import EXHAUSTED, End, PythonRaise, Yielded
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
-from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.base import IteratorValue, Value, collect
 from bytecap.objects.builtin_iterators import FilterIterator, FunctionIterator, OverIterators
 from bytecap.objects.constant import Constant
-from bytecap.objects.iteration import collect
 from bytecap.objects.sequences import TupleValue
 from bytecap.objects.signals import EXHAUSTED, End
 

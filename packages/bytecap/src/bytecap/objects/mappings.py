@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bytecap.bytecode.builtin_parts import stored_items
+from bytecap.bytecode.rebuild import stored_items
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
@@ -25,6 +26,7 @@ from stagewire.capture import HasAttribute, Source
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
     from bytecap.replacement.emit import Emitter
+
 
 DICT_TYPES = (dict, OrderedDict, defaultdict)
 ItemSource = Callable[[Any, int], "Source | None"]
@@ -384,3 +386,41 @@ class DictView(Value):
         emitter.load(self.dictionary)
         emitter.load_attribute(self.what)
         emitter.call_top()
+
+
+class MappingProxyValue(Value):
+    """A read-only view of a dict."""
+
+    __slots__ = ("dictionary",)
+
+    def __init__(self, dictionary: DictValue) -> None:
+        super().__init__()
+        self.dictionary = dictionary
+
+    def python_type(self) -> type:
+        return MappingProxyType
+
+    def concrete(self) -> Any:
+        return MappingProxyType(self.dictionary.concrete())
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        return self.dictionary.get_item(tracer, key)
+
+    def length(self, tracer: Tracer) -> int:
+        return self.dictionary.length(tracer)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return self.dictionary.truth(tracer)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return self.dictionary.iterate(tracer)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        return self.dictionary.contains(tracer, item)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.dictionary.call_method(tracer, name, args, kwargs)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load(self.dictionary)
+        emitter.call_function(MappingProxyType, arguments=1)

@@ -19,9 +19,9 @@ from bytecap.hook import Dispatcher
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
-from bytecap.objects.host_calls import run
 from bytecap.objects.iterators import HostIterator
 from bytecap.objects.sequences import TupleValue
+from bytecap.objects.signals import run
 from stagewire.capture import Source
 
 if TYPE_CHECKING:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecap.bytecode.builtin_parts import rebuild_tuple
-from bytecap.objects.base import IteratorValue, Value
+from bytecap.bytecode.rebuild import rebuild_tuple
+from bytecap.objects.base import IteratorValue, Value, collect
 from bytecap.objects.constant import Constant
 from bytecap.objects.dispatch import call_table_method
-from bytecap.objects.host_calls import run
-from bytecap.objects.iteration import collect
-from bytecap.objects.signals import EXHAUSTED, NotConcrete
+from bytecap.objects.signals import EXHAUSTED, NotConcrete, run
 from stagewire.capture import Source
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Sets and frozensets.
 
 The order in which a set is iterated depends on its history. `order` is a host set of the members' keys (see
-`bytecap.objects.hash_keys`) with the same history, and so in the order of CPython's own.
+`bytecap.objects.identity`) with the same history, and so in the order of CPython's own.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode.rebuild import new_set
 from bytecap.errors import CannotRebuild
-from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.base import IteratorValue, Value, collect
 from bytecap.objects.dispatch import call_table_method
-from bytecap.objects.hash_keys import is_lasting_key
-from bytecap.objects.identity import refuse_among_numbers
-from bytecap.objects.iteration import collect
+from bytecap.objects.identity import is_lasting_key, refuse_among_numbers
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.signals import EXHAUSTED, NotConcrete
 from stagewire.capture import Source

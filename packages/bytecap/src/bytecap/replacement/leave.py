@@ -14,7 +14,7 @@ from bytecap.breaks.stack import HELD
 from bytecap.errors import CannotRebuild
 from bytecap.lookasides.index_mode import leave_entered
 from bytecap.lookasides.kernel_choices import leave_settings
-from bytecap.lookasides.regions import enter_open_regions
+from bytecap.lookasides.torch_state import enter_open_regions
 from bytecap.objects.base import Value
 from bytecap.objects.inference import refuse_open_inference
 from bytecap.objects.sequences import Lazy

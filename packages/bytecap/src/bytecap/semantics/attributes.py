@@ -16,11 +16,10 @@ from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.exceptions import ExceptionValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue
-from bytecap.objects.host_calls import run
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.nn_modules import NNModuleValue, registry_attribute
 from bytecap.objects.objects import ObjectValue
-from bytecap.objects.signals import PythonRaise
+from bytecap.objects.signals import PythonRaise, run
 from bytecap.objects.writes import ClassWrites, SlotWrites, written_attribute
 from stagewire.capture import Attribute, HasAttribute, Source
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bytecap.bytecode.builtin_parts import stored_items
+from bytecap.bytecode.rebuild import stored_items
 from bytecap.errors import UnsupportedMutation
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue

@@ -10,26 +10,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from bytecap.bytecode.builtin_parts import EMPTY_CELL
+from bytecap.bytecode.rebuild import EMPTY_CELL
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.objects.arrays import ArrayValue, OutsideArray
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, collect
 from bytecap.objects.cells import CellValue
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.constant import Constant
 from bytecap.objects.data_conditions import condition_of_data
 from bytecap.objects.data_numbers import apply, compute
 from bytecap.objects.functions import BuiltinMethod, MethodValue
-from bytecap.objects.host_calls import fold, run
 from bytecap.objects.identity import IdentityToken, refuse_among_numbers
-from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictValue, DictView
 from bytecap.objects.objects import ObjectValue, copies_as_itself
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
 from bytecap.objects.open_constants import derive, open_binary
 from bytecap.objects.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.objects.sets import SetValue
-from bytecap.objects.signals import NotConcrete
+from bytecap.objects.signals import NotConcrete, fold, run
 from bytecap.objects.symbolic_numbers import is_size
 from bytecap.objects.tensors import TensorValue, patched_method
 from bytecap.semantics.attributes import special_method

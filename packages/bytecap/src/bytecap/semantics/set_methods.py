@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, collect
 from bytecap.objects.constant import Constant
-from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictValue, DictView
 from bytecap.objects.sequences import Sequence, one_by_one
 from bytecap.objects.sets import SetValue, combine, keys_of

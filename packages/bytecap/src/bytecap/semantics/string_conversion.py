@@ -13,12 +13,11 @@ from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.exceptions import ExceptionValue
 from bytecap.objects.functions import MethodValue
-from bytecap.objects.host_calls import run
 from bytecap.objects.mappings import DictValue, DictView
 from bytecap.objects.objects import ObjectValue
 from bytecap.objects.sequences import ListValue, TupleValue
 from bytecap.objects.sets import SetValue
-from bytecap.objects.signals import NotConcrete
+from bytecap.objects.signals import NotConcrete, run
 from bytecap.objects.tensors import TensorValue
 
 if TYPE_CHECKING:

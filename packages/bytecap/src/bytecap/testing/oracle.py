@@ -15,7 +15,7 @@ import torch
 
 from bytecap.driver.executor import executor
 from bytecap.driver.optimize import optimize
-from bytecap.driver.options import Options
+from bytecap.driver.stage import Options
 from bytecap.events import Broke, Captured, Event, Refused
 from bytecap.guards.process_state import TorchModes, torch_modes
 from bytecap.testing.comparison import differences

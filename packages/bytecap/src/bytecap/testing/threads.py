@@ -20,7 +20,7 @@ import torch
 
 from bytecap.driver.executor import executor
 from bytecap.driver.optimize import optimize
-from bytecap.driver.registry import reset
+from bytecap.driver.stances import reset
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 

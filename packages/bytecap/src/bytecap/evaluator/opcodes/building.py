@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bytecap.lookasides.builtin import BUILTIN
+from bytecap.objects.base import collect
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.iteration import collect
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.open_constants import open_format, open_join
 from bytecap.objects.sequences import ListValue, Sequence, SliceValue, TupleValue

@@ -9,10 +9,9 @@ from bytecap.evaluator.calls import expand_mapping
 from bytecap.evaluator.opcodes.building import function_text
 from bytecap.guards.global_sources import module_place
 from bytecap.guards.guard_set import is_exempt
+from bytecap.objects.base import collect
 from bytecap.objects.functions import FunctionValue
-from bytecap.objects.host_calls import run
-from bytecap.objects.iteration import collect
-from bytecap.objects.signals import NULL
+from bytecap.objects.signals import NULL, run
 
 if TYPE_CHECKING:
     from bytecap.bytecode.decode import Instruction

@@ -1,4 +1,4 @@
-"""Readable names and roles of graph inputs, from where they are read."""
+"""Inputs of the graph: readable names and roles, from where they are read, and the history of an outside tensor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from absint import AbstractTensor
 from stagewire.capture import Attribute, HandleSource, InputRole, Item, Source
 
 
@@ -39,3 +40,11 @@ def source_hint(source: Source) -> str:
                 parts += [] if name == "self" and parts else [name]
                 at = getattr(at, "base", None)
     return "_".join(reversed(parts)) or "input"
+
+
+class Outside(torch.autograd.Function):
+    """The same tensor as something that was computed: neither a leaf nor a view of one, so that it may be written."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: AbstractTensor) -> AbstractTensor:
+        return AbstractTensor(leaf.meta, leaf.storage_record)
