@@ -16,12 +16,11 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from codegen.errors import NotRecorded
-from codegen.load import Bound, Replay
 from codegen.runtime.arguments import Symbols, symbol_reader
 from codegen.runtime.encode import at_distance
 from codegen.runtime.memory_kinds import device_of
@@ -31,6 +30,9 @@ from codegen.runtime.result_memory import Block, type_of
 from codegen.torch_capabilities import TORCH
 from stagewire.errors import StageError
 from stagewire.program import Unit
+
+if TYPE_CHECKING:
+    from codegen.load import Bound, Replay
 
 PATIENCE = 16
 REMEMBERED = 4096

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from codegen.runtime.externs import NATIVE, PHILOX_STATE, WRITES_ITS_RESULT
 from stagewire.expr import Dim
-from stagewire.graph import references
+from stagewire.graph import Ref, references
 from stagewire.program import Allocate, CallExtern, MakeView, Unit, made_buffers, mentioned_buffers
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
@@ -200,3 +200,13 @@ def span(type_: TensorType | None) -> Dim:
     """Bytes from the first element of a tensor to the end of its last (enough of them where a symbolic size is 0)."""
     assert type_ is not None
     return extent(type_) * ITEM_SIZE[type_.dtype]
+
+
+def single_device(unit: Unit) -> str | None:
+    """The device of a unit whose outputs are buffers, literals or sizes; None for other units.
+
+    A CUDA device may have memory of the CPU beside its own.
+    """
+    if any(not isinstance(output, Ref) and any(True for _ in references(output)) for output in unit.outputs):
+        return None
+    return device_of(unit) if len({type_.device for type_ in stated(unit)} - {"cpu"}) <= 1 else None

@@ -25,10 +25,9 @@ from codegen.runtime.arguments import symbol_reader, with_values
 from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, encode
 from codegen.runtime.library import HAS_WRITTEN, LAUNCH_FAILED, Library, raise_partly_done, raise_status
-from codegen.runtime.memory_kinds import device_of, plan_memory, stated
+from codegen.runtime.memory_kinds import plan_memory, single_device
 from codegen.runtime.python_wrapper import PythonWrapper, copied, settled
 from codegen.triton.tuning import VECTOR_BYTES
-from stagewire.graph import Ref, references
 from stagewire.program import Unit
 from stagewire.types import ScalarType
 
@@ -210,16 +209,6 @@ class Again:
         for k in odd:
             inputs[k] = copied(given[k], given[k].stride())
         return inputs
-
-
-def single_device(unit: Unit) -> str | None:
-    """The device of a unit whose outputs are buffers, literals or sizes; None for other units.
-
-    A CUDA device may have memory of the CPU beside its own.
-    """
-    if any(not isinstance(output, Ref) and any(True for _ in references(output)) for output in unit.outputs):
-        return None
-    return device_of(unit) if len({type_.device for type_ in stated(unit)} - {"cpu"}) <= 1 else None
 
 
 def no_kernel(name: str) -> tuple[str, ...]:

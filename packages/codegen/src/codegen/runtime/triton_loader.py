@@ -25,8 +25,8 @@ from codegen.runtime.cuda_driver import Driver, driver_of
 from codegen.runtime.device_partitions import InTurns, partitions_of
 from codegen.runtime.encode import encode
 from codegen.runtime.library import Library
-from codegen.runtime.memory_kinds import stated
-from codegen.runtime.native import Machine, by_target, machine_for, make_native, single_device
+from codegen.runtime.memory_kinds import single_device, stated
+from codegen.runtime.native import Machine, by_target, machine_for, make_native
 from codegen.runtime.python_wrapper import PythonWrapper
 from codegen.runtime.required_cubins import Multiples, required_cubins, useful
 from codegen.runtime.tuning import Bench, by_precision, make_choices, tf32_allowed, with_tf32
