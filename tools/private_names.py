@@ -166,7 +166,7 @@ def exported(tree: ast.Module) -> dict[str, str]:
     """
     origin = {
         one.asname or one.name: str(node.module)
-        for node in tree.body
+        for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         for one in node.names
     }

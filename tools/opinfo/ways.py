@@ -19,18 +19,13 @@ import torch
 from torch.utils._pytree import tree_map
 
 import bytecap
-from aotgrad.bind import bind
-from aotgrad.partition.stage import cut
-from codegen.testing.reference import run_graph, span, windowed
 from primops.effects import keeps_layout
-from primops.interpret import Interpreter
 from primops.testing.opinfo import Compare
 from stagefold.backend import StagefoldBackend
 from stagefold.options import Options
+from stagefold.reference import meaning
 from stagewire.codec import form_of
 from stagewire.errors import StageError
-from stagewire.graph import Ref
-from stagewire.loop import LoopGraph
 from tools.opinfo.judge import Run, faults
 from tools.opinfo.samples import Sample, copied, program, tensors, widened
 
@@ -144,36 +139,10 @@ class Recorder:
         self.inner.pipeline.run(capture, observe=observe, until=until)
         if "prim" in made:
             self.externs |= {node.target for node in made["prim"].joint.nodes if keeps_layout(node.target)}
-        return _BOUND[self.kind](self, made[until])
+        document = made[until]
+        return self.inner.load(document) if self.kind == "program" else meaning(document)
 
 
-def _halves(document: Any, executor: Callable[[Any], Call]) -> Call:
-    backward = None if document.backward is None else executor(document.backward)
-    return bind(document.binding, executor(document.forward), backward)
-
-
-def loop_executor(graph: LoopGraph) -> Call:
-    """A Loop graph as a callable on tensors, by the reference interpreter."""
-    types = {buffer.name: buffer.type for buffer in graph.buffers}
-
-    def execute(*inputs: torch.Tensor) -> tuple[Any, ...]:
-        flat = {
-            name: x.detach().as_strided((span(types[name]),), (1,))
-            for name, x in zip(graph.inputs, inputs, strict=True)
-        }
-        with torch.no_grad():
-            made = run_graph(graph, flat)
-        return tuple(windowed(made[o.name], types[o.name]) if isinstance(o, Ref) else o for o in graph.outputs)
-
-    return execute
-
-
-_BOUND: dict[str, Callable[[Recorder, Any], Call]] = {
-    "grad": lambda recorder, document: _halves(cut(document), Interpreter),
-    "prim": lambda recorder, document: _halves(cut(document), Interpreter),
-    "loop": lambda recorder, document: _halves(document, loop_executor),
-    "program": lambda recorder, document: recorder.inner.load(document),
-}
 ORDER = ("capture", "grad", "prim", "loop")
 
 

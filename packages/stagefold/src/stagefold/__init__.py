@@ -6,6 +6,9 @@
 tensor([1., 3.])
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from bytecap import (
     assume_constant,
     graph_break,
@@ -24,13 +27,19 @@ from stagefold.explanation import Explanation, explain
 from stagefold.pipeline import Pipeline
 from stagewire.errors import StageError
 
+if TYPE_CHECKING:
+    from stagefold.bisector import Blame, blame
+    from stagefold.reference import meaning
+
 __all__ = [
+    "Blame",
     "CompiledModule",
     "Explanation",
     "Pipeline",
     "StageError",
     "allow_in_graph",
     "assume_constant",
+    "blame",
     "compile",
     "compile_in_place",
     "disable",
@@ -41,6 +50,16 @@ __all__ = [
     "mark_dynamic",
     "mark_static",
     "maybe_mark_dynamic",
+    "meaning",
     "reset",
     "set_stance",
 ]
+
+_LATER = {"Blame": "bisector", "blame": "bisector", "meaning": "reference"}
+"""By name, the modules that load every stage."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(importlib.import_module(f"stagefold.{_LATER[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

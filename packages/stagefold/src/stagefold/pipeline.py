@@ -15,7 +15,7 @@ import dataclasses
 import hashlib
 import importlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -198,14 +198,21 @@ class Pipeline:
         The cyclic garbage collector rests meanwhile: it costs more than all stages (measured in the notes on tracing).
         """
         with resting_collector():
-            for slot, stage, options in self.stages:
-                if form_of(document) == until:
-                    break
-                if BOUNDARIES[slot][0] == form_of(document):
-                    document = self._step(slot, stage, options, document, observe)
+            for slot, stage, options in self.between(document, until):
+                document = self._step(slot, stage, options, document, observe)
         if form_of(document) != until:
             raise BadStage(f"a {form_of(document)} document cannot be carried to {until!r}")
         return document
+
+    def between(self, document: stagewire.Document, until: str = "program") -> Iterator[tuple[str, Stage, Any]]:
+        """The slots, with stage and options, that carry a document to the form `until`."""
+        form = form_of(document)
+        for slot, stage, options in self.stages:
+            if form == until:
+                return
+            if BOUNDARIES[slot][0] == form:
+                yield slot, stage, options
+                form = BOUNDARIES[slot][1]
 
     def _step(
         self,

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from stagewire.errors import PassFault, VerifyError
 
-__all__ = ["PassRun", "name_of", "run_passes", "verified_passes", "watched_passes"]
+__all__ = ["PassRun", "first_passes", "name_of", "run_passes", "verified_passes", "watched_passes"]
 
 T = TypeVar("T")
 
@@ -93,3 +93,19 @@ def verified_passes() -> Iterator[None]:
 
     with watched_passes(check):
         yield
+
+
+@contextmanager
+def first_passes(count: int) -> Iterator[list[PassRun[Any]]]:
+    """Meanwhile, in this thread, only the first `count` runs of passes change anything.
+
+    What is left is a document, too: every pass keeps the meaning. Gives the list of the runs, to which each is added.
+    """
+    runs: list[PassRun[Any]] = []
+
+    def limit(run: PassRun[Any]) -> Any:
+        runs.append(run)
+        return run.after if len(runs) <= count else run.before
+
+    with watched_passes(limit):
+        yield runs

@@ -1,0 +1,187 @@
+"""A fault planted into a stage is found: the slot, the pass, and the smallest document that shows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from msgspec.structs import replace
+from torch import nn
+
+import bytecap
+import stagefold
+from aotgrad import Joint
+from codegen import Codegen
+from loopir import LoopIR
+from loopir.pipeline import KERNEL_PASSES
+from stagefold.cli import main
+from stagefold.options import Options
+from stagefold.pipeline import Pipeline
+from stagewire import load, print_document, save
+from stagewire.capture import Capture
+from stagewire.codec import Document
+from stagewire.graph import Graph
+from stagewire.loop import Compute, Kernel, Loop, LoopGraph, Statement
+from stagewire.prim import Prim
+from stagewire.program import Program
+from stagewire.statements import map_statements
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(8, 16), nn.LayerNorm(16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.last(self.norm(F.gelu(self.first(x)))), -1)
+
+
+@pytest.fixture
+def network() -> Network:
+    torch.manual_seed(0)
+    return Network()
+
+
+X = torch.linspace(-2, 2, 40).reshape(5, 8).requires_grad_()
+
+
+def maximum_for_sub(graph: LoopGraph) -> LoopGraph:
+    def change(statement: Statement) -> Statement:
+        wrong = isinstance(statement, Compute) and statement.op == "sub"
+        return replace(statement, op="maximum") if wrong else statement
+
+    steps = [map_statements(step, change) if isinstance(step, Kernel) else step for step in graph.steps]
+    return replace(graph, steps=tuple(steps))
+
+
+def test_what_is_right_is_not_blamed(network: Network) -> None:
+    assert stagefold.blame(network, X) is None
+
+
+def test_a_decomposition_with_a_wrong_constant(network: Network) -> None:
+    def wrong(p: Any, g: Any, x: Any, *, approximate: str = "none") -> Any:
+        cdf = p.mul(p.add(p.erf(p.mul(x, math.sqrt(0.5))), 1.0), 0.5)
+        pdf = p.mul(p.exp(p.mul(p.mul(x, x), -0.5)), 0.39)  # for 0.3989
+        return p.mul(g, p.add(cdf, p.mul(x, pdf)))
+
+    options = {"primops.decompositions": (("aten.gelu_backward.default", wrong),)}
+    found = stagefold.blame(network, X, options=options)
+    assert found is not None
+    assert (found.slot, found.culprit, found.calls) == ("primops", None, ("aten.gelu_backward.default",))
+    assert print_document(found.document).count("aten.") == 1
+    assert "differs in" in found.difference
+
+
+def test_a_pass_of_the_loops(network: Network) -> None:
+    passes = (*KERNEL_PASSES[:2], maximum_for_sub, *KERNEL_PASSES[2:])
+    found = stagefold.blame(network, X, options={"loopir.kernel_passes": passes})
+    assert found is not None
+    assert (found.slot, found.culprit, found.calls) == ("loopir", "maximum_for_sub", ("prims.sub",))
+
+
+def test_a_pass_over_the_joint_graph(network: Network) -> None:
+    from aotgrad.passes import DEFAULT_PASSES
+
+    def no_norm(joint: Joint) -> Joint:
+        nodes = tuple(
+            replace(node, target="aten.cos.default") if node.target == "aten.gelu.default" else node
+            for node in joint.graph.nodes
+        )
+        return joint.with_graph(Graph(joint.graph.inputs, nodes, joint.graph.outputs))
+
+    found = stagefold.blame(network, X, options={"aotgrad.passes": (*DEFAULT_PASSES[:3], no_norm, *DEFAULT_PASSES[3:])})
+    assert found is not None
+    assert found.slot == "aotgrad"
+    assert found.culprit is not None
+    assert found.culprit.endswith("no_norm")
+
+
+def test_a_code_generator(network: Network, tmp_path: Path) -> None:
+    def wrong(document: Loop) -> Program:
+        return Codegen().run(replace(document, forward=maximum_for_sub(document.forward)))
+
+    found = stagefold.blame(network, X, stages={"codegen": wrong})
+    assert found is not None
+    assert found.slot == "codegen"
+    assert found.culprit is None
+    assert len(found.calls) == 1
+    found.save(tmp_path)
+    smallest = load(tmp_path / "loop.json")
+    assert isinstance(smallest, Loop)
+    assert len(smallest.forward.steps) == 1
+
+
+def test_a_stage_that_raises() -> None:
+    def fails_on_exp(document: Prim) -> Loop:
+        graph = document.joint or document.forward
+        assert graph is not None
+        if any(node.target == "prims.exp" for node in graph.nodes):
+            raise KeyError("exp")
+        return LoopIR().run(document)
+
+    found = stagefold.blame(lambda x: (x + 1).sin().exp() * 2, torch.ones(3), stages={"loopir": fails_on_exp})
+    assert found is not None
+    assert found.calls == ("prims.exp",)
+    assert "KeyError: 'exp'" in found.difference
+
+
+def documents(function: Callable[..., Any], *inputs: torch.Tensor, dynamic: bool) -> list[Document]:
+    found: list[Document] = []
+
+    class Backend:
+        takes_symbols = True
+
+        def __call__(self, capture: Capture, given: tuple[Any, ...]) -> Callable[..., Any]:
+            found.append(capture)
+            Pipeline.build(Options()).run(capture, observe=lambda event: found.append(event.document))
+            return bytecap.executor(capture)
+
+    bytecap.optimize(function, Backend(), fullgraph=True, dynamic=dynamic)(*inputs)
+    return found
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_every_document_means_the_same(dynamic: bool) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.softmax((x * 1) @ w, -1)
+        x.mul_(2)
+        return F.gelu(y), y.t()
+
+    x, w = torch.randn(4, 8), torch.randn(8, 5, requires_grad=True)
+    before = x.clone()
+    made = documents(program, x, w, dynamic=dynamic)
+    assert len(made) == 6
+    for document in made:
+        given, weight = before.clone(), w.detach().clone().requires_grad_()
+        results = stagefold.meaning(document)(given, weight)
+        torch.testing.assert_close(given, before * 2)
+        expected = program(before.clone(), w)
+        torch.testing.assert_close(results, expected)
+        (gradient,) = torch.autograd.grad(results[0].square().sum() + results[1].exp().sum(), weight)
+        (wanted,) = torch.autograd.grad(expected[0].square().sum() + expected[1].exp().sum(), w)
+        torch.testing.assert_close(gradient, wanted)
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture, _, _, cut, loop, _ = documents(lambda x: torch.softmax(x, -1), torch.ones(3, 4), dynamic=False)
+    save(capture, tmp_path / "capture.json")
+    torch.save([torch.ones(3, 4)], tmp_path / "inputs.pt")
+    assert main(["blame", str(tmp_path / "capture.json"), str(tmp_path / "inputs.pt")]) == 0
+    assert capsys.readouterr().out == "every document means the same\n"
+    save(cut, tmp_path / "cut.json")
+    arguments = ["run-stage", "loopir", str(tmp_path / "cut.json"), str(tmp_path / "some.json")]
+    assert main([*arguments, "--stop-after", "inline_pointwise"]) == 0
+    unfused, fused = load(tmp_path / "some.json"), loop
+    assert isinstance(unfused, Loop)
+    assert isinstance(fused, Loop)
+    assert len(unfused.forward.steps) > len(fused.forward.steps)
+    torch.testing.assert_close(stagefold.meaning(unfused)(torch.ones(3, 4)), stagefold.meaning(fused)(torch.ones(3, 4)))
+    assert main([*arguments, "--stop-after", "no_such_pass"]) == 1
+    assert "inline_pointwise:1" in capsys.readouterr().err
+    assert main([*arguments, "--option", "loopir.numerics=eager"]) == 0
+    assert main([*arguments, "--option", "loopir"]) == 1
