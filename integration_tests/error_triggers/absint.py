@@ -6,7 +6,7 @@ import torch
 
 from absint import AbstractMode, AbstractTensor, contiguous, from_wire
 from absint.functions import run_graph
-from absint.symbolic import FloatNode, ShapeEnv, SizeFloat, Term, make_size
+from absint.symbolic import ShapeEnv, SizeFloat, Term, make_size
 from absint.targets import resolve
 from absint.wire import to_arg
 from stagewire.expr import parse_expr
@@ -85,7 +85,7 @@ def AI013() -> None:
 
 def AI014() -> None:
     env = ShapeEnv()
-    float(SizeFloat(FloatNode(env, Term("input", ("rate",)))))
+    float(SizeFloat(env, Term("input", ("rate",))))
 
 
 def AI015() -> None:

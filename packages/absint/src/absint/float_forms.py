@@ -71,7 +71,7 @@ def _tensor(mode: AbstractMode, value: Any, dtype: torch.dtype, device: torch.de
     if isinstance(value, torch.Tensor):
         return value if value.dtype is dtype else aten._to_copy.default(value, dtype=dtype)
     if type(value) is SizeFloat:
-        made = mode.number(value.node, device)
+        made = mode.number(value, device)
         return made if dtype is torch.float64 else aten._to_copy.default(made, dtype=dtype)
     return aten.full.default([], value, dtype=dtype, device=device)
 
@@ -142,7 +142,7 @@ def _fill(mode: AbstractMode, func: OpOverload, target: Any, *args: Any) -> Any:
 
 
 def _scalar_tensor(mode: AbstractMode, func: OpOverload, value: Any, *, dtype: Any = None, **options: Any) -> Any:
-    made = mode.number(value.node, options.get("device") or torch.device("cpu"))
+    made = mode.number(value, options.get("device") or torch.device("cpu"))
     return aten._to_copy.default(made, dtype=dtype or torch.get_default_dtype())
 
 

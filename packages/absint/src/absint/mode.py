@@ -32,7 +32,7 @@ from absint.overlap import reads_what_it_writes
 from absint.promote import can_cast
 from absint.schema import Answers, OpRecord, argument_value, record_of
 from absint.symbolic import unwrap
-from absint.symbolic.floats import FloatNode
+from absint.symbolic.floats import SizeFloat
 from absint.tensor import AbstractTensor, Storage
 from absint.torch_capabilities import TORCH
 
@@ -125,7 +125,7 @@ class AbstractMode(TORCH.dispatch_mode):
         named = {} if kwargs is None else kwargs
         return with_floats(self, func, args, named) if has_floats(args, named) else self.on_op(func, args, named)
 
-    def number(self, node: FloatNode, device: torch.device) -> AbstractTensor:
+    def number(self, value: SizeFloat, device: torch.device) -> AbstractTensor:
         """A float that is computed of sizes, as a double in a tensor without dimensions; a tracer computes it."""
         return self.tensor_class(contiguous((), torch.float64, device))
 

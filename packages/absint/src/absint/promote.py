@@ -113,6 +113,7 @@ def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dty
 def result_type(operands: Iterable[object]) -> torch.dtype:
     """The common dtype of tensors (`Meta`) and Python numbers.
 
+    >>> from absint.meta import contiguous
     >>> result_type([contiguous((2,), torch.int32), 1.5])
     torch.float32
     """

@@ -110,6 +110,7 @@ class Storage:
 class AbstractTensor(torch.Tensor):
     """A tensor of type `meta` on the memory `storage`.
 
+    >>> from absint.meta import contiguous
     >>> x = AbstractTensor(contiguous((2, 3), torch.float32), requires_grad=True)
     >>> x.shape, x.requires_grad
     (torch.Size([2, 3]), True)

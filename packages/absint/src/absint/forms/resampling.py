@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from absint.symbolic import SizeFloat, is_symbolic, make_size
+from absint.symbolic import SizeFloat, is_symbolic
+from absint.symbolic.floats import make_whole
 from absint.torch_capabilities import TORCH
 
 __all__ = ["RESAMPLING_FORMS"]
@@ -54,9 +55,7 @@ def _each(value: Any, rank: int) -> list[Any]:
 def _scaled(size: Any, factor: float) -> Any:
     """`floor(size * factor)`."""
     product = size * float(factor)
-    return (
-        make_size(product.node.env, product.node.whole(math.floor)) if isinstance(product, SizeFloat) else int(product)
-    )
+    return make_whole(product, math.floor) if isinstance(product, SizeFloat) else int(product)
 
 
 def _pool_form(plain: Any) -> Any:

@@ -5,13 +5,12 @@ size     ::= int | Size(polynomial)                 a torch.SymInt that computes
 env      ::= (symbol range hint)* fact* relation*   relation: assumed by the hint, with the user's line
 """
 
-from absint.symbolic.floats import FloatNode, SizeFloat, Term, make_float
+from absint.symbolic.floats import SizeFloat, Term, make_float
 from absint.symbolic.given_numbers import GivenNumbers, Steps
 from absint.symbolic.shape_env import ShapeEnv, SymbolRecord, from_dim
 from absint.symbolic.size import Size, dim_of, hint_of, is_symbolic, make_size, unwrap
 
 __all__ = [
-    "FloatNode",
     "GivenNumbers",
     "ShapeEnv",
     "Size",

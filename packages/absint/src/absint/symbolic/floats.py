@@ -10,6 +10,7 @@ What is asked of a float from outside (`given_numbers`) is answered for this cal
 
 from __future__ import annotations
 
+import builtins
 import math
 import operator
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from stagewire.polynomial import Polynomial, constant
 if TYPE_CHECKING:
     from absint.symbolic.shape_env import ShapeEnv
 
-__all__ = ["FUNCTIONS", "OPERATORS", "FloatNode", "SizeFloat", "Term", "make_float", "term_of"]
+__all__ = ["FUNCTIONS", "OPERATORS", "SizeFloat", "Term", "as_float", "make_float", "make_whole", "term_of"]
 
 OPERATORS: dict[str, Callable[..., float]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow", "neg")
@@ -158,19 +159,32 @@ def _lowest(value: Fraction) -> Fraction | None:
     return (above, below) if is_short else None
 
 
-class FloatNode(Node):
-    """A float of one `ShapeEnv`."""
+class SizeFloat(Node, torch.SymFloat):
+    """A float of one `ShapeEnv`: to Python a number, and its own node to C++.
 
-    __slots__ = ("term",)
+    >>> from absint.symbolic import ShapeEnv, make_size
+    >>> env = ShapeEnv()
+    >>> n = make_size(env, env.create("s0", hint=8))
+    >>> half = n / 2
+    >>> half * 1.5, half > 1
+    (mul(truediv(size(s0), size(2)), number(1.5)), True)
+    >>> make_size(env, half.whole(math.floor)), [str(relation.left) for relation in env.relations]
+    ((s0)//(2), ['s0'])
+    """
 
     def __init__(self, env: ShapeEnv, term: Term) -> None:
         self.env = env
         self.term = term
 
-    def __str__(self) -> str:
+    @property
+    def node(self) -> SizeFloat:  # type: ignore[override]
+        """What C++ asks."""
+        return self
+
+    def __repr__(self) -> str:
         return str(self.term)
 
-    str = __str__
+    __str__ = str = __repr__
 
     is_float = True.__bool__
 
@@ -181,31 +195,101 @@ class FloatNode(Node):
 
     def number(self) -> float:
         """Its value; fixes the sizes in it."""
-        return _fix(self.env, self.term)
+        return self.term.evaluate(self.env.specialize, self.env.given.fix)
 
-    def ask(self, function: str, *arguments: float) -> Any:
+    def ask(self, function: builtins.str, *arguments: float) -> Any:
         """What a C function of a float says of it, and does in each call; None where no guard can ask that."""
         known = steps_of(self.term)
         return None if known is None else self.env.given.ask(known[0], (*known[1], (function, *arguments)))
 
-    def _new_size(self, function: str) -> Polynomial | None:
-        """The int that a C function gives of it, as a size of its own."""
-        known = steps_of(self.term)
-        return None if known is None else self.env.given.whole(known[0], (*known[1], (function,)))
-
     def is_constant(self) -> bool:
         return self.term.operator == "number"
+
+    def whole(self, host: Callable[[float], int]) -> Polynomial:
+        """math.floor, math.ceil, math.trunc or round of it: by integers, as a size of its own, or for this call."""
+        env, quotient = self.env, self.term.quotient
+        if quotient is not None and host is not round and env.known_nonnegative(quotient[1] - 1):
+            above, below = map(env.reduce, quotient)
+            if host is math.ceil:
+                return -env.divide(-above, below)
+            if host is math.floor or env.known_nonnegative(above):
+                return env.divide(above, below)
+        known, function = steps_of(self.term), "float.__round__" if host is round else f"math.{host.__name__}"
+        made = None if known is None else env.given.whole(known[0], (*known[1], (function,)))
+        return constant(host(self.number())) if made is None else made
+
+    def compare(self, name: builtins.str, other: SizeFloat) -> TruthNode:
+        """A comparison, by the name that it has in the module `operator`."""
+        gap = self._gap(other)
+        if gap is not None:
+            of_sizes: TruthNode = getattr(SizeNode(self.env, gap), name)(SizeNode(self.env, constant(0)))
+            return of_sizes
+        asked: bool | None = None  # as a guard can do it
+        if other.term.plain is not None:
+            asked = self.ask(f"float.__{name}__", other.term.plain)
+        elif self.term.plain is not None:
+            asked = other.ask(f"float.__{_MIRRORED[name]}__", self.term.plain)
+        return self.wrap_bool(getattr(operator, name)(self.number(), other.number()) if asked is None else asked)
+
+    def can_compare(self, number: float) -> bool:
+        """Whether a comparison with a number fixes nothing."""
+        other = SizeFloat(self.env, Term("number", (number,)))
+        return self._gap(other) is not None or (bool(self.term.inputs) and steps_of(self.term) is not None)
+
+    def _gap(self, other: SizeFloat) -> Polynomial | None:
+        """A polynomial with the sign of `self - other`."""
+        sides = (self.term.quotient, other.term.quotient)
+        if None in sides or (self.term.fraction is None and other.term.fraction is None):
+            return None
+        (a, b), (c, d) = sides  # type: ignore[misc]
+        is_positive = all(self.env.known_nonnegative(side - 1) for side in (b, d))
+        return a * d - c * b if is_positive else None
+
+    # What Python asks.
+
+    def __hash__(self) -> int:
+        return hash(self.term)
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __float__(self) -> float:
+        return self.number()
+
+    def __format__(self, spec: builtins.str) -> builtins.str:
+        return format(self.number(), spec)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __neg__(self) -> Any:
+        return make_float(self.env, "neg", self)
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        if ndigits is None:
+            return make_whole(self, round)
+        rounded = self.ask("float.__round__", ndigits)
+        return round(self.number(), ndigits) if rounded is None else rounded
+
+    def is_integer(self) -> bool:
+        asked: bool | None = self.ask("float.is_integer")
+        return self.number().is_integer() if asked is None else asked
+
+    # What C++ asks, beside the operators.
 
     def maybe_as_float(self) -> float | None:
         return self.term.operands[0] if self.is_constant() else None
 
-    def guard_float(self, file: str, line: int) -> float:
+    def guard_float(self, file: builtins.str, line: int) -> float:
         return self.number()
 
-    def guard_bool(self, file: str, line: int) -> bool:
+    def guard_bool(self, file: builtins.str, line: int) -> bool:
         return bool(self.number())
 
-    def sym_float(self) -> FloatNode:
+    def sym_float(self) -> SizeFloat:
         return self
 
     def floor(self) -> SizeNode:
@@ -217,59 +301,16 @@ class FloatNode(Node):
     def trunc(self) -> SizeNode:
         return SizeNode(self.env, self.whole(math.trunc))
 
-    def whole(self, host: Callable[[float], int]) -> Polynomial:
-        """math.floor, math.ceil, math.trunc or round of it: by integers, as a size of its own, or for this call."""
-        env, quotient = self.env, self.term.quotient
-        if quotient is not None and host is not round and env.known_nonnegative(quotient[1] - 1):
-            above, below = map(env.reduce, quotient)
-            if host is math.ceil:
-                return -env.divide(-above, below)
-            if host is math.floor or env.known_nonnegative(above):
-                return env.divide(above, below)
-        made = self._new_size("float.__round__" if host is round else f"math.{host.__name__}")
-        return constant(host(self.number())) if made is None else made
-
-    def compare(self, name: str, other: FloatNode) -> TruthNode:
-        """A comparison, by the name that it has in the module `operator`."""
-        env, gap = self.env, self._gap(other)
-        if gap is None:
-            asked: bool | None = self._asked(name, other)
-            if asked is None:
-                asked = getattr(operator, name)(self.number(), other.number())
-            return self.wrap_bool(asked)
-        of_sizes: TruthNode = getattr(SizeNode(env, gap), name)(SizeNode(env, constant(0)))
-        return of_sizes
-
-    def _asked(self, name: str, other: FloatNode) -> bool | None:
-        """The comparison with a number, as a guard can do it."""
-        if other.term.plain is not None:
-            return self.ask(f"float.__{name}__", other.term.plain)
-        if self.term.plain is not None:
-            return other.ask(f"float.__{_MIRRORED[name]}__", self.term.plain)
-        return None
-
-    def can_compare(self, number: float) -> bool:
-        """Whether a comparison with a number fixes nothing."""
-        other = FloatNode(self.env, Term("number", (number,)))
-        return self._gap(other) is not None or (bool(self.term.inputs) and steps_of(self.term) is not None)
-
-    def _gap(self, other: FloatNode) -> Polynomial | None:
-        """A polynomial with the sign of `self - other`."""
-        sides = (self.term.quotient, other.term.quotient)
-        if None in sides or (self.term.fraction is None and other.term.fraction is None):
-            return None
-        (a, b), (c, d) = sides  # type: ignore[misc]
-        is_positive = all(self.env.known_nonnegative(side - 1) for side in (b, d))
-        return a * d - c * b if is_positive else None
-
 
 def term_of(value: Any) -> Term | None:
-    """A size, an int or a float as a step; None for what is no such number."""
+    """A size, an int, a float or a node of one as a step; None for what is no such number."""
     match value:
-        case torch.SymFloat() if isinstance(value.node, FloatNode):
+        case torch.SymFloat() if isinstance(value.node, SizeFloat):
             return value.node.term
         case torch.SymInt() if isinstance(value.node, SizeNode):
             return Term("size", (value.node.value,))
+        case SizeNode():
+            return Term("size", (value.value,))
         case int():
             return Term("size", (constant(int(value)),))
         case float():
@@ -280,7 +321,7 @@ def term_of(value: Any) -> Term | None:
 def as_float(number: Any) -> Any:
     """`float(number)`, of a size without fixing it."""
     if isinstance(number, torch.SymInt):
-        return SizeFloat(FloatNode(number.node.env, Term("size", (number.node.value,))))
+        return number.node.sym_float()
     return number if isinstance(number, torch.SymFloat) else float(number)
 
 
@@ -288,11 +329,7 @@ def make_whole(number: SizeFloat, host: Callable[[float], int]) -> Any:
     """`host(number)`: math.floor, math.ceil, math.trunc or round."""
     from absint.symbolic.size import make_size
 
-    return make_size(number.node.env, number.node.whole(host))
-
-
-def _node_term(node: Any) -> Term:
-    return node.term if isinstance(node, FloatNode) else Term("size", (node.value,))
+    return make_size(number.env, number.whole(host))
 
 
 def make_float(env: ShapeEnv, name: str, *operands: Any) -> Any:
@@ -300,12 +337,11 @@ def make_float(env: ShapeEnv, name: str, *operands: Any) -> Any:
     the guards let through, else a plain float. NotImplemented where an operand is no such number. Raises what Python
     raises, at the sizes of now.
     """
-    parts = [term_of(operand) for operand in operands]
-    terms = tuple([part for part in parts if part is not None])
-    if len(terms) < len(parts):
+    terms = tuple(map(term_of, operands))
+    if None in terms:
         return NotImplemented
-    node = FloatNode(env, Term(name, terms))
-    return SizeFloat(node) if _is_defined(env, name, terms) else node.number()
+    made = SizeFloat(env, Term(name, terms))
+    return made if _is_defined(env, name, terms) else made.number()  # type: ignore[arg-type]
 
 
 def _is_defined(env: ShapeEnv, name: str, parts: tuple[Term, ...]) -> bool:
@@ -332,7 +368,7 @@ def _is_positive(env: ShapeEnv, term: Term) -> bool:
 
 def _holds(env: ShapeEnv, name: str, term: Term, number: float) -> bool:
     """Whether the comparison with a number holds, now and for all sizes that the guards let through."""
-    node, other = FloatNode(env, term), FloatNode(env, Term("number", (number,)))
+    node, other = SizeFloat(env, term), SizeFloat(env, Term("number", (number,)))
     return node.can_compare(number) and node.compare(name, other).decide()
 
 
@@ -363,19 +399,6 @@ _DOMAINS: dict[str, Callable[..., bool]] = {
 }  # fmt: skip
 
 
-def _computed(name: str) -> Callable[..., FloatNode]:
-    """What C++ calls: as in C++, dividing by zero gives an infinity or nan."""
-
-    def method(*nodes: Any) -> FloatNode:
-        env, terms = nodes[0].env, tuple(map(_node_term, nodes))
-        node = FloatNode(env, Term(name, terms))
-        if _is_defined(env, name, terms):
-            return node
-        return FloatNode(env, Term("number", (_in_c(name, *[_fix(env, term) for term in terms]),)))
-
-    return method
-
-
 def _in_c(name: str, first: float, *rest: float) -> float:
     """The operation as C++ does it, on numbers for which Python raises."""
     try:
@@ -388,115 +411,56 @@ def _in_c(name: str, first: float, *rest: float) -> float:
         return math.nan if first else math.inf
 
 
-def _compared(name: str) -> Callable[[FloatNode, Any], TruthNode]:
-    return lambda self, other: self.compare(name, FloatNode(self.env, _node_term(other)))
+def _computed(name: str) -> Callable[..., SizeFloat]:
+    """What C++ calls: as in C++, dividing by zero gives an infinity or nan."""
 
-
-def _fixed(host: Callable[[float, float], float]) -> Callable[[FloatNode, Any], FloatNode]:
-    return lambda self, other: self.wrap_float(host(self.number(), _fix(self.env, _node_term(other))))
-
-
-def _fix(env: ShapeEnv, term: Term) -> float:
-    return term.evaluate(env.specialize, env.given.fix)
-
-
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-for _name in OPERATORS:
-    setattr(FloatNode, _name, _computed(_name))
-for _name in ("float_truediv", "float_pow"):
-    setattr(FloatNode, _name, getattr(FloatNode, _name.removeprefix("float_")))
-for _name in _COMPARISONS:
-    setattr(FloatNode, _name, _compared(_name))
-for _name, _host in (("mod", math.fmod), ("sym_min", min), ("sym_max", max)):
-    setattr(FloatNode, _name, _fixed(_host))
-
-
-class SizeFloat(torch.SymFloat):
-    """A float over size symbols.
-
-    >>> from absint.symbolic import ShapeEnv, make_size
-    >>> env = ShapeEnv()
-    >>> n = make_size(env, env.create("s0", hint=8))
-    >>> half = n / 2
-    >>> half * 1.5, half > 1
-    (mul(truediv(size(s0), size(2)), number(1.5)), True)
-    >>> make_size(env, half.node.whole(math.floor)), [str(relation.left) for relation in env.relations]
-    (((s0)//(2)), ['s0'])
-    """
-
-    node: FloatNode
-
-    def __init__(self, node: FloatNode) -> None:
-        self.node = node
-
-    def __repr__(self) -> str:
-        return str(self.node)
-
-    def __hash__(self) -> int:
-        return hash(self.node.term)
-
-    def __bool__(self) -> bool:
-        return bool(self != 0)
-
-    def __float__(self) -> float:
-        return self.node.number()
-
-    def __format__(self, spec: str) -> str:
-        return format(float(self), spec)
-
-    def __pos__(self) -> Any:
-        return self
-
-    def __neg__(self) -> Any:
-        return make_float(self.node.env, "neg", self)
-
-    def __abs__(self) -> Any:
-        return self if self >= 0 else -self
-
-    def __round__(self, ndigits: int | None = None) -> Any:
-        if ndigits is None:
-            return make_whole(self, round)
-        rounded = self.node.ask("float.__round__", ndigits)
-        return round(float(self), ndigits) if rounded is None else rounded
-
-    def is_integer(self) -> bool:
-        asked: bool | None = self.node.ask("float.is_integer")
-        return float(self).is_integer() if asked is None else asked
-
-
-def _operator(name: str, swapped: bool) -> Callable[[SizeFloat, Any], Any]:
-    def method(self: SizeFloat, other: Any) -> Any:
-        sides = (other, self) if swapped else (self, other)
-        return make_float(self.node.env, name, *sides)
+    def method(self: SizeFloat, *others: Any) -> SizeFloat:
+        env, terms = self.env, (self.term, *map(term_of, others))
+        if _is_defined(env, name, terms):  # type: ignore[arg-type]
+            return SizeFloat(env, Term(name, terms))
+        numbers = [self.number(), *[_beside(self, other).number() for other in others]]
+        return self.wrap_float(_in_c(name, *numbers))
 
     return method
 
 
-def _fixing(host: Callable[[Any, Any], Any], swapped: bool) -> Callable[[SizeFloat, Any], Any]:
+def _beside(number: SizeFloat, other: Any) -> SizeFloat:
+    """What C++ or Python gives beside it, as such a float."""
+    return SizeFloat(number.env, term_of(other))  # type: ignore[arg-type]
+
+
+def _python(host: Callable[[SizeFloat, Any], Any], swapped: bool = False) -> Callable[[SizeFloat, Any], Any]:
+    """An operator of Python; NotImplemented beside what is no number."""
+
     def method(self: SizeFloat, other: Any) -> Any:
         if term_of(other) is None:
             return NotImplemented
-        number = other if isinstance(other, (int, float)) else float(other)
-        return host(number, float(self)) if swapped else host(float(self), number)
+        return host(other, self) if swapped else host(self, other)
 
     return method
 
 
-def _comparison(name: str) -> Callable[[SizeFloat, Any], Any]:
-    def method(self: SizeFloat, other: Any) -> Any:
-        term = term_of(other)
-        if term is None:
-            return NotImplemented
-        return self.node.compare(name, FloatNode(self.node.env, term)).decide()
-
-    return method
+def _numbers(host: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The operator on numbers, which fixes the sizes."""
+    return lambda left, right: host(*[side if type(side) is int else float(side) for side in (left, right)])
 
 
-for _name in ("add", "sub", "mul", "truediv", "pow"):
-    setattr(SizeFloat, f"__{_name}__", _operator(_name, swapped=False))
-    setattr(SizeFloat, f"__r{_name}__", _operator(_name, swapped=True))
+for _name in OPERATORS:
+    setattr(SizeFloat, _name, _computed(_name))
+for _name in ("float_truediv", "float_pow"):
+    setattr(SizeFloat, _name, getattr(SizeFloat, _name.removeprefix("float_")))
+for _name, _host in (("mod", math.fmod), ("sym_min", min), ("sym_max", max)):
+    setattr(SizeFloat, _name, lambda self, other, host=_host: self.wrap_float(
+        host(self.number(), _beside(self, other).number())
+    ))  # fmt: skip
+for _name in _MIRRORED:
+    setattr(SizeFloat, _name, lambda self, other, name=_name: self.compare(name, _beside(self, other)))
+    setattr(SizeFloat, f"__{_name}__", _python(
+        lambda self, other, name=_name: self.compare(name, _beside(self, other)).decide()
+    ))  # fmt: skip
 for _name, _host in (("floordiv", operator.floordiv), ("mod", operator.mod), ("divmod", divmod)):
-    setattr(SizeFloat, f"__{_name}__", _fixing(_host, swapped=False))
-    setattr(SizeFloat, f"__r{_name}__", _fixing(_host, swapped=True))
-for _name in _COMPARISONS:
-    setattr(SizeFloat, f"__{_name}__", _comparison(_name))
+    setattr(SizeFloat, f"__{_name}__", _python(_numbers(_host)))
+    setattr(SizeFloat, f"__r{_name}__", _python(_numbers(_host), swapped=True))
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    setattr(SizeFloat, f"__{_name}__", lambda self, other, name=_name: make_float(self.env, name, self, other))
+    setattr(SizeFloat, f"__r{_name}__", lambda self, other, name=_name: make_float(self.env, name, other, self))

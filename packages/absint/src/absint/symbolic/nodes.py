@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stagewire.polynomial import ZERO, Polynomial, constant
 
 if TYPE_CHECKING:
-    from absint.symbolic.floats import FloatNode
+    from absint.symbolic.floats import SizeFloat
     from absint.symbolic.shape_env import ShapeEnv
 
 __all__ = ["Node", "SizeNode", "TruthNode"]
@@ -37,10 +37,10 @@ class Node:
     def wrap_int(self, number: int) -> SizeNode:
         return SizeNode(self.env, constant(number))
 
-    def wrap_float(self, number: float) -> FloatNode:
-        from absint.symbolic.floats import FloatNode, Term
+    def wrap_float(self, number: float) -> SizeFloat:
+        from absint.symbolic.floats import SizeFloat, Term
 
-        return FloatNode(self.env, Term("number", (number,)))
+        return SizeFloat(self.env, Term("number", (number,)))
 
     def wrap_bool(self, truth: bool) -> TruthNode:
         return TruthNode(self.env, lambda: truth, lambda: truth)
@@ -111,10 +111,10 @@ class SizeNode(Node):
 
     bool_ = int_
 
-    def sym_float(self) -> FloatNode:
-        from absint.symbolic.floats import FloatNode, Term
+    def sym_float(self) -> SizeFloat:
+        from absint.symbolic.floats import SizeFloat, Term
 
-        return FloatNode(self.env, Term("size", (self.value,)))
+        return SizeFloat(self.env, Term("size", (self.value,)))
 
     def sym_int(self) -> SizeNode:
         return self
@@ -146,7 +146,7 @@ class SizeNode(Node):
 
     pow = pow_by_natural
 
-    def truediv(self, other: SizeNode) -> FloatNode:
+    def truediv(self, other: SizeNode) -> SizeFloat:
         return self.sym_float().truediv(other)  # type: ignore[attr-defined,no-any-return]
 
     int_truediv = truediv

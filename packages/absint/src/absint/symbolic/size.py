@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from absint.errors import DataDependentError
-from absint.symbolic.floats import OPERATORS, FloatNode, SizeFloat, Term, make_float, term_of
+from absint.symbolic.floats import OPERATORS, SizeFloat, make_float, term_of
 from absint.symbolic.nodes import SizeNode
 from absint.symbolic.shape_env import ShapeEnv
 from stagewire import expr
@@ -44,8 +44,8 @@ class Size(torch.SymInt):
 
     >>> env = ShapeEnv()
     >>> n = make_size(env, env.create("s0", hint=8))
-    >>> n * 2 + 1, n == 1, n > 4, int(n)
-    (2*s0 + 1, False, True, 8)
+    >>> str(n * 2 + 1), n == 1, n > 4, int(n)
+    ('2*s0 + 1', False, True, 8)
     >>> [f"{r.left} {r.operator} {r.right}" for r in env.relations]
     ['s0 >= 5', 's0 == 8']
     """
@@ -272,11 +272,7 @@ def _beside_float(size: Size, name: str, other: object) -> Any:
     term = term_of(other)
     if term is None:
         return NotImplemented
-    return (
-        FloatNode(size.node.env, Term("size", (size.node.value,)))
-        .compare(name, FloatNode(size.node.env, term))
-        .decide()
-    )
+    return size.node.sym_float().compare(name, SizeFloat(size.node.env, term)).decide()
 
 
 def make_size(env: ShapeEnv, value: Polynomial) -> Any:
@@ -305,7 +301,7 @@ def size_of(node: SizeNode) -> Any:
 def unwrap(value: Any) -> Any:
     """What C++ hands out for a size, or for a float that was computed of sizes, as Python computes with it."""
     if isinstance(value, torch.SymFloat):
-        return value.node.term.operands[0] if value.node.is_constant() else SizeFloat(value.node)
+        return value.node.term.operands[0] if value.node.is_constant() else value.node
     return size_of(value.node) if isinstance(value, torch.SymInt) and isinstance(value.node, SizeNode) else value
 
 

@@ -18,7 +18,7 @@ from absint.meta import CPU, contiguous
 from absint.mode import asks_layout, fixed_layout
 from absint.schema import OpRecord
 from absint.strides import contiguous_stride, is_dense
-from absint.symbolic import FloatNode, SizeFloat, Term
+from absint.symbolic import SizeFloat, Term
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer.as_strided import path_of_strided
@@ -222,12 +222,12 @@ class TraceMode(AbstractMode):
     def _abstract_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return tuple([self._abstract_tree(a) for a in args]), {k: self._abstract_tree(v) for k, v in kwargs.items()}
 
-    def number(self, node: FloatNode, device: torch.device) -> Traced:
+    def number(self, value: SizeFloat, device: torch.device) -> Traced:
         """A float that is computed of sizes, once for each device."""
-        known = self._numbers.get((node.term, device))
+        known = self._numbers.get((value.term, device))
         if known is None:
-            value = record_number(self.emit, node, device)
-            known = self._numbers[node.term, device] = self.fresh(value, self.recorder.metas[value.name])
+            ref = record_number(self.emit, value, device)
+            known = self._numbers[value.term, device] = self.fresh(ref, self.recorder.metas[ref.name])
         return known
 
     def note_gradients(self, found: tuple[Traced | None, ...], given: tuple[Traced | None, ...]) -> None:

@@ -9,7 +9,7 @@ import torch
 from msgspec.structs import replace
 
 from absint.meta import CPU
-from absint.symbolic import FloatNode, GivenNumbers, ShapeEnv, Term, dim_of, from_dim, make_size
+from absint.symbolic import GivenNumbers, ShapeEnv, SizeFloat, Term, dim_of, from_dim, make_size
 from absint.symbolic.size import size_of
 from aotgrad.errors import BadCapture
 from aotgrad.joint import Joint
@@ -70,7 +70,7 @@ _STEPS: dict[str, OpOverload] = {
 }  # fmt: skip
 
 
-def record_number(emit: Callable[..., Ref], node: FloatNode, device: torch.device) -> Ref:
+def record_number(emit: Callable[..., Ref], number: SizeFloat, device: torch.device) -> Ref:
     """The value of a float; `emit(op, args, kwargs)` records an op."""
 
     def record(term: Term) -> Ref:
@@ -80,7 +80,7 @@ def record_number(emit: Callable[..., Ref], node: FloatNode, device: torch.devic
         if term.operator in _STEPS:
             return emit(_STEPS[term.operator], tuple(map(record, term.operands)), {})
         (value,) = term.operands
-        number = make_size(node.env, value) if term.operator == "size" else value
-        return emit(aten.full.default, ([], number), {"dtype": torch.float64, "device": device})
+        filling = make_size(number.env, value) if term.operator == "size" else value
+        return emit(aten.full.default, ([], filling), {"dtype": torch.float64, "device": device})
 
-    return record(node.term)
+    return record(number.term)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from absint.symbolic import FloatNode, GivenNumbers, SizeFloat, Steps, Term
+from absint.symbolic import GivenNumbers, SizeFloat, Steps, Term
 from absint.wire import to_arg
 from bytecap.errors import FixedSizesNeeded
 from bytecap.graph.inputs import source_hint
@@ -60,7 +60,7 @@ class GivenFloats(GivenNumbers):
             name = self._names[source] = tracer.graph.name(source_hint(source))
             self._values[name], self.sources[name] = real, source
             tracer.guards.type_is(source, float, tracer.line())
-        return SizeFloat(FloatNode(tracer.sizes.env, Term("input", (name,))))
+        return SizeFloat(tracer.sizes.env, Term("input", (name,)))
 
     @property
     def _open(self) -> Tracer:
