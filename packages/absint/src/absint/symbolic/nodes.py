@@ -183,29 +183,11 @@ class SizeNode(Node):
     def gt(self, other: SizeNode) -> TruthNode:
         return other.lt(self)
 
-    # Layouts, asked with lists of nodes.
 
-    def is_contiguous(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
-        return self._layout("is_contiguous", sizes, strides)
+def _layout(predicate: str, rank: int | None) -> Callable[[SizeNode, list[SizeNode], list[SizeNode]], TruthNode]:
+    """A question about a layout, asked with lists of nodes; no layout of another rank is one."""
 
-    def is_channels_last_contiguous_2d(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
-        return self._layout("is_channels_last", sizes, strides, rank=4)
-
-    def is_channels_last_contiguous_3d(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
-        return self._layout("is_channels_last", sizes, strides, rank=5)
-
-    def is_channels_last_strides_2d(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
-        return self._layout("looks_channels_last", sizes, strides, rank=4)
-
-    def is_channels_last_strides_3d(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
-        return self._layout("looks_channels_last", sizes, strides, rank=5)
-
-    def is_non_overlapping_and_dense(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
-        return self._layout("is_dense", sizes, strides)
-
-    def _layout(
-        self, predicate: str, sizes: list[SizeNode], strides: list[SizeNode], rank: int | None = None
-    ) -> TruthNode:
+    def ask(self: SizeNode, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
         from absint import strides as rules
         from absint.symbolic.size import size_of
 
@@ -213,6 +195,19 @@ class SizeNode(Node):
             return self.wrap_bool(False)
         shape, steps = (tuple([size_of(node) for node in nodes]) for nodes in (sizes, strides))
         return TruthNode(self.env, lambda: bool(getattr(rules, predicate)(shape, steps)), lambda: None)
+
+    return ask
+
+
+for _name, _predicate, _rank in (
+    ("is_contiguous", "is_contiguous", None),
+    ("is_channels_last_contiguous_2d", "is_channels_last", 4),
+    ("is_channels_last_contiguous_3d", "is_channels_last", 5),
+    ("is_channels_last_strides_2d", "looks_channels_last", 4),
+    ("is_channels_last_strides_3d", "looks_channels_last", 5),
+    ("is_non_overlapping_and_dense", "is_dense", None),
+):
+    setattr(SizeNode, _name, _layout(_predicate, _rank))
 
 
 class TruthNode(Node):
