@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from absint.errors import DataDependentError, NoTypeRule
-from absint.meta import CPU, Meta, from_tensor
+from absint.meta import CPU, Meta, from_tensor, leaves, map_leaves, span
 from absint.schema import OpRecord
 from absint.torch_capabilities import TORCH
 
@@ -42,11 +42,12 @@ class Fallback:
         if record.is_data_dependent:
             raise DataDependentError(f"the result of {record.name} depends on data")
         on_types = _has_kernel_for_types(record)
-        bytes_needed = 0 if on_types else sum(_span(m) * m.dtype.itemsize for m in _metas((args, kwargs)))
+        metas = [leaf for leaf in leaves((args, kwargs)) if type(leaf) is Meta]
+        bytes_needed = 0 if on_types else sum(int(span(meta)) * meta.dtype.itemsize for meta in metas)
         if bytes_needed > self.max_bytes:
             raise NoTypeRule(f"{record.name} has no type rule and its operands take {bytes_needed} bytes")
         self.counts[record.name] += 1
-        device = next((m.device for m in _metas((args, kwargs))), CPU)
+        device = metas[0].device if metas else CPU
         stand_in = _META if on_types else CPU
         true_device = None
         if on_types or (device.type != "cpu" and not torch.accelerator.is_available()):
@@ -74,28 +75,6 @@ def _has_kernel_for_types(record: OpRecord) -> bool:
     return record.func.namespace != "aten" and has_kernel(record.func.name(), "Meta")
 
 
-def _metas(tree: Any) -> list[Meta]:
-    match tree:
-        case Meta():
-            return [tree]
-        case tuple() | list():
-            return [m for item in tree for m in _metas(item)]
-        case dict():
-            return [m for item in tree.values() for m in _metas(item)]
-        case _:
-            return []
-
-
-def _map(tree: Any, visit: Any) -> Any:
-    match tree:
-        case tuple() | list():
-            return type(tree)([_map(item, visit) for item in tree])
-        case dict():
-            return {key: _map(item, visit) for key, item in tree.items()}
-        case _:
-            return visit(tree)
-
-
 def _replace_device(tree: Any, stand_in: torch.device) -> Any:
     """Every device becomes another one: where the build cannot run the true one, types do not depend on it."""
 
@@ -104,15 +83,7 @@ def _replace_device(tree: Any, stand_in: torch.device) -> Any:
             return Meta(leaf.shape, leaf.stride, leaf.dtype, stand_in, leaf.storage_offset)
         return stand_in if isinstance(leaf, torch.device) else leaf
 
-    return _map(tree, visit)
-
-
-def _span(meta: Meta) -> int:
-    """Elements of memory that the type reaches."""
-    if 0 in meta.shape:
-        return int(meta.storage_offset)
-    reach = sum((n - 1) * s for n, s in zip(meta.shape, meta.stride, strict=True))
-    return int(meta.storage_offset + reach + 1)
+    return map_leaves(tree, visit)
 
 
 def _real(tree: Any, zeros: dict[int, torch.Tensor]) -> Any:
@@ -123,13 +94,13 @@ def _real(tree: Any, zeros: dict[int, torch.Tensor]) -> Any:
             return leaf
         key = id(leaf)
         if key not in zeros:
-            memory = torch.zeros(_span(leaf), dtype=leaf.dtype, device=leaf.device)
+            memory = torch.zeros(int(span(leaf)), dtype=leaf.dtype, device=leaf.device)
             # A kernel takes numbers: sizes that are symbolic are fixed.
             shape, stride = tuple(map(int, leaf.shape)), tuple(map(int, leaf.stride))
             zeros[key] = memory.as_strided(shape, stride, int(leaf.storage_offset))
         return zeros[key]
 
-    return _map(tree, visit)
+    return map_leaves(tree, visit)
 
 
 def _types(result: Any, device: torch.device | None) -> Any:
@@ -139,4 +110,4 @@ def _types(result: Any, device: torch.device | None) -> Any:
         meta = from_tensor(leaf)
         return meta if device is None else Meta(meta.shape, meta.stride, meta.dtype, device, meta.storage_offset)
 
-    return _map(result, visit)
+    return map_leaves(result, visit)

@@ -8,7 +8,7 @@ constraints of the rules (`rules.table`), because with symbolic sizes they have 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint.errors import DataDependentError, refusal_class
-from absint.meta import Meta, contiguous
+from absint.meta import Meta, contiguous, leaves
 from absint.signatures import bind
 from absint.torch_capabilities import TORCH
 
@@ -135,7 +135,7 @@ def _short_key(value: Any, empties: bool) -> Any:
 
 
 def _has_empty(tree: Any) -> bool:
-    return any(_is_zero(size) for leaf in _leaves(tree) if type(leaf) is Meta for size in leaf.shape)
+    return any(_is_zero(size) for leaf in leaves(tree) if type(leaf) is Meta for size in leaf.shape)
 
 
 def _has_sizes(values: Sequence[Any]) -> bool:
@@ -143,14 +143,6 @@ def _has_sizes(values: Sequence[Any]) -> bool:
         if isinstance(value, _OF_SIZES) or (isinstance(value, (list, tuple)) and _has_sizes(value)):
             return True
     return False
-
-
-def _leaves(tree: Any) -> Iterator[Any]:
-    if isinstance(tree, (list, tuple)):
-        for item in tree:
-            yield from _leaves(item)
-    else:
-        yield tree
 
 
 class _Unasked(Exception):

@@ -8,7 +8,8 @@ that a symbolic integer can stand wherever an `int` stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import torch
@@ -25,7 +26,10 @@ __all__ = [
     "contiguous",
     "from_tensor",
     "from_wire",
+    "leaves",
+    "map_leaves",
     "numel",
+    "span",
     "to_wire",
 ]
 
@@ -79,6 +83,29 @@ def numel(shape: Sequence[int]) -> int:
     for size in shape:
         count = count * size
     return count
+
+
+def span(meta: Meta) -> int:
+    """The elements of memory from its start to the last one of a tensor."""
+    if 0 in meta.shape:
+        return 0
+    return meta.storage_offset + sum((n - 1) * step for n, step in zip(meta.shape, meta.stride, strict=True)) + 1
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """What lists, tuples and dicts hold that is none of these."""
+    if isinstance(tree, (list, tuple, dict)):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from leaves(item)
+    else:
+        yield tree
+
+
+def map_leaves(tree: Any, visit: Callable[[Any], Any]) -> Any:
+    """The same tree with `visit` of each leaf."""
+    if isinstance(tree, dict):
+        return {key: map_leaves(item, visit) for key, item in tree.items()}
+    return type(tree)([map_leaves(item, visit) for item in tree]) if isinstance(tree, (list, tuple)) else visit(tree)
 
 
 def to_wire(meta: Meta, *, requires_grad: bool = False) -> TensorType:

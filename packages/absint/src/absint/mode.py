@@ -27,7 +27,7 @@ from absint.float_forms import has_floats, with_floats
 from absint.forms import symbolic_form
 from absint.forms.attention import attention
 from absint.kernels import ask
-from absint.meta import Meta, contiguous, from_tensor, numel
+from absint.meta import Meta, contiguous, from_tensor, map_leaves, numel
 from absint.overlap import reads_what_it_writes
 from absint.promote import can_cast
 from absint.schema import Answers, OpRecord, argument_value, record_of
@@ -232,7 +232,7 @@ class AbstractMode(TORCH.dispatch_mode):
             return self.fallback.types(record, metas, named)
         # Under a mode of its own: what the fake kernel calls is no part of the program that a tracer records.
         with AbstractMode(fallback=self.fallback), torch.no_grad(), _named_refusal(record.name):
-            result = kernel(*_map_metas(metas, AbstractTensor), **_map_metas(named, AbstractTensor))
+            result = kernel(*map_leaves(metas, _as_tensor), **map_leaves(named, _as_tensor))
         return self._type(result)
 
     def _written_types(self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -388,22 +388,16 @@ def _named_refusal(name: str) -> Iterator[None]:
         raise NoTypeRule(f"the custom op {name} has no fake kernel") from error
 
 
+def _as_tensor(leaf: Any) -> Any:
+    return AbstractTensor(leaf) if type(leaf) is Meta else leaf
+
+
 def fake_kernel(func: OpOverload) -> Callable[..., Any] | None:
     """The fake kernel a custom op registered with torch.library, if any."""
     if func.namespace == "aten":
         return None
     entry = TORCH.custom_operators(func.name())
     return None if entry.fake_impl.kernel is None else entry.fake_impl.kernel
-
-
-def _map_metas(tree: Any, visit: Callable[[Meta], Any]) -> Any:
-    if type(tree) is Meta:
-        return visit(tree)
-    if isinstance(tree, (list, tuple)):
-        return type(tree)([_map_metas(item, visit) for item in tree])
-    if isinstance(tree, dict):
-        return {key: _map_metas(item, visit) for key, item in tree.items()}
-    return tree
 
 
 def _check_write(record: OpRecord, result: Any, target: Any) -> None:

@@ -7,12 +7,13 @@ linspace(a, b, n)      arange(n) * ((b - a) / (n - 1)) + a, from both ends towar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from absint.errors import TypeRuleError
+from absint.meta import leaves
 from absint.symbolic import is_symbolic, make_float, unwrap
 from absint.symbolic.floats import FUNCTIONS, as_float
 
@@ -44,7 +45,7 @@ def _maker(make: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.tensor` or `torch.as_tensor`, of a number or of nested lists of numbers."""
 
     def form(data: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
-        items = list(_leaves(data))
+        items = list(leaves(data))
         is_plain = any(type(item) is bool or not isinstance(item, _NUMBERS) for item in items)
         if is_plain or any(rest.values()) or not _is_open(*items):
             return make(data, dtype=dtype, device=device, **rest)
@@ -60,14 +61,6 @@ def _stacked(part: Any, dtype: torch.dtype, device: Any) -> Any:
     if isinstance(part, (list, tuple)):
         return torch.stack([_stacked(item, dtype, device) for item in part])
     return torch.scalar_tensor(part, dtype=dtype, device=device)
-
-
-def _leaves(data: Any) -> Iterator[Any]:
-    if isinstance(data, (list, tuple)):
-        for item in data:
-            yield from _leaves(item)
-    else:
-        yield data
 
 
 def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> Any:

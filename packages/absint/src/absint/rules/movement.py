@@ -10,7 +10,7 @@ import torch
 
 from absint.errors import DimensionError, TypeRuleError
 from absint.kernels import Question, ones, shaped
-from absint.meta import Meta, contiguous
+from absint.meta import Meta, contiguous, span
 from absint.promote import result_type
 from absint.rules import view
 from absint.rules.pointwise import broadcast, common_device
@@ -132,16 +132,9 @@ def _repeat(self: Meta, repeats: Sizes) -> Meta:
     return fresh(self, shape)
 
 
-def _span(meta: Meta) -> int:
-    """The elements of memory from its start to the last one of a tensor."""
-    if 0 in meta.shape:
-        return 0
-    return meta.storage_offset + sum((n - 1) * step for n, step in zip(meta.shape, meta.stride, strict=True)) + 1
-
-
 _WITHIN = Constraint(
     "C1", "the view lies within the memory of self", lambda self, size, stride, storage_offset: (
-        _span(as_strided(copy := span_clone(self), size, stride, storage_offset)) <= _span(copy)
+        span(as_strided(copy := span_clone(self), size, stride, storage_offset)) <= span(copy)
     ),
     Refused("as_strided_scatter", (f32(3), f32(2), (2,), (3,))),
 )  # fmt: skip
