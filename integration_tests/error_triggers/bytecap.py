@@ -19,7 +19,7 @@ import stagefold
 from absint import AbstractTensor, contiguous
 from absint.symbolic import make_size
 from bytecap.driver.executor import interpret
-from bytecap.evaluator.tracer import Tracer
+from bytecap.evaluator.tracer import new_tracer
 from bytecap.guards import compile_guards
 from bytecap.nodes.torch_calls import refuse_sizes
 from stagewire.capture import Equals, Local
@@ -182,7 +182,7 @@ def BC017() -> None:
 def BC018() -> None:
     """Told to nobody: the frame is captured with these sizes fixed."""
     x = AbstractTensor(contiguous((4, 2, 8), torch.float32))
-    tracer = Tracer()
+    tracer = new_tracer()
     size = tracer.sizes.env.create("s0", 4)
     tracer.sizes.sources["s0"] = Local("n")
     refuse_sizes(tracer, "lstm", [x, make_size(tracer.sizes.env, size)])

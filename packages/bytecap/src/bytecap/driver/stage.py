@@ -29,7 +29,7 @@ from bytecap.errors import (
     UnsupportedFrame,
 )
 from bytecap.evaluator.frame import Frame
-from bytecap.evaluator.tracer import Tracer
+from bytecap.evaluator.tracer import Tracer, new_tracer
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards.guard_set import global_state
 from bytecap.guards.process_state import capture_environment, guard_modes
@@ -135,7 +135,7 @@ def capture(
         raise refusal
     try:
         TORCH.require(*ESSENTIAL)
-        tracer = Tracer(changing, policy, assumes=assumes)
+        tracer = new_tracer(changing, policy, assumes=assumes)
     except MissingCapability as error:
         raise UnsupportedFrame(error.message, fix=error.fix) from None
     state = global_state()
@@ -220,8 +220,8 @@ def _refusal(tracer: Tracer, error: Exception, state: GlobalState, trail: Trail,
     refused.symbols = tracer.sizes.documents()
     refused.trail = None if refused.is_whole else trail
     if refused.where is None:
-        known = tracer.fault is not None and tracer.fault[0] is error
-        refused.where = str(tracer.fault[1]) if known else place(code)  # type: ignore[index]
+        known = tracer.frames.fault is not None and tracer.frames.fault[0] is error
+        refused.where = str(tracer.frames.fault[1]) if known else place(code)  # type: ignore[index]
     tracer.close()
     _clear_frames(error)
     return refused
@@ -258,9 +258,9 @@ def _as_refusal(error: Exception) -> CannotCapture:
 def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options, until: Break | None) -> Emitter:
     guard_modes(tracer)
     emitter = Emitter(tracer, view.code, view.globals)
-    with tracer.entering(frame):
+    with tracer.frames.entering(frame):
         result = frame.run()
-        tracer.check_generators()
+        tracer.frames.check_generators()
         refuse_rebound(tracer)
         if until is not None:
             _emit_break(emitter, frame, until)

@@ -139,7 +139,7 @@ def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwar
     assert real is not None
     match directives.mark_of(real):
         case "break":
-            if tracer.module() in BREAKS_FOR_ITSELF:
+            if tracer.frames.module() in BREAKS_FOR_ITSELF:
                 return Constant(None)
             raise GraphBreak("graph_break() was called")
         case "disabled" | "skipped":
@@ -256,7 +256,7 @@ def inline(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: d
     frame = tracer.evaluate.frame(tracer, function, bind_arguments(tracer, function, args, kwargs))
     if code.co_flags & inspect.CO_GENERATOR:
         return GeneratorValue(frame)
-    with tracer.entering(frame):
+    with tracer.frames.entering(frame):
         return frame.run()
 
 

@@ -115,7 +115,7 @@ class Frame:
             except PythonRaise as error:
                 self._unwind(error)
             except Exception as error:
-                self.tracer.note_fault(error)
+                self.tracer.frames.note_fault(error)
                 raise
 
     def resume(self, sent: Value, *, first: bool) -> Any:
@@ -132,7 +132,7 @@ class Frame:
     def _unwind(self, error: PythonRaise) -> None:
         handler: Handler | None = self.program.handler_at(self.pc - 1)
         if handler is None:
-            self.tracer.note_fault(error)
+            self.tracer.frames.note_fault(error)
             raise error
         del self.stack[handler.depth :]
         if handler.lasti:

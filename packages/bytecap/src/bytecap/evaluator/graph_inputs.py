@@ -32,8 +32,9 @@ _PLAIN = ((int, int.__pos__), (float, float.__pos__), (str, str.__str__))
 class GraphInputs:
     """Which value of the graph each tensor is."""
 
-    def __init__(self, tracer: Tracer) -> None:
-        self.tracer = tracer
+    tracer: Tracer
+
+    def __init__(self) -> None:
         self.tensors: dict[int, TensorValue] = {}
         self._computed: dict[Source, Any] = {}
 

@@ -61,8 +61,9 @@ _DICT_VIEWS = {
 class KnownObjects:
     """Real objects to values, new objects, and the keys that stand for objects in dicts and sets."""
 
-    def __init__(self, tracer: Tracer) -> None:
-        self.tracer = tracer
+    tracer: Tracer
+
+    def __init__(self) -> None:
         self.frame_globals: DictValue | None = None
         self.arrays: list[ArrayValue] = []
         self.by_object: dict[int, Value] = {}
@@ -225,7 +226,7 @@ class KnownObjects:
         if loaded is None or loaded.__dict__ is not names or not isinstance(key, str):
             return None
         is_code = isinstance(names[key], (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType))
-        if is_code or (self.tracer.frames and not is_exempt(self.tracer.module())):
+        if is_code or (self.tracer.frames and not is_exempt(self.tracer.frames.module())):
             return Global(key, module)
         return None
 

@@ -10,7 +10,7 @@ import torch
 from absint.wire import to_arg
 from bytecap.bytecode.rebuild import stored_items
 from bytecap.errors import UnsupportedValue
-from bytecap.guards.guard_set import GuardSet, is_exempt, is_watched
+from bytecap.guards.guard_set import GuardSet, Names, is_exempt, is_watched
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
@@ -34,9 +34,10 @@ _COPIED = frozenset({int, float, complex, str, bytes, range})
 class ObjectGuards(GuardSet):
     """The guards of a capture, and what needs guarding of an object."""
 
-    def __init__(self, tracer: Tracer) -> None:
-        super().__init__(tracer.names)
-        self.tracer = tracer
+    tracer: Tracer
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(names)
         self._no_hooks: set[str] = set()
         self._looked_up: set[tuple[int, str]] = set()
 

@@ -22,11 +22,11 @@ class GraphBuilder:
 
     Names are unique in the whole capture. What a body reads from outside is an input of the outermost graph.
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
-    use. is_closed: nothing more may be computed. made: inputs that the replacement makes; they stand behind the others.
-    is_transformed: the body is that of a function under a transform of torch.func. numbers: Python numbers that nodes
-    give, of data. floats: those of them that are computed of sizes, by what they compute. gradient_order: the body is
-    that of a backward, whose results may be differentiated in turn: 1, or one more for the backward of a function that
-    such a body applies.
+    use. is_closed: nothing more may be computed. inference: whether inference mode was "entered", or "left" again.
+    made: inputs that the replacement makes; they stand behind the others. is_transformed: the body is that of a
+    function under a transform of torch.func. numbers: Python numbers that nodes give, of data. floats: those of them
+    that are computed of sizes, by what they compute. gradient_order: the body is that of a backward, whose results may
+    be differentiated in turn: 1, or one more for the backward of a function that such a body applies.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class GraphBuilder:
         self.hidden: set[str] = set()
         self.is_body = outer is not None
         self.is_closed = False
+        self.inference: str | None = None
         self.is_transformed = is_transformed
         self.gradient_order = gradient_order
         self.checkpoints: list[Checkpoint] = []

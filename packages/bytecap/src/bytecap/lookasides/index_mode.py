@@ -44,7 +44,7 @@ def _leave(tracer: Tracer) -> Value:
 
 def leave_entered(tracer: Tracer) -> None:
     """The capture ends inside of such modes: they are entered for real."""
-    tracer.effects += [CallEffect(_PUSH, [mode], {}) for mode in tracer.index_modes]
+    tracer.effects.extend([CallEffect(_PUSH, [mode], {}) for mode in tracer.index_modes])
 
 
 def index_by_tensors(tracer: Tracer, tensor: Value, key: Value) -> Value | None:

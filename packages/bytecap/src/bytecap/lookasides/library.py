@@ -162,9 +162,9 @@ def _stays(tracer: Tracer, value: Value) -> bool:
 
 
 def _exc_info(tracer: Tracer) -> Value:
-    if not tracer.handled or tracer.handled[-1].is_none():
+    if not tracer.frames.handled or tracer.frames.handled[-1].is_none():
         return TupleValue([NONE, NONE, NONE])
-    handled = tracer.handled[-1]
+    handled = tracer.frames.handled[-1]
     return TupleValue([
         tracer.objects.wrap(handled.python_type(), None), handled, handled.get_attribute(tracer, "__traceback__")
     ])  # fmt: skip

@@ -96,7 +96,7 @@ def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
 
 def _is_compiling(tracer: Tracer) -> Value:
     """Not for torch's encoder: it would leave its fast path, whose results at padded places are zeros."""
-    return Constant(tracer.module() != "torch.nn.modules.transformer")
+    return Constant(tracer.frames.module() != "torch.nn.modules.transformer")
 
 
 def _set_anomaly(tracer: Tracer, enabled: Value, check_nan: Value = Constant(True)) -> Value:  # noqa: B008

@@ -172,14 +172,14 @@ class _Application:
         if not self.order:
             return self._backward(ctx, items)
         before = [state_of_effect(effect) for effect in self.tracer.effects]
-        functions, handled = len(self.outer.functions), list(self.tracer.handled)
+        functions, handled = len(self.outer.functions), list(self.tracer.frames.handled)
         try:
             return self._backward(ctx, items)
         except (CannotCapture, PythonRaise):
             if [state_of_effect(effect) for effect in self.tracer.effects] != before:
                 raise
             del self.outer.functions[functions:]
-            self.tracer.handled[:] = handled
+            self.tracer.frames.handled[:] = handled
             return None, []
 
     def _backward(self, ctx: ObjectValue, items: list[Value]) -> tuple[_Body, list[Arg]]:
@@ -227,12 +227,13 @@ class _Application:
     def _body(self, gradient_order: int = 0) -> Iterator[_Body]:
         """Record what is evaluated as a body of its own, without gradients."""
         enabled = torch.is_grad_enabled()
-        inside = self.tracer.graph = GraphBuilder(self.outer, gradient_order=gradient_order)
+        inside = GraphBuilder(self.outer, gradient_order=gradient_order)
+        self.tracer.graphs.append(inside)
         TORCH.set_grad_enabled(False)
         try:
             yield _Body(inside)
         finally:
-            self.tracer.graph = self.outer
+            self.tracer.graphs.pop()
             TORCH.set_grad_enabled(enabled)
 
     # -- what was said on ctx

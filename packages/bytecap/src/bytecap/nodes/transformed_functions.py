@@ -88,12 +88,13 @@ class TransformedFunction:
     @contextlib.contextmanager
     def _recording(self, grad: bool) -> Iterator[None]:
         enabled = torch.is_grad_enabled()
-        self.inside = self.tracer.graph = GraphBuilder(self.outer, is_transformed=True)
+        self.inside = GraphBuilder(self.outer, is_transformed=True)
+        self.tracer.graphs.append(self.inside)
         TORCH.set_grad_enabled(grad or enabled)
         try:
             yield
         finally:
-            self.tracer.graph = self.outer
+            self.tracer.graphs.pop()
             TORCH.set_grad_enabled(enabled)
 
     def draws(self) -> bool:

@@ -130,7 +130,7 @@ class Value:
         """A host generator over the items."""
         iterator = self.iterate(tracer)
         while not isinstance(item := iterator.next(tracer), End):
-            tracer.count_iteration()
+            tracer.frames.count_iteration()
             yield item
 
     def next(self, tracer: Tracer) -> Any:

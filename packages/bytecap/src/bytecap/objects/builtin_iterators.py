@@ -179,7 +179,7 @@ class FilterIterator(FunctionIterator):
 
     def next(self, tracer: Tracer) -> Any:
         while (row := self.row(tracer)) is not None:
-            tracer.count_iteration()
+            tracer.frames.count_iteration()
             if self.holds(tracer, row[0]) is self.wanted:
                 return row[0]
         return EXHAUSTED

@@ -162,7 +162,7 @@ class ExceptionValue(ObjectValue):
 
     def note_raise(self, tracer: Tracer) -> None:
         """Raised now: by the program, or on its behalf by what it calls."""
-        traceback = self.traceback = tracer.traceback()
+        traceback = self.traceback = tracer.frames.traceback()
         if self.real is not None:
             tracer.effects.append(RaiseEffect(self, traceback.line))
 

@@ -38,9 +38,9 @@ _OF_TENSORS: dict[str, Callable[..., Any]] = {SIZE: torch.Tensor.size, STRIDE: t
 class GivenFloats(GivenNumbers):
     """Those of one capture: where each is, and what was asked of it."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._tracer: Tracer | None = tracer
+        self.tracer: Tracer | None = None
         self._values: dict[str, float] = {}
         self.sources: dict[str, Source] = {}
         self._names: dict[Source, str] = {}
@@ -48,7 +48,7 @@ class GivenFloats(GivenNumbers):
 
     def close(self) -> None:
         """No more questions: the way back to the tracer is cut."""
-        self._tracer = None
+        self.tracer = None
 
     def find(self, real: float, source: Source, policy: SizePolicy) -> SizeFloat | None:
         """The float at `source` as one that differs from call to call; None where it is taken to stay."""
@@ -64,8 +64,8 @@ class GivenFloats(GivenNumbers):
 
     @property
     def _open(self) -> Tracer:
-        assert self._tracer is not None
-        return self._tracer
+        assert self.tracer is not None
+        return self.tracer
 
     def hint(self, name: str) -> float:
         return self._values[name]

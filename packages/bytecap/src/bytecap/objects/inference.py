@@ -50,9 +50,10 @@ class InferenceContext(Value):
 
     def _enter(self, tracer: Tracer) -> None:
         if self.enabled != is_inferring(tracer):
-            if not self.enabled or tracer.graph.has_work or tracer.graph.is_body or tracer.inference is not None:
+            graph = tracer.graph
+            if not self.enabled or graph.has_work or graph.is_body or graph.inference is not None:
                 raise UnsupportedCall(f"torch.inference_mode({self.enabled}) in the middle of a graph")
-            self.is_region, tracer.inference = True, "entered"
+            self.is_region, graph.inference = True, "entered"
         self.grad_before = torch.is_grad_enabled()
         _set_grad(tracer, not self.enabled)
 
@@ -61,7 +62,7 @@ class InferenceContext(Value):
         _set_grad(tracer, self.grad_before)
         self.grad_before = None
         if self.is_region:
-            tracer.inference = "left"
+            tracer.graphs[0].inference = "left"
             tracer.graph.is_closed = True
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -79,7 +80,7 @@ def _left(enabled: bool) -> Any:
 
 def is_inferring(tracer: Tracer) -> bool:
     """Whether the captured code is in inference mode here."""
-    return tracer.inference == "entered" or torch.is_inference_mode_enabled()
+    return tracer.graphs[0].inference == "entered" or torch.is_inference_mode_enabled()
 
 
 def refuse_writes(tracer: Tracer, before: int) -> None:
@@ -95,7 +96,7 @@ def refuse_writes(tracer: Tracer, before: int) -> None:
 
 def refuse_open_inference(tracer: Tracer) -> None:
     """The capture ends: inference mode was left."""
-    if tracer.inference == "entered":
+    if tracer.graphs[0].inference == "entered":
         raise CannotRebuild("torch.inference_mode that is entered")
 
 

@@ -101,12 +101,12 @@ class GeneratorValue(IteratorValue):
 
     def _run(self, tracer: Tracer, resume: Any) -> Any:
         if not self.started:
-            tracer.generators.append(self)
-        depth = len(tracer.handled)
-        tracer.handled += self.handled
+            tracer.frames.generators.append(self)
+        depth = len(tracer.frames.handled)
+        tracer.frames.handled += self.handled
         self.running = True
         try:
-            with tracer.entering(self.frame):
+            with tracer.frames.entering(self.frame):
                 result = resume()
         except PythonRaise as error:
             self.finished = True
@@ -115,8 +115,8 @@ class GeneratorValue(IteratorValue):
             raise
         finally:
             self.running = False
-            self.handled = tracer.handled[depth:]
-            del tracer.handled[depth:]
+            self.handled = tracer.frames.handled[depth:]
+            del tracer.frames.handled[depth:]
         self.started = True
         if isinstance(result, Yielded):
             return result.value

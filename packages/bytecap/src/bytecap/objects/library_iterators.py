@@ -77,7 +77,7 @@ class DropWhileIterator(FunctionIterator):
             if self.started or not self.holds(tracer, row[0]):
                 self.started = True
                 return row[0]
-            tracer.count_iteration()
+            tracer.frames.count_iteration()
         return EXHAUSTED
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -97,7 +97,7 @@ class CompressIterator(OverIterators):
         while (row := self.row(tracer)) is not None:
             if row[1].truth(tracer):
                 return row[0]
-            tracer.count_iteration()
+            tracer.frames.count_iteration()
         return EXHAUSTED
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -126,7 +126,7 @@ class ChainIterator(OverIterators):
             if not isinstance(item, End):
                 return item
             self.current = None
-            tracer.count_iteration()
+            tracer.frames.count_iteration()
 
     def reconstruct(self, emitter: Emitter) -> None:
         self.load_all(emitter)
@@ -152,7 +152,7 @@ class SliceIterator(OverIterators):
     def next(self, tracer: Tracer) -> Any:
         while self.read < self.following and not self.ended:
             self._read_one(tracer)
-            tracer.count_iteration()
+            tracer.frames.count_iteration()
         if self.ended or (self.stop is not None and self.read >= self.stop):
             self.ended = True
             return EXHAUSTED

@@ -58,7 +58,7 @@ def replacement_code(
 
 
 def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) -> None:
-    head.push_callable(compiled if emitter.tracer.inference is None else in_inference_mode(compiled))
+    head.push_callable(compiled if emitter.tracer.graphs[0].inference is None else in_inference_mode(compiled))
     head.load_local(INPUTS)
     head.constant(None)
     head.store_local(INPUTS)

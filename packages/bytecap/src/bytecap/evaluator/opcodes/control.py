@@ -27,7 +27,7 @@ def _counted(jump: Any) -> Any:
     """A jump that closes a loop."""
 
     def count(frame: Frame, instruction: Instruction) -> None:
-        frame.tracer.count_iteration()
+        frame.tracer.frames.count_iteration()
         jump(frame, instruction)
 
     return count

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 def _push_exc_info(frame: Frame, instruction: Instruction) -> None:
     raised = frame.pop()
     tracer = frame.tracer
-    frame.push(Handled(tracer.handled[-1] if tracer.handled else None, raised))
-    tracer.handled.append(raised)
+    frame.push(Handled(tracer.frames.handled[-1] if tracer.frames.handled else None, raised))
+    tracer.frames.handled.append(raised)
     frame.push(raised)
 
 
 def _pop_except(frame: Frame, instruction: Instruction) -> None:
     frame.pop()
-    if frame.tracer.handled:
-        frame.tracer.handled.pop()
+    if frame.tracer.frames.handled:
+        frame.tracer.frames.handled.pop()
 
 
 def _check_exc_match(frame: Frame, instruction: Instruction) -> None:
@@ -52,9 +52,9 @@ def _reraise(frame: Frame, instruction: Instruction) -> None:
 
 def _raise_varargs(frame: Frame, instruction: Instruction) -> None:
     if instruction.arg == 0:
-        if not frame.tracer.handled:
+        if not frame.tracer.frames.handled:
             raise frame.tracer.raises(RuntimeError, "No active exception to reraise")
-        raise PythonRaise(frame.tracer.handled[-1])
+        raise PythonRaise(frame.tracer.frames.handled[-1])
     cause = frame.pop() if instruction.arg == 2 else None
     raised = _instance(frame, frame.pop(), "exceptions must derive from BaseException")
     if cause is not None:

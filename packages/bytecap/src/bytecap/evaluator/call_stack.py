@@ -1,0 +1,97 @@
+"""The frames that are being evaluated, and what is asked of the innermost."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bytecap.errors import LoopTooLong, UnsupportedCall
+from bytecap.guards.guard_set import is_exempt
+from bytecap.objects.exceptions import TracebackValue
+from stagewire.graph import SourceLine
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.frame import Frame
+    from bytecap.objects.base import Value
+    from bytecap.objects.iterators import GeneratorValue
+
+FRAME_LIMIT = 200
+ITERATION_LIMIT = 50_000
+
+
+class CallStack(list["Frame"]):
+    """The frames, innermost last.
+
+    fault: the exception that left the innermost frame, and the user's line there.
+    handled: exceptions that are being handled, innermost last.
+    generators: those that have started.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.iterations = 0
+        self.fault: tuple[Exception, SourceLine] | None = None
+        self.handled: list[Value] = []
+        self.generators: list[GeneratorValue] = []
+
+    def close(self) -> None:
+        """Let go of all frames and values."""
+        self.fault = None
+        for row in (self, self.handled, self.generators):
+            row.clear()  # type: ignore[attr-defined]
+
+    @contextlib.contextmanager
+    def entering(self, frame: Frame) -> Iterator[None]:
+        """Run a frame on top of the others."""
+        if len(self) >= FRAME_LIMIT:
+            raise UnsupportedCall(f"more than {FRAME_LIMIT} nested calls")
+        self.append(frame)
+        try:
+            yield
+        finally:
+            self.pop()
+
+    def line(self) -> SourceLine:
+        """The innermost line that is the user's (no file of torch), else the innermost."""
+        for frame in reversed(self):
+            if not is_exempt(_module_of(frame)):
+                return _line_of(frame)
+        return _line_of(self[-1]) if self else SourceLine("<unknown>", 0)
+
+    def module(self) -> str | None:
+        """The module of the innermost frame."""
+        return _module_of(self[-1])
+
+    def count_iteration(self) -> None:
+        """One more turn of a loop of the evaluated program."""
+        self.iterations += 1
+        if self.iterations > ITERATION_LIMIT:
+            raise LoopTooLong(f"more than {ITERATION_LIMIT} turns of loops")
+
+    def note_fault(self, error: Exception) -> None:
+        """Remember the user's line where an exception left the innermost frame."""
+        if self.fault is None or self.fault[0] is not error:
+            self.fault = error, self.line()
+
+    def traceback(self) -> TracebackValue:
+        """The traceback of what is raised now."""
+        return TracebackValue(_line_of(self[0]).line)
+
+    def check_generators(self) -> None:
+        """No generator is left where it would still clean up: CPython does that when it drops the generator."""
+        for generator in self.generators:
+            if generator.cleans_up():
+                name = generator.frame.function.code.co_qualname
+                raise UnsupportedCall(f"generator {name} is left within a try or with statement")
+
+
+def _module_of(frame: Frame) -> str | None:
+    names = frame.globals.real
+    return None if names is None else names.get("__name__")
+
+
+def _line_of(frame: Frame) -> SourceLine:
+    code = frame.function.code
+    line = frame.current.line if frame.current is not None else code.co_firstlineno
+    return SourceLine(code.co_filename, line, code.co_qualname)
