@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 PARTS = ("hook", "bytecode", "breaks", "testing/stack_depth")
-TESTS = ("test_hook.py", "resume/test_bodies.py")
+TESTS = ("test_hook.py", "breaks/test_bodies.py")
 PACKAGE = Path(__file__).resolve().parent.parent / "packages" / "bytecap"
 
 
