@@ -12,8 +12,6 @@ from absint.targets import resolve
 from absint.torch_capabilities import TORCH
 from stagewire.vocabulary import Kind, Op, Parameter, Vocabulary
 
-__all__ = ["VOCABULARY"]
-
 _KINDS: dict[str, Kind] = {"Tensor": "operand"}
 """Of a parameter by its type in the schema; of all others, numbers and lists in their many forms, anything is taken."""
 

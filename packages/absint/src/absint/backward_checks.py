@@ -18,8 +18,6 @@ import torch
 from absint.errors import DataDependentError, RefusedWrite
 from absint.rules.pointwise import broadcast
 
-__all__ = ["CHECKED", "checked_backward", "reached"]
-
 Gradients = tuple[torch.Tensor | None, ...]
 
 

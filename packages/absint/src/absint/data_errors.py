@@ -19,9 +19,6 @@ from absint.targets import resolve
 from stagewire.graph import Arg, List, Node, Ref, Value
 from stagewire.types import TensorType, ValueType
 
-__all__ = ["DATA_ERRORS", "DataError", "deciding_arguments", "may_raise"]
-
-
 Only = Literal["integers", "positions", "checked"]
 
 

@@ -26,8 +26,6 @@ from absint.tensor import AbstractTensor
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["DataSizedMode"]
-
 NewSize = Callable[[int | None, int | None], Any]
 _MASKS = (torch.bool, torch.uint8)
 

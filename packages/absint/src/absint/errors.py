@@ -6,25 +6,6 @@ from typing import ClassVar
 
 from stagewire.errors import StageError
 
-__all__ = [
-    "BadMutation",
-    "DataDependentError",
-    "DimensionError",
-    "FixedNumber",
-    "KernelMissing",
-    "NoActiveMode",
-    "NoTypeRule",
-    "RefusedWrite",
-    "SpecializedSize",
-    "SymbolicSize",
-    "TypeRuleError",
-    "UndecidedSize",
-    "UnknownTarget",
-    "UnsupportedTensor",
-    "UnwirableArgument",
-    "refusal_class",
-]
-
 
 class DataDependentError(StageError):
     """The program asks an abstract tensor for its data: a value, a truth, or a shape that data decides."""

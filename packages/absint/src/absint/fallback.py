@@ -19,8 +19,6 @@ from absint.meta import CPU, Meta, from_tensor, leaves, map_leaves, span
 from absint.schema import OpRecord
 from absint.torch_capabilities import TORCH
 
-__all__ = ["Fallback"]
-
 
 class Fallback:
     """Runs kernels on zero-filled tensors of the operands' exact types.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from absint.mode import AbstractMode
 
-__all__ = ["has_floats", "with_floats"]
-
 aten = torch.ops.aten
 _FLOATS = frozenset((torch.SymFloat, SizeFloat))
 _HALVES = frozenset((torch.float16, torch.bfloat16))

@@ -28,20 +28,6 @@ from stagewire.graph import Graph, Node
 from stagewire.symbols import bind_sizes
 from stagewire.types import ScalarType
 
-__all__ = [
-    "SizeOf",
-    "ValueOf",
-    "call_node",
-    "custom_functions",
-    "function_of",
-    "gives_number",
-    "no_symbols",
-    "read_sizes",
-    "results_of",
-    "run_graph",
-    "tensor_leaves",
-]
-
 Functions = Mapping[str, Callable[..., Any]]
 SizeOf = Callable[[Expr], Any]
 """From a size expression to its value: a number where the sizes are known, else a symbolic size."""

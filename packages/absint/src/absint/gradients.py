@@ -13,8 +13,6 @@ from absint.backward_checks import checked_backward
 from absint.errors import NoTypeRule
 from absint.torch_capabilities import TORCH
 
-__all__ = ["TARGET", "gradients"]
-
 TARGET = "torch.autograd.grad"
 """The name of `torch.autograd.grad` in documents."""
 

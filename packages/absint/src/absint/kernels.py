@@ -23,8 +23,6 @@ from absint.torch_capabilities import TORCH
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["Question", "ask", "asked", "ones", "shaped"]
-
 _LIMIT = 1 << 14
 _PASSED = 1 << 10
 

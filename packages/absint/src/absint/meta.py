@@ -20,19 +20,6 @@ from absint.symbolic.size import dim_of
 from stagewire.expr import Dim, Expr
 from stagewire.types import TensorType
 
-__all__ = [
-    "CPU",
-    "Meta",
-    "contiguous",
-    "from_tensor",
-    "from_wire",
-    "leaves",
-    "map_leaves",
-    "numel",
-    "span",
-    "to_wire",
-]
-
 CPU = torch.device("cpu")
 _INT = {int}
 

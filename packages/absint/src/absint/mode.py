@@ -39,8 +39,6 @@ from absint.torch_capabilities import TORCH
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["AbstractMode", "abstract_call", "asks_layout", "fake_kernel", "fixed_layout"]
-
 _PLAIN = frozenset(
     (int, float, bool, type(None), str, torch.dtype, torch.device, torch.layout,
      torch.memory_format, complex)

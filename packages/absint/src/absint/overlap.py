@@ -16,8 +16,6 @@ from absint.schema import OpRecord, argument_value
 from absint.symbolic.size import is_unknown
 from absint.tensor import AbstractTensor
 
-__all__ = ["reads_what_it_writes"]
-
 _MOST_ELEMENTS = 1 << 16
 """Of a tensor whose elements are looked at one by one."""
 _POINTWISE = ("aten.copy_.", "aten._foreach_", "aten.floor_divide_.")

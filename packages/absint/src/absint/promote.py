@@ -11,16 +11,6 @@ import torch
 
 from absint.meta import Meta
 
-__all__ = [
-    "can_cast",
-    "float_dtype",
-    "is_integral",
-    "number_dtype",
-    "promote_types",
-    "real_dtype",
-    "result_type",
-]
-
 _LATTICE_DTYPES = (
     torch.bool,
     torch.uint8,

@@ -23,8 +23,6 @@ from stagewire.graph import Effect
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["DRAWS_NOTHING", "HIDDEN_WRITES", "Answers", "OpRecord", "effect_of", "functional_of", "record_of"]
-
 # Arguments that an op writes although its schema does not say so: (position, name).
 # native_batch_norm and its kin update the running statistics when `training` is true.
 HIDDEN_WRITES: dict[str, tuple[tuple[int, str], ...]] = {

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["bind", "full_name"]
-
 
 def full_name(name: str) -> str:
     """ "add.Tensor" -> "aten.add.Tensor", "gelu" -> "aten.gelu.default"."""

@@ -19,21 +19,6 @@ from absint.symbolic.size import is_unknown, layout_key, surely_equal
 if TYPE_CHECKING:
     from absint.meta import Meta
 
-__all__ = [
-    "channels_last_stride",
-    "contiguous_stride",
-    "dense_like_stride",
-    "elementwise_stride",
-    "is_channels_last",
-    "is_contiguous",
-    "is_dense",
-    "looks_channels_last",
-    "preserve_stride",
-    "stride_of_format",
-    "suggest_format",
-    "view_stride",
-]
-
 Shape = tuple[int, ...]
 _CHANNELS_LAST_ORDER = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 _CHANNELS_LAST_FORMAT = {4: torch.channels_last, 5: torch.channels_last_3d}

@@ -21,8 +21,6 @@ from absint.torch_capabilities import TORCH
 from absint.vocabulary import listed, names
 from stagewire.calls import opens_files
 
-__all__ = ["find", "resolve", "target_name"]
-
 
 def target_name(target: Callable[..., Any]) -> str:
     """The qualified name of a callable; `resolve` is its inverse. Raises `UnknownTarget`.

@@ -22,8 +22,6 @@ from absint.strides import contiguous_stride
 from absint.symbolic.size import layout_key, surely_equal
 from absint.torch_capabilities import TORCH
 
-__all__ = ["AbstractTensor", "Storage"]
-
 _make_wrapper = TORCH.make_wrapper
 # Bytes of the memory of a tensor with symbolic sizes: given, for C++ would compute them; large, for views lie inside.
 _LARGE = 1 << 50

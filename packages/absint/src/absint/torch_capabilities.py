@@ -6,8 +6,6 @@ import torch
 
 from stagewire.capabilities import Capabilities, Capability, is_anything, is_class
 
-__all__ = ["TORCH"]
-
 _ALL = "no program is captured"
 
 

@@ -14,8 +14,6 @@ import torch
 
 from stagewire.capture import Transform
 
-__all__ = ["apply_transform"]
-
 Body = Callable[..., tuple[Any, ...]]
 
 

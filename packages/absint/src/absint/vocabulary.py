@@ -26,8 +26,6 @@ import torch
 from absint.torch_capabilities import TORCH
 from stagewire.calls import opens_files
 
-__all__ = ["listed", "names"]
-
 _IN_C = ("nn", "special", "linalg", "fft", "sparse", "nested")
 """Modules of ATen's functions in torch._C."""
 

@@ -14,8 +14,6 @@ from stagewire import graph
 from stagewire.graph import Arg
 from stagewire.literals import literal, number
 
-__all__ = ["from_arg", "to_arg"]
-
 
 def to_arg(value: object, encode: Callable[[object], Arg] | None = None) -> Arg:
     """`value` as an `Arg`; `encode` turns what is no plain data (tensors, symbols) into a Ref or handle.

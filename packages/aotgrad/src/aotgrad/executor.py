@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import torch
 
+from absint.cpu_kernels import workspace_call
 from absint.targets import resolve
 from absint.wire import from_arg
-from absint.workspaces import workspace_call
 from stagewire.expr import Expr, evaluator
 from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, last_uses, leaves
 from stagewire.symbols import size_reader

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from absint import from_tensor, to_wire
+from absint.cpu_kernels import workspace_call
 from absint.errors import UnknownTarget
 from absint.targets import resolve
 from absint.wire import from_arg
-from absint.workspaces import workspace_call
 from primops.errors import InterpretFault
 from primops.meanings import MEANINGS, NAMES
 from primops.prims import VOCABULARY

@@ -20,8 +20,6 @@ from absint.forms.products import linear, matmul, takes_symbols
 from absint.symbolic import is_symbolic
 from absint.tensor import AbstractTensor
 
-__all__ = ["ATTENTION_FORMS", "attention", "cpu_attention", "written_out"]
-
 
 def cpu_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,

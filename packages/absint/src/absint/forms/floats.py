@@ -19,8 +19,6 @@ import torch
 from absint.targets import resolve
 from absint.vocabulary import listed
 
-__all__ = ["FLOAT_FORMS"]
-
 
 def _is_open(value: Any) -> bool:
     if isinstance(value, (list, tuple)):

@@ -8,8 +8,6 @@ import torch
 
 from absint.symbolic import is_symbolic
 
-__all__ = ["INDEXING_FORMS", "get_item", "set_item"]
-
 
 def get_item(x: Any, index: Any) -> Any:
     """`x[index]`."""

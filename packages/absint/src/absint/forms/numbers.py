@@ -17,8 +17,6 @@ from absint.meta import leaves
 from absint.symbolic import is_symbolic, make_float, unwrap
 from absint.symbolic.floats import FUNCTIONS, as_float
 
-__all__ = ["NUMBER_FORMS"]
-
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 
 

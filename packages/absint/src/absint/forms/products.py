@@ -21,8 +21,6 @@ from absint.meta import contiguous
 from absint.rules.pointwise import broadcast
 from absint.symbolic import ShapeEnv, is_symbolic, make_size
 
-__all__ = ["LINEAR_FORMS", "PRODUCT_FORMS", "linear", "matmul", "product", "takes_symbols"]
-
 
 def matmul(left: Any, right: Any) -> Any:
     """`left @ right`."""

@@ -21,8 +21,6 @@ from absint.cpu_kernels import onednn_takes_lstm
 from absint.errors import DataDependentError, NoTypeRule
 from absint.symbolic import is_symbolic
 
-__all__ = ["RECURRENT_FORMS"]
-
 aten = torch.ops.aten
 Cell = Callable[[Any, Any, Sequence[Any]], Any]
 # at::native::rnn_kind

@@ -15,8 +15,6 @@ from absint.symbolic import SizeFloat, is_symbolic
 from absint.symbolic.floats import make_whole
 from absint.torch_capabilities import TORCH
 
-__all__ = ["RESAMPLING_FORMS"]
-
 aten = torch.ops.aten
 
 

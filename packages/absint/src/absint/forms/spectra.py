@@ -12,8 +12,6 @@ import torch
 
 from absint.symbolic import is_symbolic
 
-__all__ = ["SPECTRAL_FORMS"]
-
 
 def stft(
     input: Any, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Any = None,

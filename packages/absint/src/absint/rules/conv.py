@@ -17,8 +17,6 @@ from absint.rules.results import fresh, masked
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import stride_of_format, suggest_format
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 Sizes = Sequence[int]
 _ONE_SPATIAL_DIMENSION = 3

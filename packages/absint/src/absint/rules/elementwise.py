@@ -22,8 +22,6 @@ from absint.rules.table import RuleTable
 from absint.signatures import full_name
 from absint.strides import contiguous_stride
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 
 _UNARY_SAME = """

@@ -17,8 +17,6 @@ from absint.rules.results import empty_like, fresh, numbered
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import contiguous_stride, stride_of_format
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 Sizes = Sequence[int]
 DType = torch.dtype | None

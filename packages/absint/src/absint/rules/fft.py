@@ -18,8 +18,6 @@ from absint.rules.sizes import wrap_dim, wrap_dims
 from absint.rules.table import RuleTable
 from absint.strides import contiguous_stride
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 Dims = Sequence[int]
 

@@ -16,8 +16,6 @@ from absint.rules.table import RuleTable, TypeOf
 from absint.signatures import full_name
 from stagewire.capabilities import find
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 _UNARY = """
     abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal

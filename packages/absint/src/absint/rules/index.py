@@ -19,8 +19,6 @@ from absint.rules.sizes import broadcasts_to, expand_stride, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 from absint.strides import elementwise_stride, preserve_stride, view_stride
 
-__all__ = ["TABLE", "indexed"]
-
 TABLE = RuleTable()
 Indices = Sequence["Meta | None"]
 

@@ -17,8 +17,6 @@ from absint.rules.sizes import wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import contiguous_stride
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 Shape = Sequence[int]
 Metas = tuple[Meta, ...]

@@ -13,8 +13,6 @@ from absint.rules.results import fresh
 from absint.rules.sizes import broadcasts_to
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 _NONE = 0
 

@@ -10,8 +10,6 @@ from absint.rules.pointwise import broadcast, common_device, pointwise
 from absint.rules.results import fresh
 from absint.rules.table import RuleTable
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 
 

@@ -22,8 +22,6 @@ from absint.rules.view import as_strided, diagonal, narrowed, selected, sliced, 
 from absint.signatures import full_name
 from absint.strides import stride_of_format, suggest_format
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 Sizes = Sequence[int]
 Format = torch.memory_format | None

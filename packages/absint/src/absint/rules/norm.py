@@ -15,8 +15,6 @@ from absint.rules.results import fresh, masked, suggested
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import channels_last_stride, is_channels_last, is_contiguous
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 Optional = Meta | None
 Mask = Sequence[bool]

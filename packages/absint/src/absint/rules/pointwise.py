@@ -12,8 +12,6 @@ from absint.promote import float_dtype, result_type
 from absint.strides import contiguous_stride, elementwise_stride, is_contiguous, preserve_stride
 from absint.symbolic.size import is_unknown, surely_equal
 
-__all__ = ["broadcast", "cast", "common_device", "float_pointwise", "pointwise"]
-
 Operand = Meta | int | float | bool | complex
 
 

@@ -14,8 +14,6 @@ from absint.rules.results import empty_like, formatted, fresh, suggested
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, TypeOf, f32
 from absint.strides import preserve_stride
 
-__all__ = ["TABLE"]
-
 TABLE = RuleTable()
 Sizes = Sequence[int]
 

@@ -18,8 +18,6 @@ from absint.rules.sizes import wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 from absint.signatures import full_name
 
-__all__ = ["TABLE", "sum_dtype"]
-
 TABLE = RuleTable()
 Dims = int | Sequence[int] | None
 DType = torch.dtype | None

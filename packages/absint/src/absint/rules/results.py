@@ -11,8 +11,6 @@ from absint.meta import Meta, contiguous
 from absint.rules.sizes import reduced_shape, wrap_dim, wrap_dims
 from absint.strides import preserve_stride, stride_of_format, suggest_format
 
-__all__ = ["empty_like", "formatted", "fresh", "masked", "numbered", "reduced", "resized", "suggested"]
-
 Shape = tuple[int, ...]
 
 

@@ -8,8 +8,6 @@ from absint.errors import DimensionError, TypeRuleError
 from absint.meta import Meta, numel
 from absint.symbolic.size import is_unknown
 
-__all__ = ["broadcasts_to", "expand_stride", "infer_size", "reduced_shape", "wrap_dim", "wrap_dims"]
-
 
 def wrap_dim(dim: int, rank: int) -> int:
     """`dim` counted from the front; rank 0 counts as 1.

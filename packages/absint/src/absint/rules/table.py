@@ -24,8 +24,6 @@ from absint.signatures import bind, full_name
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["Constraint", "Refused", "Rule", "RuleTable", "TypeOf", "f32", "i64"]
-
 TypeOf = Callable[..., Any]
 
 

@@ -14,8 +14,6 @@ from absint.rules.table import Constraint, Refused, RuleTable, f32, i64
 from absint.strides import view_stride
 from absint.symbolic.size import is_unknown, known_negative, surely_equal, sym_max, sym_min
 
-__all__ = ["TABLE", "as_strided", "diagonal", "narrowed", "selected", "sliced", "transposed", "viewed"]
-
 TABLE = RuleTable()
 Sizes = Sequence[int]
 

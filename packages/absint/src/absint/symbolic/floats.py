@@ -27,8 +27,6 @@ from stagewire.polynomial import Polynomial, constant
 if TYPE_CHECKING:
     from absint.symbolic.shape_env import ShapeEnv
 
-__all__ = ["FUNCTIONS", "OPERATORS", "SizeFloat", "Term", "as_float", "make_float", "make_whole", "term_of"]
-
 OPERATORS: dict[str, Callable[..., float]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow", "neg")
 }

@@ -17,8 +17,6 @@ from stagewire.polynomial import Polynomial, symbol
 if TYPE_CHECKING:
     from absint.symbolic.floats import Term
 
-__all__ = ["GivenNumbers", "Steps", "steps_of"]
-
 Steps = tuple[tuple[Any, ...], ...]
 # A guard does all steps again in each call.
 _MOST_STEPS = 20

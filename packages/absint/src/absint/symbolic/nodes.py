@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from absint.symbolic.floats import SizeFloat
     from absint.symbolic.shape_env import ShapeEnv
 
-__all__ = ["Node", "SizeNode", "TruthNode"]
-
 
 class Node:
     """What nodes of all kinds answer alike."""

@@ -29,8 +29,6 @@ from stagewire.expr import Dim, dim_of, polynomial_of
 from stagewire.graph import SourceLine
 from stagewire.polynomial import RULES, ZERO, Atom, Polynomial, cached, constant, largest, smallest, symbol
 
-__all__ = ["ShapeEnv", "SymbolRecord", "from_dim"]
-
 # No tensor is longer: what a slice without an end is compared with is larger.
 _MOST_ELEMENTS = 1 << 60
 # What symbols without a hint are worth: no size of a program.

@@ -22,22 +22,6 @@ from stagewire import expr
 from stagewire.expr import Dim
 from stagewire.polynomial import Polynomial, constant
 
-__all__ = [
-    "Size",
-    "dim_of",
-    "hint_of",
-    "is_symbolic",
-    "is_unknown",
-    "known_negative",
-    "layout_key",
-    "make_size",
-    "size_of",
-    "surely_equal",
-    "sym_max",
-    "sym_min",
-    "unwrap",
-]
-
 
 class Size(torch.SymInt):
     """An integer expression over size symbols.

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["EXAMPLES", "Example"]
-
 
 class Example(NamedTuple):
     """The arguments of a call, and what takes the place of some of them, by number or name, in the refused one."""

@@ -9,15 +9,12 @@ import msgspec
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from absint.cpu_kernels import WORK_SPACE
 from absint.errors import DataDependentError, UnsupportedTensor
 from absint.fallback import Fallback
 from absint.meta import Meta, from_tensor
 from absint.schema import OpRecord, record_of
-from absint.workspaces import WORK_SPACE
 from stagewire.errors import StageError
-
-__all__ = ["Mismatch", "OracleMode"]
-
 
 # The kernel library that runs these (oneDNN or ATen's own, by size, batch and number of threads) decides the
 # stride that a result has along dimensions of size one, where it means nothing.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from hypothesis import strategies as st
 
-__all__ = ["DTYPES", "broadcastable", "laid_out", "shapes", "tensors"]
-
 DTYPES = (
     torch.float32,
     torch.float64,
