@@ -43,60 +43,41 @@ def _single(name: str) -> TypeOf:
     return rules[name].bound(find(torch, f"torch.ops.{name}"))
 
 
-def _each(name: str) -> TypeOf:
-    """The op on every tensor of a list."""
-
-    def of_list(self: Sequence[Meta], /) -> list[Meta]:
-        rule = _single(name)
-        return [rule(tensor) for tensor in self]
-
-    return of_list
-
-
-def _with_list(name: str) -> TypeOf:
-    def of_lists(self: Sequence[Meta], other: Sequence[Any], /) -> list[Meta]:
-        if len(self) != len(other):
-            raise TypeRuleError(f"Tensor lists must have the same number of tensors, got {len(self)} and {len(other)}")
-        rule = _single(name)
-        return [rule(tensor, item) for tensor, item in zip(self, other, strict=True)]
-
-    return of_lists
+def _each(name: str, *operands: Any) -> list[Meta]:
+    """The op on every tensor of the first list, with what stands in its place in other lists, or with one number."""
+    rule, count = _single(name), len(operands[0])
+    for other in operands[1:]:
+        if isinstance(other, (list, tuple)) and len(other) != count:
+            raise TypeRuleError(f"Tensor lists must have the same number of tensors, got {count} and {len(other)}")
+    rows = [operand if isinstance(operand, (list, tuple)) else [operand] * count for operand in operands]
+    return [rule(*row) for row in zip(*rows, strict=True)]
 
 
-def _with_one(name: str) -> TypeOf:
-    def of_one(self: Sequence[Meta], other: Any, /) -> list[Meta]:
-        rule = _single(name)
-        return [rule(tensor, other) for tensor in self]
-
-    return of_one
+def _unary(name: str) -> TypeOf:
+    return lambda self, /: _each(name, self)
 
 
-def _addc(self: Sequence[Meta], tensor1: Sequence[Meta], tensor2: Sequence[Meta]) -> list[Meta]:
-    return [_single("addcmul")(*operands) for operands in zip(self, tensor1, tensor2, strict=True)]
-
-
-def _lerp(self: Sequence[Meta], tensors1: Sequence[Meta]) -> list[Meta]:
-    return [_single("lerp.Scalar")(tensor, end, 0.5) for tensor, end in zip(self, tensors1, strict=True)]
+def _binary(name: str) -> TypeOf:
+    return lambda self, other, /: _each(name, self, other)
 
 
 def _norm(self: Sequence[Meta], ord: Any, dtype: torch.dtype | None) -> list[Meta]:
     return [_single("linalg_vector_norm")(tensor, ord, dtype=dtype) for tensor in self]
 
 
-TABLE.rows({f"_foreach_{name}": _each(name) for name in _UNARY.split()})
+TABLE.rows({f"_foreach_{name}": _unary(name) for name in (*_UNARY.split(), "max")})
 for _name, (_on_tensor, _on_number) in _BINARY.items():
     TABLE.rows({
-        f"_foreach_{_name}.List": _with_list(_on_tensor),
-        f"_foreach_{_name}.ScalarList": _with_list(_on_number),
-        f"_foreach_{_name}.Scalar": _with_one(_on_number),
+        f"_foreach_{_name}.List": _binary(_on_tensor),
+        f"_foreach_{_name}.ScalarList _foreach_{_name}.Scalar": _binary(_on_number),
     })  # fmt: skip
-TABLE.rows({f"_foreach_{name}.Tensor": _with_one(f"{name}.Tensor") for name in ("add", "mul", "div")})
+TABLE.rows({f"_foreach_{name}.Tensor": _binary(f"{name}.Tensor") for name in ("add", "mul", "div")})
 TABLE.rows({
     """_foreach_addcmul.Scalar _foreach_addcmul.ScalarList _foreach_addcmul.Tensor
     _foreach_addcdiv.Scalar _foreach_addcdiv.ScalarList _foreach_addcdiv.Tensor
-    """: _addc,
-    "_foreach_lerp.List _foreach_lerp.Scalar _foreach_lerp.ScalarList": _lerp,
+    """: lambda self, tensor1, tensor2: _each("addcmul", self, tensor1, tensor2),
+    "_foreach_lerp.List _foreach_lerp.Scalar _foreach_lerp.ScalarList":
+        lambda self, tensors1: _each("lerp.Scalar", self, tensors1, 0.5),
     "_foreach_norm.Scalar": _norm,
-    "_foreach_max": _each("max"),
     "_foreach_copy": lambda self: [empty_like(tensor) for tensor in self],
 })  # fmt: skip
