@@ -35,7 +35,7 @@ from stagewire.prim import Prim
 from stagewire.statements import buffers_of, select
 from stagewire.types import TensorType
 
-__all__ = ["Blame", "blame", "blame_document"]
+__all__ = ["Blame", "blame", "blame_document", "results_of"]
 
 _FULL, _HALF = 256.0, 8.0
 """Units in the last place that two orders of the same sums may be apart: in float32 and wider, in half precision."""
@@ -111,7 +111,7 @@ def blame(
 
 def blame_document(document: Document, inputs: Sequence[Any], pipeline: Pipeline) -> Blame | None:
     """The same for a document of any form before a program, on its inputs."""
-    expected = _results(lambda: meaning(document), inputs)
+    expected = results_of(lambda: meaning(document), inputs)
     given = document
     for slot, stage, options in pipeline.between(given):
 
@@ -119,7 +119,7 @@ def blame_document(document: Document, inputs: Sequence[Any], pipeline: Pipeline
             return stage.run(own, options)  # type: ignore[no-any-return]
 
         made = _made(carried, given)
-        difference = _difference(_results(lambda made=made: meaning(made()), inputs), expected)
+        difference = _difference(results_of(lambda made=made: meaning(made()), inputs), expected)
         if difference is None:
             given = made()
             continue
@@ -146,8 +146,8 @@ def _made(carried: Callable[[Document], Document], given: Document) -> Callable[
 
 def _wrong(carried: Callable[[Document], Document], given: Document, inputs: Sequence[Any]) -> str | None:
     """How what a stage makes of a document differs from it."""
-    expected = _results(lambda: meaning(given), inputs)
-    return _difference(_results(lambda: meaning(carried(given)), inputs), expected)
+    expected = results_of(lambda: meaning(given), inputs)
+    return _difference(results_of(lambda: meaning(carried(given)), inputs), expected)
 
 
 def _culprit(
@@ -163,7 +163,7 @@ def _culprit(
             runs[:] = seen
             return meaning(made)
 
-        return _difference(_results(limited, inputs), expected) is not None
+        return _difference(results_of(limited, inputs), expected) is not None
 
     if wrong(0) or not runs:
         return None
@@ -227,7 +227,7 @@ class _Part:
 
 def _parts(document: Document, inputs: Sequence[Any]) -> Iterator[_Part]:
     taken: list[tuple[Any, tuple[Any, ...]]] = []
-    _results(lambda: meaning(document, lambda graph, given: taken.append((graph, _copies(given)))), inputs)
+    results_of(lambda: meaning(document, lambda graph, given: taken.append((graph, _copies(given)))), inputs)
     for graph, given in taken:
         match document:
             case Grad():
@@ -322,12 +322,12 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return own.requires_grad_(tensor.requires_grad)
 
 
-def _results(make: Callable[[], Call], inputs: Sequence[Any]) -> list[Any]:
+def results_of(make: Callable[[], Call], inputs: Sequence[Any]) -> list[Any]:
     """Results, gradients and inputs after a run on copies of `inputs`; what it raised, if it raised."""
     own = _copies(inputs)
     torch.manual_seed(0)
     try:
-        outputs = make()(*own)
+        outputs = make()(*map(_written_freely, own))
         trained = [one for one in outputs if isinstance(one, torch.Tensor) and one.requires_grad]
         leaves = [one for one in own if isinstance(one, torch.Tensor) and one.requires_grad]
         tangents = [torch.randn(one.shape, generator=_seeded()).to(one) for one in trained]
@@ -335,6 +335,14 @@ def _results(make: Callable[[], Call], inputs: Sequence[Any]) -> list[Any]:
     except Exception as error:
         return [error]
     return [one.detach() if isinstance(one, torch.Tensor) else one for one in (*outputs, *gradients, *own)]
+
+
+def _written_freely(one: Any) -> Any:
+    """An input that a program may write into: no leaf, where the copy has the same layout."""
+    if not isinstance(one, torch.Tensor) or not one.requires_grad:
+        return one
+    copy = one.clone()
+    return copy if copy.stride() == one.stride() and not one.storage_offset() else one
 
 
 def _seeded() -> torch.Generator:

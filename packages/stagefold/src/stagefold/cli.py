@@ -4,6 +4,7 @@
     stagefold run-stage SLOT IN OUT         carry a saved document through one stage
     stagefold run FILE INPUTS OUTPUTS       finish from any saved document and run it on tensors (torch.save files)
     stagefold blame FILE INPUTS             which stage, pass and call make a wrong result of a saved document
+    stagefold conform SLOT NAME             does a registered stage keep the meaning of what it is given
     stagefold doctor                        what is installed, which compiler, what is missing
     stagefold cache [--prune | --clear]     where the cache lies, how large it is and may be
 
@@ -77,6 +78,14 @@ def _parser() -> argparse.ArgumentParser:
     blamed.add_argument("inputs", type=Path, help="a torch.save file with the list of graph inputs")
     blamed.add_argument("-o", "--output", type=Path, help="a directory for the smallest document and its inputs")
     blamed.set_defaults(run=_blame)
+
+    conform = commands.add_parser("conform", help="does a registered stage keep the meaning of what it is given")
+    conform.add_argument("slot", choices=SLOTS)
+    conform.add_argument("name", help="of an installed stage")
+    conform.add_argument("--only", default="", metavar="WORD", help="trials with this in their name")
+    conform.add_argument("--drawn", type=int, default=100, help="so many drawn programs")
+    conform.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    conform.set_defaults(run=_conform)
 
     doctor = commands.add_parser("doctor", help="what is installed and what is missing")
     doctor.set_defaults(run=_doctor)
@@ -173,6 +182,19 @@ def _blame(chosen: argparse.Namespace) -> int:
     if chosen.output is not None:
         found.save(chosen.output)
     return 1
+
+
+def _conform(chosen: argparse.Namespace) -> int:
+    from stagefold.testing.conformance import conform
+
+    count = 0
+    for misfit in conform(chosen.slot, chosen.name, only=chosen.only, drawn=chosen.drawn, device=chosen.device):
+        count += 1
+        print(f"{misfit.trial}: {misfit.message}")
+        if misfit.blame is not None:
+            print(f"  {misfit.blame}")
+    print(f"{count} trials in which {chosen.name!r} is wrong" if count else f"{chosen.name!r} keeps the meaning")
+    return 1 if count else 0
 
 
 def _tensors(path: Path) -> list[Any]:

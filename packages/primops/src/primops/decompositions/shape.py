@@ -235,10 +235,11 @@ def storage_order(p: Builder, x: Value) -> Value:
     """x permuted so that its row-major order is the order of its elements in memory."""
     if not is_dense(x.shape, x.type.stride):
         raise Decline("as_strided of a tensor with gaps")
-    order = sorted(range(x.rank), key=lambda i: -x.type.stride[i])  # type: ignore[operator]
     if same_layout(x.shape, x.type.stride, row_major(x.shape)):
-        order = list(range(x.rank))
-    return p.permute(x, order)
+        return p.permute(x, list(range(x.rank)))
+    if not all(isinstance(step, int) for step in x.type.stride):
+        raise Decline("as_strided of symbolic strides")
+    return p.permute(x, sorted(range(x.rank), key=lambda i: -x.type.stride[i]))  # type: ignore[operator]
 
 
 def _relative(x: Value, size: Any, stride: Any, offset: Any) -> Dim:
