@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from bytecap.bytecode.instruction_trace import Trail
+from bytecap.bytecode.decode import InstructionTrace
 from stagewire.capture import Guard, Source, Symbol
 from stagewire.errors import StageError
 
@@ -19,7 +19,7 @@ class CannotCapture(StageError):
     """A frame that the evaluator cannot represent; `where` is the user's line.
 
     guards: what the evaluator relied on until then: while they hold, the same would happen again. objects: the live
-    objects that they name. symbols: the size symbols in them. trail: the way of the frame to where it ended, None if
+    objects that they name. symbols: the size symbols in them. trace: the way of the frame to where it ended, None if
     it did not start. is_whole: the frame runs plain as a whole, a break would not help.
     """
 
@@ -27,7 +27,7 @@ class CannotCapture(StageError):
     guards: tuple[Guard, ...] = ()
     objects: Mapping[str, Any] = MappingProxyType({})
     symbols: tuple[Symbol, ...] = ()
-    trail: Trail | None = None
+    trace: InstructionTrace | None = None
     is_whole: bool = False
 
     def let_go(self) -> CannotCapture:

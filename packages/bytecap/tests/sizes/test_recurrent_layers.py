@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import bytecap
-from bytecap.nodes.recurrent_layers import LONGEST
+from bytecap.nodes.torch_calls import LONGEST
 from stagewire.capture import Capture
 
 LAYERS = [nn.LSTM, nn.GRU, nn.RNN]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import CodeType
 
 from bytecap.breaks.points import Resumption, Segment
-from bytecap.bytecode.instruction_trace import Trail
+from bytecap.bytecode.decode import InstructionTrace
 from bytecap.errors import CannotRebuild
 
 
@@ -58,17 +58,17 @@ class Breaks:
         segments = () if resumption is None else resumption.plan.segments.values()
         return [code, *(segment.code for segment in segments)]
 
-    def places(self, code: CodeType, trail: Trail) -> Iterator[Break]:
-        """A frame of `code` cannot be captured past the end of `trail`: where it can be left, the best place first."""
+    def places(self, code: CodeType, trace: InstructionTrace) -> Iterator[Break]:
+        """A frame of `code` cannot be captured past the end of `trace`: where it can be left, the best place first."""
         resumption, segment = self._part(code)
-        last = _origin(segment, trail.indices[-1]) if trail.indices else None
+        last = _origin(segment, trace.indices[-1]) if trace.indices else None
         if last is None or not resumption.is_possible:
             return
         resumption.add_break(last)
         for added in resumption.plan.segments.values():
             self._segments.setdefault(added.code, (resumption, added))
-        for count in trail.stops(_head_of(resumption, segment, trail)):
-            index = _origin(segment, trail.indices[count])
+        for count in trace.stops(_head_of(resumption, segment, trace)):
+            index = _origin(segment, trace.indices[count])
             if index is not None and resumption.can_enter(index):
                 yield Break(count, resumption, segment)
 
@@ -90,8 +90,8 @@ def _origin(segment: Segment | None, pc: int) -> int | None:
     return pc if segment is None else segment.indices[pc]
 
 
-def _head_of(resumption: Resumption, segment: Segment | None, trail: Trail) -> int:
-    """How many instructions of the trail only set the frame up: it cannot be left among them."""
+def _head_of(resumption: Resumption, segment: Segment | None, trace: InstructionTrace) -> int:
+    """How many instructions of the trace only set the frame up: it cannot be left among them."""
     if segment is None:
-        return sum(1 for pc in trail.indices if pc < resumption.start)
-    return sum(1 for pc in trail.indices if segment.indices[pc] is None)
+        return sum(1 for pc in trace.indices if pc < resumption.start)
+    return sum(1 for pc in trace.indices if segment.indices[pc] is None)

@@ -366,10 +366,10 @@ class Engine:
 
     def _broken(self, view: FrameView, error: CannotCapture, reason: str | None) -> Entry | None:
         """The entry of a frame whose graph ends at an instruction; None where nothing is won by that."""
-        if self.fullgraph or error.trail is None:
+        if self.fullgraph or error.trace is None:
             return None
         start = time.perf_counter()
-        for until in self._breaks.places(view.code, error.trail):
+        for until in self._breaks.places(view.code, error.trace):
             try:
                 result = self._evaluate(view, until)
                 if not result.has_graph and not until.resumption.plan.segments:

@@ -16,7 +16,7 @@ import torch
 
 from absint.errors import DataDependentError, SpecializedSize
 from bytecap.breaks.breaks import Break
-from bytecap.bytecode.instruction_trace import Trail
+from bytecap.bytecode.decode import InstructionTrace
 from bytecap.driver.undo import Changes
 from bytecap.errors import (
     CannotCapture,
@@ -126,7 +126,7 @@ def capture(
 
     `view` has `code`, `globals`, `locals` (arguments by name) and `cells` (free variable -> cell).
     until: end there, and hand over the frame's state. changing: where numbers are that are not to be fixed.
-    assumes: whether branches on data may be taken to raise nothing (see `checks`).
+    assumes: whether branches on data may be taken to raise nothing (see `nodes.data_checks`).
     policy: which sizes are symbols.
     """
     options = Options() if options is None else options
@@ -139,15 +139,15 @@ def capture(
     except MissingCapability as error:
         raise UnsupportedFrame(error.message, fix=error.fix) from None
     state = global_state()
-    trail = Trail(None if until is None else until.count)
+    trace = InstructionTrace(None if until is None else until.count)
     with capture_environment():
         try:
             frame = _first_frame(tracer, view)
-            frame.trail = trail
+            frame.trace = trace
             emitter = _evaluate_and_emit(tracer, frame, view, options, until)
             written, is_final = changes_of(tracer)
         except Exception as error:
-            refused = _refusal(tracer, error, state, trail, view.code)
+            refused = _refusal(tracer, error, state, trace, view.code)
             try:
                 raise refused from refused.__cause__
             finally:
@@ -214,11 +214,13 @@ def place(code: CodeType) -> str:
     return f"{code.co_filename}:{code.co_firstlineno} in {code.co_qualname}"
 
 
-def _refusal(tracer: Tracer, error: Exception, state: GlobalState, trail: Trail, code: CodeType) -> CannotCapture:
+def _refusal(
+    tracer: Tracer, error: Exception, state: GlobalState, trace: InstructionTrace, code: CodeType
+) -> CannotCapture:
     refused = _as_refusal(error)
     refused.guards, refused.objects = _conditions(tracer, state), tracer.names.objects
     refused.symbols = tracer.sizes.documents()
-    refused.trail = None if refused.is_whole else trail
+    refused.trace = None if refused.is_whole else trace
     if refused.where is None:
         known = tracer.frames.fault is not None and tracer.frames.fault[0] is error
         refused.where = str(tracer.frames.fault[1]) if known else place(code)  # type: ignore[index]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bytecap.bytecode.decode import Handler, Instruction, decode
-from bytecap.bytecode.instruction_trace import Trail
+from bytecap.bytecode.decode import Handler, Instruction, InstructionTrace, decode
 from bytecap.errors import UnsupportedInstruction
 from bytecap.evaluator.opcodes import HANDLERS
 from bytecap.objects.base import Value
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 class Frame:
     """The evaluation of one call.
 
-    trail: notes the way of the frame that is captured; None for those inlined into it.
+    trace: notes the way of the frame that is captured; None for those inlined into it.
     """
 
-    trail: Trail | None = None
+    trace: InstructionTrace | None = None
 
     def __init__(self, tracer: Tracer, function: FunctionValue, bound: dict[str, Any]) -> None:
         self.tracer = tracer
@@ -92,16 +91,16 @@ class Frame:
     # -- running
 
     def run(self) -> Value:
-        """Run to the return, or to the trail's limit (`STOPPED`).
+        """Run to the return, or to the trace's limit (`STOPPED`).
 
         A generator frame returns a `Yielded` at each yield.
         """
         instructions = self.program.instructions
-        trail = self.trail
+        trace = self.trace
         while True:
             try:
                 while True:
-                    if trail is not None and trail.reaches_limit(self):
+                    if trace is not None and trace.reaches_limit(self):
                         return STOPPED  # type: ignore[return-value]
                     instruction = instructions[self.pc]
                     self.current = instruction

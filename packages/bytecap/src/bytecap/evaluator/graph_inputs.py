@@ -12,8 +12,7 @@ from absint.symbolic import SizeFloat
 from absint.wire import to_arg
 from bytecap._evalframe import TENSOR_MAX_RANK
 from bytecap.errors import UnsupportedValue
-from bytecap.graph.builder import tensor_type
-from bytecap.graph.inputs import Outside, input_role, source_hint
+from bytecap.graph.builder import Outside, input_role, source_hint, tensor_type
 from bytecap.nodes.constant_tensors import note_buffer
 from bytecap.objects.base import Value
 from bytecap.objects.data_numbers import HostFloat

@@ -158,7 +158,7 @@ class KnownObjects:
         return (NNModuleValue if issubclass(cls, torch.nn.Module) else ObjectValue)(cls)
 
     def hash_key(self, value: Value) -> Hashable:
-        """A host key (see `keys`) of a value."""
+        """A host key (see `objects.identity`) of a value."""
         if isinstance(value, Constant):
             return run_hash(self.tracer, value.value)
         if isinstance(value, TupleValue):

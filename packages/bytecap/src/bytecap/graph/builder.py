@@ -5,13 +5,56 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from absint import AbstractTensor
 from absint.meta import to_wire
 from bytecap.errors import UnsupportedCall, UnsupportedValue
-from stagewire.capture import Checkpoint, CustomFunction, Input, InputRole, Source
+from stagewire.capture import Attribute, Checkpoint, CustomFunction, HandleSource, Input, InputRole, Item, Source
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, node_references
 from stagewire.symbols import bound_symbols, symbols_of_nodes
 from stagewire.types import ScalarType, TensorType
+
+
+def input_role(real: torch.Tensor, source: Source) -> InputRole:
+    """What an input is to the module that holds it."""
+    if isinstance(real, torch.nn.Parameter):
+        return "parameter"
+    match source:
+        case Item(Attribute(_, "_buffers"), _):
+            return "buffer"
+    return "tensor"
+
+
+def source_hint(source: Source) -> str:
+    """A readable name for the input at `source`: `self.layers[0].weight` becomes `layers_0_weight`."""
+    parts: list[str] = []
+    at: Any = source
+    while at is not None:
+        match at:
+            case Attribute(base, name):
+                parts += [] if name in ("_parameters", "_buffers", "_modules", "__dict__") else [name]
+                at = base
+            case Item(base, key):
+                parts.append(str(key))
+                at = base
+            case HandleSource():
+                parts.append("constant")
+                at = None
+            case _:
+                name = getattr(at, "name", "")
+                parts += [] if name == "self" and parts else [name]
+                at = getattr(at, "base", None)
+    return "_".join(reversed(parts)) or "input"
+
+
+class Outside(torch.autograd.Function):
+    """The same tensor as something that was computed: neither a leaf nor a view of one, so that it may be written."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: AbstractTensor) -> AbstractTensor:
+        return AbstractTensor(leaf.meta, leaf.storage_record)
+
 
 # Nodes that only change the state in which later nodes run.
 STATE_TARGETS = frozenset({"torch._C._set_grad_enabled"})

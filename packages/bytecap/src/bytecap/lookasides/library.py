@@ -24,11 +24,10 @@ from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.environment_variables import get_variable
 from bytecap.objects.exceptions import ExceptionValue
 from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
 from bytecap.objects.identity import IdentityToken
-from bytecap.objects.mappings import DictValue
+from bytecap.objects.mappings import DictValue, get_variable
 from bytecap.objects.objects import ObjectValue
 from bytecap.objects.sequences import ListValue, TupleValue
 from bytecap.objects.sets import SetValue

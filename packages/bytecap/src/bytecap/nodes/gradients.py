@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from absint.backward_checks import reached
 from absint.gradients import TARGET, gradients
 from bytecap.errors import UnsupportedCall
-from bytecap.graph.inputs import Outside
+from bytecap.graph.builder import Outside
 from bytecap.nodes.torch_calls import evaluate, record, to_host
 from bytecap.objects.base import Value, collect
 from bytecap.objects.constant import Constant

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint import AbstractTensor, DataDependentError, abstract_call
+from absint.cpu_kernels import onednn_takes_lstm
 from absint.errors import SpecializedSize, TypeRuleError
 from absint.symbolic import SizeFloat
 from absint.symbolic.size import is_unknown as is_open_size
@@ -24,11 +25,11 @@ from bytecap.errors import (
 )
 from bytecap.nodes.call_arguments import with_index, with_known_index
 from bytecap.nodes.constant_tensors import note_content, with_numbers
-from bytecap.nodes.recurrent_layers import refuse_long_recurrence
-from bytecap.nodes.torch_function import overridden_call
 from bytecap.nodes.unbacked_sizes import has_unknown, read_sizes, refuse_unread, with_equal_sizes
 from bytecap.objects.arrays import python_number
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import static_lookup
+from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.data_conditions import FACT
 from bytecap.objects.data_numbers import read_number
@@ -36,12 +37,71 @@ from bytecap.objects.exceptions import UnknownText
 from bytecap.objects.inference import refuse_writes
 from bytecap.objects.mappings import DictValue
 from bytecap.objects.objects import ObjectValue
-from bytecap.objects.sequences import ListValue, SliceValue, TupleValue
+from bytecap.objects.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.objects.signals import NotConcrete
 from bytecap.objects.tensors import TensorValue
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
+
+
+LONGEST = 40
+"""Steps, times layers and directions. Each takes about 50 ms to compile, and a fifth of eager's time to run."""
+
+_LAYERS = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
+_RECURRENCE_FIX = "Leave it between the graphs, or capture it with fullgraph=True."
+
+
+def refuse_long_recurrence(tracer: Tracer, function: Any, args: tuple[Any, ...]) -> None:
+    """Raise `UnsupportedCall` where a recurrent layer is better called between two graphs."""
+    if tracer.sizes.policy.whole or function not in _LAYERS or len(args) != 9:
+        return
+    input, _, _, _, layers, _, _, bidirectional, batch_first = args
+    if not isinstance(input, AbstractTensor) or input.dim() != 3:
+        return
+    length = input.shape[1 if batch_first else 0]
+    if not isinstance(length, int) or (function is torch.lstm and onednn_takes_lstm(input.dtype)):
+        return
+    steps = length * layers * (1 + bidirectional)
+    if steps > LONGEST:
+        raise UnsupportedCall(
+            f"torch.{function.__name__} of {steps} steps, which would all be in the graph", fix=_RECURRENCE_FIX
+        )
+
+
+_TORCH_FUNCTION = "__torch_function__"
+
+
+def overridden_call(tracer: Tracer, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """The result of the first `__torch_function__` among the arguments; None where there is none."""
+    overriding = list(_overriding(tracer, (*args, *kwargs.values())))
+    if not overriding:
+        return None
+    classes = dict.fromkeys(value.cls for value in overriding)
+    first = next(iter(classes))
+    if any(other is not first and issubclass(other, first) for other in classes):
+        raise UnsupportedCall(f"{_TORCH_FUNCTION} of a class and of its subclass in one call")
+    given = (
+        tracer.objects.wrap(function, None),
+        TupleValue([ClassValue(cls) for cls in classes]),
+        TupleValue(list(args)),
+    )
+    method = overriding[0].get_attribute(tracer, _TORCH_FUNCTION)
+    result = method.call(tracer, [*given, tracer.objects.new_dict(kwargs)], {})
+    if isinstance(result, Constant) and result.python_type() is type(NotImplemented):
+        raise UnsupportedCall(f"{_TORCH_FUNCTION} of {first.__qualname__} that returns NotImplemented")
+    return result
+
+
+def _overriding(tracer: Tracer, values: tuple[Value, ...]) -> Iterator[ObjectValue]:
+    for value in values:
+        if isinstance(value, ObjectValue):
+            found = static_lookup(value.cls.__mro__, _TORCH_FUNCTION)[1]
+            if found is not None and not issubclass(value.cls, torch.Tensor):
+                yield value
+        elif isinstance(value, Sequence):
+            yield from _overriding(tracer, tuple(value.values(tracer)))
+
 
 # What torch says where C++ reads the memory of an abstract tensor.
 _NO_MEMORY = "its data is not allocated yet"

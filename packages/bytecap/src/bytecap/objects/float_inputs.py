@@ -17,7 +17,7 @@ import torch
 from absint.symbolic import GivenNumbers, SizeFloat, Steps, Term
 from absint.wire import to_arg
 from bytecap.errors import FixedSizesNeeded
-from bytecap.graph.inputs import source_hint
+from bytecap.graph.builder import source_hint
 from bytecap.graph.size_symbols import SIZE, STRIDE
 from bytecap.objects.dynamic_sources import refuse_changing
 from stagewire.capture import Attribute, Capture, Item, Local, Reading, Source

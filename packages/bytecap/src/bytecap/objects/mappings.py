@@ -7,6 +7,7 @@ nn.Module registries; `item_source` says where the value under a key is read.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from types import MappingProxyType
@@ -17,7 +18,6 @@ from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.dispatch import call_table_method
-from bytecap.objects.environment_variables import guard_all, guard_variable, is_environment
 from bytecap.objects.identity import holds_identity, refuse_among_numbers
 from bytecap.objects.sequences import TupleValue
 from bytecap.objects.signals import EXHAUSTED, NotConcrete
@@ -424,3 +424,35 @@ class MappingProxyValue(Value):
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load(self.dictionary)
         emitter.call_function(MappingProxyType, arguments=1)
+
+
+_ENVIRONMENT: Any = os.environ._data  # type: ignore[attr-defined]
+"""The dictionary under os.environ: encoded names and values."""
+_GET_VARIABLE = _ENVIRONMENT.get
+
+
+def is_environment(real: Any) -> bool:
+    """Whether a dict is the one under os.environ."""
+    return real is _ENVIRONMENT
+
+
+def guard_variable(tracer: Tracer, name: Any) -> None:
+    """The variable of this (encoded) name has the value that it has now, or none as now."""
+    place = tracer.places.reading(_GET_VARIABLE, tracer.places.guarded(name))
+    tracer.guards.identity(place, _ENVIRONMENT.get(name), tracer.line())
+
+
+def guard_all(tracer: Tracer) -> None:
+    """All variables are as they are now."""
+    for name in _ENVIRONMENT:
+        guard_variable(tracer, name)
+    tracer.guards.length(tracer.places.guarded(_ENVIRONMENT), len(_ENVIRONMENT), tracer.line())
+
+
+def get_variable(tracer: Tracer, key: Value, default: Value = Constant(None)) -> Value:  # noqa: B008
+    """os.environ.get, os.getenv."""
+    name = key.concrete()
+    if not isinstance(name, str):
+        raise tracer.raises(TypeError, f"str expected, not {type(name).__name__}")
+    guard_variable(tracer, os.environ.encodekey(name))  # type: ignore[attr-defined]
+    return Constant(os.environ[name]) if name in os.environ else default

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from bytecap.breaks.body import body_start
 from bytecap.breaks.points import Point, Resumption, Segment
-from bytecap.bytecode.instruction_trace import Trail
+from bytecap.bytecode.decode import InstructionTrace
 from bytecap.errors import UnsupportedInstruction
 from bytecap.evaluator.frame import Frame
 
@@ -48,7 +48,7 @@ class Forced:
     """How many breaks were forced."""
 
     breaks: int = 0
-    _trail: Trail | None = None
+    _trail: InstructionTrace | None = None
     _capture: int = -1
     _count: int = -1
     _segments: dict[CodeType, Segment] = field(default_factory=dict)
@@ -61,10 +61,10 @@ class Forced:
         index = segment.indices[pc]
         return index is not None and segment.indices[pc - 1] != index
 
-    def is_due(self, rule: Rule, trail: Trail, frame: Frame) -> bool:
-        """Whether the instruction that `trail` noted last is to break."""
-        if trail is not self._trail:
-            self._trail, self._capture, self._count = trail, self._capture + 1, -1
+    def is_due(self, rule: Rule, trace: InstructionTrace, frame: Frame) -> bool:
+        """Whether the instruction that `trace` noted last is to break."""
+        if trace is not self._trail:
+            self._trail, self._capture, self._count = trace, self._capture + 1, -1
         if not self._is_own(frame, frame.pc):
             return False
         self._count += 1
@@ -75,12 +75,12 @@ class Forced:
 def forced_breaks(rule: Rule) -> Iterator[Forced]:
     """End captures where `rule` says, for a while."""
     forced = Forced()
-    reaches_limit, segment = Trail.reaches_limit, Resumption._segment
+    reaches_limit, segment = InstructionTrace.reaches_limit, Resumption._segment
 
-    def reaches_limit_or_breaks(trail: Trail, frame: Frame) -> bool:
-        if reaches_limit(trail, frame):
+    def reaches_limit_or_breaks(trace: InstructionTrace, frame: Frame) -> bool:
+        if reaches_limit(trace, frame):
             return True
-        if trail.limit is None and forced.is_due(rule, trail, frame):
+        if trace.limit is None and forced.is_due(rule, trace, frame):
             forced.breaks += 1
             raise ForcedBreak(f"instruction {frame.program.instructions[frame.pc].opname}")
         return False
@@ -91,7 +91,7 @@ def forced_breaks(rule: Rule) -> Iterator[Forced]:
         return made
 
     with (
-        patch.object(Trail, "reaches_limit", reaches_limit_or_breaks),
+        patch.object(InstructionTrace, "reaches_limit", reaches_limit_or_breaks),
         patch.object(Resumption, "_segment", noted_segment),
     ):
         yield forced
