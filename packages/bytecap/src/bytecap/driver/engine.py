@@ -49,8 +49,8 @@ from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards import GuardError, GuardProgram, compile_guards, explain, with_relations
 from bytecap.hook import Entry, FrameView, Owner, directives, enable, entries, plain, remove_entry, reset, skip
 from bytecap.nodes.data_checks import CannotUndo, Distrust
-from bytecap.objects.dynamic_sources import changed_value
-from bytecap.objects.float_inputs import needs_constants, with_tensors
+from bytecap.objects.numbers.dynamic_sources import changed_value
+from bytecap.objects.numbers.float_inputs import needs_constants, with_tensors
 from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol, facts_of
 from stagewire.collector import resting_collector
 from stagewire.errors import StageError

@@ -35,11 +35,11 @@ from bytecap.guards.guard_set import global_state
 from bytecap.guards.process_state import capture_environment, guard_modes
 from bytecap.nodes.constant_tensors import counted_buffers
 from bytecap.nodes.data_checks import changes_of
-from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.arrays.tensor_hooks import refuse_rebound
+from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.functions import FunctionValue
-from bytecap.objects.sequences import Lazy
+from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.signals import NotConcrete, PythonRaise
-from bytecap.objects.tensor_hooks import refuse_rebound
 from bytecap.replacement.code import replacement_code
 from bytecap.replacement.emit import Emitter, emit_epilogue
 from bytecap.replacement.leave import emit_leave

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from bytecap.errors import LoopTooLong, UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.exceptions import TracebackValue
+from bytecap.objects.instances.exceptions import TracebackValue
 from stagewire.graph import SourceLine
 
 if TYPE_CHECKING:
     from bytecap.evaluator.frame import Frame
     from bytecap.objects.base import Value
-    from bytecap.objects.iterators import GeneratorValue
+    from bytecap.objects.iterators.generators import GeneratorValue
 
 FRAME_LIMIT = 200
 ITERATION_LIMIT = 50_000

@@ -16,16 +16,16 @@ from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
 from bytecap.lookasides.polyfills import POLYFILLS
 from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.dispatch import handler_of
 from bytecap.objects.functions import FunctionValue
-from bytecap.objects.iterators import GeneratorValue
+from bytecap.objects.iterators.generators import GeneratorValue
 from bytecap.objects.opaque import refuse_unguarded
 from bytecap.objects.pure_functions import is_pure
 from bytecap.objects.signals import NotConcrete, run
-from bytecap.objects.tensors import TensorValue
 from bytecap.semantics.binding import bind_arguments
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.methods import pairs_of

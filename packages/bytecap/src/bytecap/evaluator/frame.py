@@ -10,8 +10,8 @@ from bytecap.evaluator.opcodes import HANDLERS
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.functions import FunctionValue
-from bytecap.objects.sequences import Lazy
 from bytecap.objects.signals import STOPPED, PythonRaise, Returned
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from bytecap._evalframe import TENSOR_MAX_RANK
 from bytecap.errors import UnsupportedValue
 from bytecap.graph.builder import Outside, input_role, source_hint, tensor_type
 from bytecap.nodes.constant_tensors import note_buffer
+from bytecap.objects.arrays.tensors import TensorValue, is_plain_class
 from bytecap.objects.base import Value
-from bytecap.objects.data_numbers import HostFloat
-from bytecap.objects.symbolic_numbers import SymbolicFloat, SymbolicInt, write_float
-from bytecap.objects.tensors import TensorValue, is_plain_class
+from bytecap.objects.numbers.symbolic import SymbolicFloat, SymbolicInt, write_float
+from bytecap.objects.numbers.unbacked import HostFloat
 from stagewire.capture import InputRole, Source
 from stagewire.graph import Arg, Ref
 

@@ -17,13 +17,13 @@ from bytecap.objects.base import Value, collect
 from bytecap.objects.class_lookup import is_made_in_c, is_python_class, static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import TORCH_CONSTANTS
+from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
+from bytecap.objects.containers.sequences import ListValue, TupleValue, field_names
 from bytecap.objects.dispatch import HANDLERS, handler_of
-from bytecap.objects.exceptions import ExceptionValue
 from bytecap.objects.functions import MethodValue
-from bytecap.objects.mappings import DICT_TYPES, DictValue
-from bytecap.objects.objects import ObjectValue
+from bytecap.objects.instances.exceptions import ExceptionValue
+from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.pure_functions import is_pure
-from bytecap.objects.sequences import ListValue, TupleValue, field_names
 from bytecap.objects.signals import run
 from bytecap.semantics.attributes import bind
 from bytecap.semantics.constant_folding import fold_call

@@ -16,24 +16,24 @@ from bytecap.errors import UnsupportedValue
 from bytecap.evaluator.wrapping import set_of, wrap_object
 from bytecap.guards.guard_set import is_exempt
 from bytecap.guards.printing import print_source
-from bytecap.objects.arrays import ArrayValue, is_array
+from bytecap.objects.arrays.numpy_arrays import ArrayValue, is_array
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import LITERALS, Constant
-from bytecap.objects.deques import DequeValue
-from bytecap.objects.dynamic_sources import refuse_changing
-from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView
+from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue
+from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import FunctionValue, MethodValue
 from bytecap.objects.identity import Identity, IdentityToken, UserKey
-from bytecap.objects.iterators import HostIterator
-from bytecap.objects.mappings import DICT_TYPES, DictValue, DictView
-from bytecap.objects.nn_modules import NNModuleValue
-from bytecap.objects.objects import ObjectValue
+from bytecap.objects.instances.exceptions import ExceptionValue
+from bytecap.objects.instances.nn_modules import NNModuleValue
+from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.iterators.generators import HostIterator
+from bytecap.objects.numbers.dynamic_sources import refuse_changing
+from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue
-from bytecap.objects.open_constants import OpenConstant
-from bytecap.objects.sequences import ListValue, SliceValue, TupleValue
-from bytecap.objects.sets import SetValue
 from bytecap.semantics.attributes import bind
 from stagewire.capture import Builtin, Global, HandleSource, Item, Source, TypeOf
 

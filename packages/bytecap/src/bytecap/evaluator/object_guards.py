@@ -11,15 +11,15 @@ from absint.wire import to_arg
 from bytecap.bytecode.rebuild import stored_items
 from bytecap.errors import UnsupportedValue
 from bytecap.guards.guard_set import GuardSet, Names, is_exempt, is_watched
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
-from bytecap.objects.dynamic_sources import refuse_changing
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.nn_modules import NNModuleValue
-from bytecap.objects.sequences import TupleValue
-from bytecap.objects.symbolic_numbers import is_size
-from bytecap.objects.tensors import TensorValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import TupleValue
+from bytecap.objects.instances.nn_modules import NNModuleValue
+from bytecap.objects.numbers.dynamic_sources import refuse_changing
+from bytecap.objects.numbers.symbolic import is_size
 from stagewire.capture import Attribute, DictKey, Global, HasAttribute, Item, Reading, Source
 from stagewire.graph import SourceLine
 

@@ -25,10 +25,10 @@ from bytecap.nodes.data_checks import Checks
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.exceptions import ExceptionValue
-from bytecap.objects.float_inputs import GivenFloats
+from bytecap.objects.instances.exceptions import ExceptionValue
+from bytecap.objects.instances.writes import ClassWrites, TensorWrites
+from bytecap.objects.numbers.float_inputs import GivenFloats
 from bytecap.objects.signals import PythonRaise
-from bytecap.objects.writes import ClassWrites, TensorWrites
 from stagewire.capture import (
     Source,
 )

@@ -21,14 +21,16 @@ from bytecap.evaluator.calls import is_torch_function
 from bytecap.guards import print_source
 from bytecap.guards.guard_set import is_exempt
 from bytecap.hook import Dispatcher
-from bytecap.objects.arrays import OutsideArray, is_array, is_function, is_number, number_source
+from bytecap.objects.arrays.numpy_arrays import OutsideArray, is_array, is_function, is_number, number_source
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import is_python_class, static_lookup
 from bytecap.objects.classes import ClassValue, ModuleValue
 from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
+from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView, can_name
+from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
+from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextVariable
-from bytecap.objects.deques import DequeValue
-from bytecap.objects.dynamic_sources import refuse_changing
 from bytecap.objects.functions import (
     BuiltinFunction,
     BuiltinMethod,
@@ -36,15 +38,13 @@ from bytecap.objects.functions import (
     MethodValue,
     PartialValue,
 )
-from bytecap.objects.mappings import DICT_TYPES, DictValue, DictView, can_name
-from bytecap.objects.nn_modules import HOOKS, REGISTRIES, NNModuleValue
-from bytecap.objects.objects import ObjectValue
+from bytecap.objects.instances.nn_modules import HOOKS, REGISTRIES, NNModuleValue
+from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.outside_exceptions import OutsideException
+from bytecap.objects.numbers.dynamic_sources import refuse_changing
+from bytecap.objects.numbers.open_constants import OPEN_KINDS, is_readable
+from bytecap.objects.numbers.symbolic import as_value
 from bytecap.objects.opaque import OpaqueValue, UnknownValue
-from bytecap.objects.open_constants import OPEN_KINDS, is_readable
-from bytecap.objects.outside_exceptions import OutsideException
-from bytecap.objects.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
-from bytecap.objects.sets import SetValue
-from bytecap.objects.symbolic_numbers import as_value
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source
 

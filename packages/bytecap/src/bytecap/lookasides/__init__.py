@@ -23,9 +23,9 @@ from bytecap.lookasides.replaced_functions import DISTRIBUTIONS
 from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS
 from bytecap.lookasides.torch_state import REGIONS, TORCH_STATE
 from bytecap.nodes.transforms import TRANSFORMS
+from bytecap.objects.arrays.inference import INFERENCE
+from bytecap.objects.arrays.tensor_hooks import TENSOR_HOOKS
 from bytecap.objects.dispatch import HANDLERS
-from bytecap.objects.inference import INFERENCE
-from bytecap.objects.tensor_hooks import TENSOR_HOOKS
 
 TABLES = (
     BUILTIN,

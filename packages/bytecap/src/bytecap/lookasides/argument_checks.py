@@ -13,9 +13,9 @@ import torch.nn.functional as F
 
 from bytecap.lookasides import checked_functions
 from bytecap.nodes.torch_calls import call_torch, to_host
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.tensors import TensorValue
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

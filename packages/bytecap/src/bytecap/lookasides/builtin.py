@@ -12,24 +12,24 @@ import torch
 
 from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect, result_or_stop
-from bytecap.objects.builtin_iterators import ReverseIterator
 from bytecap.objects.class_lookup import has_method, static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant, ConstantIterator
-from bytecap.objects.data_numbers import extreme, is_of_data
-from bytecap.objects.deques import DequeValue
+from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.mappings import DictValue, DictView
+from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.identity import Identity, IdentityToken, is_lasting_key
-from bytecap.objects.mappings import DictValue, DictView
-from bytecap.objects.objects import ObjectValue
+from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.iterators.builtin import ReverseIterator
+from bytecap.objects.iterators.protocols import CallIterator, ItemIterator
+from bytecap.objects.numbers.open_constants import open_format
+from bytecap.objects.numbers.symbolic import SymbolicInt, is_size
+from bytecap.objects.numbers.unbacked import extreme, is_of_data
 from bytecap.objects.opaque import SINGLE
-from bytecap.objects.open_constants import open_format
-from bytecap.objects.protocols import CallIterator, ItemIterator
-from bytecap.objects.sequences import ListValue, Sequence, TupleValue
 from bytecap.objects.signals import End, NotConcrete, PythonRaise, fold, run
-from bytecap.objects.symbolic_numbers import SymbolicInt, is_size
-from bytecap.objects.tensors import TensorValue
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
 from bytecap.semantics.methods import sort_values

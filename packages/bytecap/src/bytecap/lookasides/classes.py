@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.nodes.torch_calls import number_of
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.deques import DequeValue
+from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.mappings import DictValue, MappingProxyValue
+from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue, field_names
+from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.functions import MethodValue, PartialValue
-from bytecap.objects.mappings import DictValue, MappingProxyValue
-from bytecap.objects.objects import ObjectValue
-from bytecap.objects.open_constants import open_format
-from bytecap.objects.sequences import ListValue, SliceValue, TupleValue, field_names
-from bytecap.objects.sets import SetValue, keys_of
+from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.numbers.open_constants import open_format
+from bytecap.objects.numbers.symbolic import SymbolicInt
 from bytecap.objects.signals import run
-from bytecap.objects.symbolic_numbers import SymbolicInt
-from bytecap.objects.tensors import TensorValue
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.string_conversion import repr_of, str_of
 

@@ -14,9 +14,9 @@ import torch
 
 from bytecap.lookasides import checked_functions
 from bytecap.nodes.torch_calls import call_torch, to_host
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.tensors import TensorValue
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

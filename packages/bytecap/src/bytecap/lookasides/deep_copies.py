@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.errors import UnsupportedCall
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.objects import ObjectValue
-from bytecap.objects.sequences import ListValue, TupleValue
-from bytecap.objects.sets import SetValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import ListValue, TupleValue
+from bytecap.objects.containers.sets import SetValue
+from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.signals import NotConcrete
-from bytecap.objects.tensors import TensorValue
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

@@ -14,10 +14,10 @@ import torch
 
 from bytecap.errors import UnsupportedCall
 from bytecap.nodes.torch_calls import call_torch
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.sequences import ListValue, Sequence
-from bytecap.objects.tensors import TensorValue
+from bytecap.objects.containers.sequences import ListValue, Sequence
 from bytecap.semantics.effects import CallEffect
 from bytecap.torch_capabilities import TORCH
 

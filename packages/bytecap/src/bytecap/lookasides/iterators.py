@@ -6,17 +6,17 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bytecap.objects import library_iterators as library
 from bytecap.objects.base import Value, collect
-from bytecap.objects.builtin_iterators import (
+from bytecap.objects.constant import Constant
+from bytecap.objects.containers.sequences import TupleValue
+from bytecap.objects.iterators import library
+from bytecap.objects.iterators.builtin import (
     EnumerateIterator,
     FilterIterator,
     FunctionIterator,
     MapIterator,
     ZipIterator,
 )
-from bytecap.objects.constant import Constant
-from bytecap.objects.sequences import TupleValue
 from bytecap.objects.signals import fold
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from torch.autograd import Variable
 from bytecap.errors import UnsupportedCall
 from bytecap.lookasides.numpy_calls import NUMPY_CALLS
 from bytecap.nodes.torch_calls import call_torch
-from bytecap.objects.arrays import ArrayValue, OutsideArray
+from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.sequences import Sequence, TupleValue
-from bytecap.objects.tensors import TensorValue
+from bytecap.objects.containers.sequences import Sequence, TupleValue
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

@@ -24,13 +24,13 @@ from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.containers.mappings import DictValue, get_variable
+from bytecap.objects.containers.sequences import ListValue, TupleValue
+from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
 from bytecap.objects.identity import IdentityToken
-from bytecap.objects.mappings import DictValue, get_variable
-from bytecap.objects.objects import ObjectValue
-from bytecap.objects.sequences import ListValue, TupleValue
-from bytecap.objects.sets import SetValue
+from bytecap.objects.instances.exceptions import ExceptionValue
+from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.signals import End
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect

@@ -16,7 +16,7 @@ import torch
 from bytecap.errors import UnsupportedCall
 from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS, leaves_of
 from bytecap.nodes.torch_calls import call_torch
-from bytecap.objects.arrays import NUMPY, ArrayValue, OutsideArray
+from bytecap.objects.arrays.numpy_arrays import NUMPY, ArrayValue, OutsideArray
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.semantics.constant_folding import fold_call

@@ -12,11 +12,11 @@ import torch
 
 from bytecap.errors import UnsupportedCall
 from bytecap.nodes.torch_calls import call_torch
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.sequences import ListValue, TupleValue
-from bytecap.objects.tensors import TensorValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.semantics.operations import binary
 from bytecap.torch_capabilities import TORCH
 

@@ -17,11 +17,11 @@ from absint import AbstractTensor
 from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import tensor_type
 from bytecap.nodes.torch_calls import call_torch
+from bytecap.objects.arrays.inference import is_inferring
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.inference import is_inferring
-from bytecap.objects.sequences import ListValue
-from bytecap.objects.tensors import TensorValue
+from bytecap.objects.containers.sequences import ListValue
 from stagewire.capture import Local
 
 if TYPE_CHECKING:

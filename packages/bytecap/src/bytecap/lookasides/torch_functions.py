@@ -14,10 +14,10 @@ import torch.utils.checkpoint
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.nodes.autograd_functions import state_of_effect
 from bytecap.nodes.torch_calls import call_torch
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.sequences import ListValue, Sequence, TupleValue
-from bytecap.objects.tensors import TensorValue
+from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Checkpoint

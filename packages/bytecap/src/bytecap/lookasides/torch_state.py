@@ -14,11 +14,11 @@ from bytecap.hook import directives
 from bytecap.nodes.autograd_functions import apply_function
 from bytecap.nodes.gradients import autograd_grad
 from bytecap.nodes.torch_calls import call_torch
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.data_conditions import DataCondition
+from bytecap.objects.numbers.unbacked_conditions import DataCondition
 from bytecap.objects.signals import run
-from bytecap.objects.tensors import TensorValue
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
 from bytecap.semantics.operations import compare

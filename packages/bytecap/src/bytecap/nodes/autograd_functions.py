@@ -20,16 +20,16 @@ import torch
 from absint import AbstractTensor
 from bytecap.errors import CannotCapture, UnsupportedCall, UnsupportedValue
 from bytecap.graph.builder import GraphBuilder, tensor_type
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import ListValue, TupleValue
+from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextWrites
-from bytecap.objects.exceptions import UnknownText
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.objects import ObjectValue
-from bytecap.objects.sequences import ListValue, TupleValue
-from bytecap.objects.sets import SetValue
+from bytecap.objects.instances.exceptions import UnknownText
+from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.signals import PythonRaise
-from bytecap.objects.tensors import TensorValue
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction
 from stagewire.graph import Arg, Graph, Node, Ref, Tuple, node_references

@@ -26,7 +26,7 @@ from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
-    from bytecap.objects.tensors import TensorValue
+    from bytecap.objects.arrays.tensors import TensorValue
 
 _MOST = 256
 _PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))

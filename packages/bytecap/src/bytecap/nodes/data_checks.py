@@ -22,12 +22,12 @@ from bytecap.breaks.flow import successors_of
 from bytecap.bytecode.decode import Program
 from bytecap.errors import DataDependent
 from bytecap.graph.builder import tensor_type
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.data_conditions import DataCondition
+from bytecap.objects.numbers.symbolic import as_value
+from bytecap.objects.numbers.unbacked_conditions import DataCondition
 from bytecap.objects.signals import PythonRaise
-from bytecap.objects.symbolic_numbers import as_value
-from bytecap.objects.tensors import TensorValue
 from stagewire.capture import Check
 from stagewire.graph import SourceLine, node_references
 

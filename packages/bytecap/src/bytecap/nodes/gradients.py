@@ -13,12 +13,12 @@ from absint.gradients import TARGET, gradients
 from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import Outside
 from bytecap.nodes.torch_calls import evaluate, record, to_host
+from bytecap.objects.arrays.tensor_hooks import HookHandle
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect
 from bytecap.objects.constant import Constant
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.sequences import TupleValue
-from bytecap.objects.tensor_hooks import HookHandle
-from bytecap.objects.tensors import TensorValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:

@@ -26,20 +26,20 @@ from bytecap.errors import (
 from bytecap.nodes.call_arguments import with_index, with_known_index
 from bytecap.nodes.constant_tensors import note_content, with_numbers
 from bytecap.nodes.unbacked_sizes import has_unknown, read_sizes, refuse_unread, with_equal_sizes
-from bytecap.objects.arrays import python_number
+from bytecap.objects.arrays.inference import refuse_writes
+from bytecap.objects.arrays.numpy_arrays import python_number
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.data_conditions import FACT
-from bytecap.objects.data_numbers import read_number
-from bytecap.objects.exceptions import UnknownText
-from bytecap.objects.inference import refuse_writes
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.objects import ObjectValue
-from bytecap.objects.sequences import ListValue, Sequence, SliceValue, TupleValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
+from bytecap.objects.instances.exceptions import UnknownText
+from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.numbers.unbacked import read_number
+from bytecap.objects.numbers.unbacked_conditions import FACT
 from bytecap.objects.signals import NotConcrete
-from bytecap.objects.tensors import TensorValue
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

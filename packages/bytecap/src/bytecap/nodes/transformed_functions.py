@@ -15,8 +15,8 @@ from absint.functions import custom_functions, run_graph
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.nodes.torch_calls import evaluate, tensors_in
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
-from bytecap.objects.tensors import TensorValue
 from bytecap.semantics.pytrees import leaves_of, map_leaves
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction, Transform

@@ -12,8 +12,8 @@ from absint.errors import DimensionError, TypeRuleError
 from absint.symbolic import dim_of
 from absint.symbolic.size import is_unknown, make_size
 from bytecap.errors import DataDependent
-from bytecap.objects.data_conditions import DataCondition
-from bytecap.objects.data_numbers import HostFloat, read_size
+from bytecap.objects.numbers.unbacked import HostFloat, read_size
+from bytecap.objects.numbers.unbacked_conditions import DataCondition
 from stagewire.capture import Relation
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, leaves

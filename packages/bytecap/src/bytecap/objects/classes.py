@@ -13,9 +13,9 @@ from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
 from bytecap.objects.dispatch import handler_of
-from bytecap.objects.iterators import HostIterator
-from bytecap.objects.mappings import DICT_TYPES, DictValue
+from bytecap.objects.iterators.generators import HostIterator
 from bytecap.objects.signals import fold, run
 from stagewire.capture import Source
 

@@ -13,8 +13,8 @@ from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.class_lookup import no_attribute
 from bytecap.objects.constant import Constant
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.sequences import TupleValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.signals import NotConcrete, run
 from stagewire.capture import Source
 

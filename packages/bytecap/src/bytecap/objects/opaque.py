@@ -19,8 +19,8 @@ from bytecap.hook import Dispatcher
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
-from bytecap.objects.iterators import HostIterator
-from bytecap.objects.sequences import TupleValue
+from bytecap.objects.containers.sequences import TupleValue
+from bytecap.objects.iterators.generators import HostIterator
 from bytecap.objects.signals import run
 from stagewire.capture import Source
 

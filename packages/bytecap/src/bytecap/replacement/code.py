@@ -17,7 +17,7 @@ from typing import Any
 
 from bytecap.bytecode.assembler import Assembler, assemble
 from bytecap.hook import INPUTS
-from bytecap.objects.inference import in_inference_mode
+from bytecap.objects.arrays.inference import in_inference_mode
 from bytecap.replacement.emit import Emitter, emit_source, symbol_local
 from bytecap.replacement.plain_run import emit_guarded_call
 

@@ -16,24 +16,24 @@ from bytecap.guards.literals import to_python
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.lookasides.index_mode import leave_entered
 from bytecap.lookasides.kernel_choices import leave_settings
-from bytecap.objects.arrays import ArrayValue
+from bytecap.objects.arrays.inference import refuse_open_inference
+from bytecap.objects.arrays.numpy_arrays import ArrayValue
+from bytecap.objects.arrays.tensor_hooks import HookHandle
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import ListValue, TupleValue
+from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextToken
-from bytecap.objects.data_conditions import DataCondition
-from bytecap.objects.data_numbers import DataFloat
 from bytecap.objects.functions import FunctionValue, PartialValue
 from bytecap.objects.identity import IdentityToken
-from bytecap.objects.inference import refuse_open_inference
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.objects import ObjectValue
-from bytecap.objects.open_constants import OpenConstant
-from bytecap.objects.sequences import ListValue, TupleValue
-from bytecap.objects.sets import SetValue
-from bytecap.objects.symbolic_numbers import SymbolicFloat, SymbolicInt
-from bytecap.objects.tensor_hooks import HookHandle
-from bytecap.objects.tensors import TensorValue
+from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.numbers.open_constants import OpenConstant
+from bytecap.objects.numbers.symbolic import SymbolicFloat, SymbolicInt
+from bytecap.objects.numbers.unbacked import DataFloat
+from bytecap.objects.numbers.unbacked_conditions import DataCondition
 from bytecap.semantics.effects import emit_effects
 from stagewire.capture import (
     Attribute,

@@ -15,9 +15,9 @@ from bytecap.errors import CannotRebuild
 from bytecap.lookasides.index_mode import leave_entered
 from bytecap.lookasides.kernel_choices import leave_settings
 from bytecap.lookasides.torch_state import enter_open_regions
+from bytecap.objects.arrays.inference import refuse_open_inference
 from bytecap.objects.base import Value
-from bytecap.objects.inference import refuse_open_inference
-from bytecap.objects.sequences import Lazy
+from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.signals import NULL, Handled, Saved
 from bytecap.replacement.emit import Emitter, emit_modes
 from bytecap.semantics.effects import emit_effects

@@ -14,20 +14,20 @@ from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import is_data_descriptor, missing_name, no_attribute, static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.nn_modules import NNModuleValue, registry_attribute
-from bytecap.objects.objects import ObjectValue
+from bytecap.objects.instances.exceptions import ExceptionValue
+from bytecap.objects.instances.nn_modules import NNModuleValue, registry_attribute
+from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.writes import ClassWrites, SlotWrites, written_attribute
 from bytecap.objects.signals import PythonRaise, run
-from bytecap.objects.writes import ClassWrites, SlotWrites, written_attribute
 from stagewire.capture import Attribute, HasAttribute, Source
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
     from bytecap.objects.classes import ClassValue
     from bytecap.objects.functions import SuperValue
-    from bytecap.objects.objects import ObjectValue
+    from bytecap.objects.instances.objects import ObjectValue
 
 # What methods of classes made by pybind11 are.
 _OBJECT = ctypes.py_object

@@ -7,8 +7,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from bytecap.objects.base import Value
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import FunctionValue
-from bytecap.objects.sequences import TupleValue
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

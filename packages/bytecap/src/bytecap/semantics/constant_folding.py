@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.constant import Constant
-from bytecap.objects.data_numbers import apply
-from bytecap.objects.mappings import DictValue, DictView
-from bytecap.objects.objects import ObjectValue
+from bytecap.objects.containers.mappings import DictValue, DictView
+from bytecap.objects.containers.sequences import Sequence
+from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.numbers.symbolic import as_value, compute_of_sizes
+from bytecap.objects.numbers.unbacked import apply
 from bytecap.objects.opaque import OpaqueValue, is_pure_method
 from bytecap.objects.pure_functions import looks_at_classes_alone, looks_elsewhere
-from bytecap.objects.sequences import Sequence
 from bytecap.objects.signals import NotConcrete, fold, run
-from bytecap.objects.symbolic_numbers import as_value, compute_of_sizes
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

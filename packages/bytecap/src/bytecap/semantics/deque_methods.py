@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.deques import DequeIterator, DequeValue
-from bytecap.objects.sequences import one_by_one
+from bytecap.objects.containers.deques import DequeIterator, DequeValue
+from bytecap.objects.containers.sequences import one_by_one
 from bytecap.semantics.operations import equal
 
 if TYPE_CHECKING:

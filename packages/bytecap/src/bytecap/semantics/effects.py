@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode.rebuild import stored_items
 from bytecap.errors import UnsupportedMutation
+from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import ListValue
+from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextWrites
-from bytecap.objects.data_numbers import is_of_data
-from bytecap.objects.deques import DequeValue
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.open_constants import OpenConstant
-from bytecap.objects.sequences import ListValue
-from bytecap.objects.sets import SetValue
-from bytecap.objects.symbolic_numbers import is_size
-from bytecap.objects.tensor_hooks import HookHandle
-from bytecap.objects.writes import ClassWrites, RaiseEffect, SlotWrites, TensorWrites
+from bytecap.objects.instances.writes import ClassWrites, RaiseEffect, SlotWrites, TensorWrites
+from bytecap.objects.numbers.open_constants import OpenConstant
+from bytecap.objects.numbers.symbolic import is_size
+from bytecap.objects.numbers.unbacked import is_of_data
 from bytecap.semantics.operations import same_object
 
 if TYPE_CHECKING:

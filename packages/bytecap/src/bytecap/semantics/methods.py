@@ -11,13 +11,13 @@ from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value, collect
 from bytecap.objects.class_lookup import has_method, no_attribute
 from bytecap.objects.constant import Constant
-from bytecap.objects.deques import DequeValue
+from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.mappings import DictIterator, DictValue, DictView
+from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue, one_by_one
+from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.dispatch import METHODS
-from bytecap.objects.exceptions import ExceptionValue
-from bytecap.objects.mappings import DictIterator, DictValue, DictView
-from bytecap.objects.objects import ObjectValue, copies_as_itself
-from bytecap.objects.sequences import ListValue, Sequence, TupleValue, one_by_one
-from bytecap.objects.sets import SetValue
+from bytecap.objects.instances.exceptions import ExceptionValue
+from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
 from bytecap.objects.signals import fold, run
 from bytecap.semantics.attributes import default_delete_attribute, default_set_attribute, find_attribute
 from bytecap.semantics.constant_folding import fold_call

@@ -12,24 +12,24 @@ import torch
 
 from bytecap.bytecode.rebuild import EMPTY_CELL
 from bytecap.errors import UnsupportedCall, UnsupportedValue
-from bytecap.objects.arrays import ArrayValue, OutsideArray
+from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
+from bytecap.objects.arrays.tensors import TensorValue, patched_method
 from bytecap.objects.base import Value, collect
 from bytecap.objects.cells import CellValue
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.constant import Constant
-from bytecap.objects.data_conditions import condition_of_data
-from bytecap.objects.data_numbers import apply, compute
+from bytecap.objects.containers.mappings import DictValue, DictView
+from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
+from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import BuiltinMethod, MethodValue
 from bytecap.objects.identity import IdentityToken, refuse_among_numbers
-from bytecap.objects.mappings import DictValue, DictView
-from bytecap.objects.objects import ObjectValue, copies_as_itself
+from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
+from bytecap.objects.numbers.open_constants import derive, open_binary
+from bytecap.objects.numbers.symbolic import is_size
+from bytecap.objects.numbers.unbacked import apply, compute
+from bytecap.objects.numbers.unbacked_conditions import condition_of_data
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
-from bytecap.objects.open_constants import derive, open_binary
-from bytecap.objects.sequences import ListValue, Sequence, SliceValue, TupleValue
-from bytecap.objects.sets import SetValue
 from bytecap.objects.signals import NotConcrete, fold, run
-from bytecap.objects.symbolic_numbers import is_size
-from bytecap.objects.tensors import TensorValue, patched_method
 from bytecap.semantics.attributes import special_method
 from bytecap.semantics.set_methods import view_intersection
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.sequences import ListValue, TupleValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.objects.base import Value, collect
 from bytecap.objects.constant import Constant
-from bytecap.objects.mappings import DictValue, DictView
-from bytecap.objects.sequences import Sequence, one_by_one
-from bytecap.objects.sets import SetValue, combine, keys_of
+from bytecap.objects.containers.mappings import DictValue, DictView
+from bytecap.objects.containers.sequences import Sequence, one_by_one
+from bytecap.objects.containers.sets import SetValue, combine, keys_of
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

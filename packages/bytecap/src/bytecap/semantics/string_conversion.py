@@ -9,16 +9,16 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedCall
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.exceptions import ExceptionValue
+from bytecap.objects.containers.mappings import DictValue, DictView
+from bytecap.objects.containers.sequences import ListValue, TupleValue
+from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import MethodValue
-from bytecap.objects.mappings import DictValue, DictView
-from bytecap.objects.objects import ObjectValue
-from bytecap.objects.sequences import ListValue, TupleValue
-from bytecap.objects.sets import SetValue
+from bytecap.objects.instances.exceptions import ExceptionValue
+from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.signals import NotConcrete, run
-from bytecap.objects.tensors import TensorValue
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer

@@ -11,9 +11,9 @@ from bytecap.objects.base import collect
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.open_constants import open_format, open_join
-from bytecap.objects.sequences import ListValue, Sequence, SliceValue, TupleValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
+from bytecap.objects.numbers.open_constants import open_format, open_join
 from bytecap.semantics.methods import pairs_of
 from bytecap.semantics.string_conversion import format_of, repr_of, str_of
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.iterators import GeneratorValue
+from bytecap.objects.iterators.generators import GeneratorValue
 from bytecap.objects.signals import End, Returned, Yielded
 from bytecap.semantics.operations import is_same
 

@@ -9,7 +9,7 @@ from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.sequences import TupleValue
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.signals import Handled, PythonRaise
 from bytecap.semantics.attributes import bind
 

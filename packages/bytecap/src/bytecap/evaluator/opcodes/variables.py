@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.evaluator.opcodes.control import to_bool
 from bytecap.objects.constant import Constant
-from bytecap.objects.sequences import SliceValue
+from bytecap.objects.containers.sequences import SliceValue
 from bytecap.objects.signals import NULL
 from bytecap.semantics.operations import binary, compare, is_same, unary
 from stagewire.capture import Global

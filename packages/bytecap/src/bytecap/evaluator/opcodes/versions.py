@@ -13,7 +13,7 @@ from bytecap.evaluator.opcodes.control import to_bool
 from bytecap.evaluator.opcodes.variables import binary_slice, load_fast, store_slice
 from bytecap.objects.constant import Constant
 from bytecap.objects.functions import SuperValue
-from bytecap.objects.iterators import stop_iteration_error
+from bytecap.objects.iterators.generators import stop_iteration_error
 from bytecap.objects.signals import NULL, PythonRaise, Returned, Saved
 from bytecap.semantics.operations import unary
 

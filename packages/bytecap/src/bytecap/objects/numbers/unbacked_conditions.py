@@ -13,7 +13,7 @@ from absint.symbolic import dim_of
 from bytecap.errors import DataDependent
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.symbolic_numbers import SymbolicInt, emit_dim
+from bytecap.objects.numbers.symbolic import SymbolicInt, emit_dim
 from stagewire.capture import Relation
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from bytecap.bytecode.rebuild import stored_items
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import call_table_method
 from bytecap.objects.identity import holds_identity, refuse_among_numbers
-from bytecap.objects.sequences import TupleValue
 from bytecap.objects.signals import EXHAUSTED, NotConcrete
 from stagewire.capture import HasAttribute, Source
 

@@ -9,14 +9,14 @@ import torch
 
 from bytecap.errors import CannotRebuild, DataDependent, UnsupportedMutation, UnsupportedValue
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.arrays import ArrayValue, OutsideArray
+from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import no_attribute, static_lookup
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import HANDLERS, handler_of
 from bytecap.objects.functions import BuiltinMethod, MethodValue
-from bytecap.objects.sequences import TupleValue
-from bytecap.objects.writes import TensorWrites
+from bytecap.objects.instances.writes import TensorWrites
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Source
 

@@ -10,8 +10,8 @@ from torch.nn.modules import module as torch_module
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import no_attribute
 from bytecap.objects.constant import Constant
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.objects import ObjectValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.instances.objects import ObjectValue
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:

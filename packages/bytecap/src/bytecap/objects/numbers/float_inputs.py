@@ -19,7 +19,7 @@ from absint.wire import to_arg
 from bytecap.errors import FixedSizesNeeded
 from bytecap.graph.builder import source_hint
 from bytecap.graph.size_symbols import SIZE, STRIDE
-from bytecap.objects.dynamic_sources import refuse_changing
+from bytecap.objects.numbers.dynamic_sources import refuse_changing
 from stagewire.capture import Attribute, Capture, Item, Local, Reading, Source
 from stagewire.errors import StageError
 from stagewire.graph import Node, Ref

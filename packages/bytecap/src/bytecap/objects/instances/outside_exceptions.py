@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from bytecap.errors import UnsupportedMutation
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.exceptions import ExceptionValue, TracebackValue
-from bytecap.objects.mappings import DictValue
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.instances.exceptions import ExceptionValue, TracebackValue
 from stagewire.capture import Source
 
 if TYPE_CHECKING:

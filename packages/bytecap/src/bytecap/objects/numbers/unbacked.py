@@ -24,14 +24,14 @@ from absint.wire import to_arg
 from bytecap.errors import DataDependent
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.symbolic_numbers import SymbolicInt, as_value
+from bytecap.objects.numbers.symbolic import SymbolicInt, as_value
 from stagewire.graph import Arg, Node, Ref
 from stagewire.graph import Value as GraphValue
 from stagewire.types import ScalarType
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
-    from bytecap.objects.tensors import TensorValue
+    from bytecap.objects.arrays.tensors import TensorValue
     from bytecap.replacement.emit import Emitter
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from absint.symbolic import hint_of
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.symbolic_numbers import SymbolicFloat, SymbolicInt, is_size
+from bytecap.objects.numbers.symbolic import SymbolicFloat, SymbolicInt, is_size
 from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Source
 from stagewire.capture import DictValue as ValueAt
 

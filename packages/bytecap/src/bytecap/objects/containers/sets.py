@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from bytecap.bytecode.rebuild import new_set
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value, collect
+from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.dispatch import call_table_method
 from bytecap.objects.identity import is_lasting_key, refuse_among_numbers
-from bytecap.objects.mappings import DictValue
 from bytecap.objects.signals import EXHAUSTED, NotConcrete
 from stagewire.capture import Source
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from bytecap.errors import StageError, UnsupportedMutation
 from bytecap.objects.base import Value, collect
 from bytecap.objects.constant import Constant
-from bytecap.objects.objects import ObjectValue
-from bytecap.objects.sequences import ListValue, TupleValue
+from bytecap.objects.containers.sequences import ListValue, TupleValue
+from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.writes import RaiseEffect
 from bytecap.objects.signals import NotConcrete
-from bytecap.objects.writes import RaiseEffect
 from stagewire.capture import Source
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from bytecap.errors import UnsupportedCall
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import BuiltinMethod, FunctionValue, MethodValue, PartialValue
-from bytecap.objects.sequences import TupleValue
-from bytecap.objects.tensors import TensorValue
 from stagewire.graph import node_references
 
 if TYPE_CHECKING:

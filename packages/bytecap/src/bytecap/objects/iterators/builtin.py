@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.sequences import TupleValue, resume_in_changed
+from bytecap.objects.containers.sequences import TupleValue, resume_in_changed
 from bytecap.objects.signals import EXHAUSTED, End
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
-    from bytecap.objects.sequences import Sequence
+    from bytecap.objects.containers.sequences import Sequence
     from bytecap.replacement.emit import Emitter
 
 

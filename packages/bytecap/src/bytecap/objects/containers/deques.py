@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.sequences import ListValue, Sequence, SliceValue
+from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue
 from bytecap.objects.signals import EXHAUSTED, NotConcrete
 
 if TYPE_CHECKING:

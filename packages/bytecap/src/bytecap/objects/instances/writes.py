@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from bytecap.objects.base import Value
 
 if TYPE_CHECKING:
-    from bytecap.objects.objects import ObjectValue
-    from bytecap.objects.tensors import TensorValue
+    from bytecap.objects.arrays.tensors import TensorValue
+    from bytecap.objects.instances.objects import ObjectValue
 
 
 class ClassWrites:

@@ -8,14 +8,14 @@ from bytecap.errors import CannotRebuild
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.constant import Constant
-from bytecap.objects.mappings import DictValue
-from bytecap.objects.protocols import ItemIterator, ObjectIterator
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.iterators.protocols import ItemIterator, ObjectIterator
 from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
-    from bytecap.objects.writes import SlotWrites
+    from bytecap.objects.instances.writes import SlotWrites
     from bytecap.replacement.emit import Emitter
 
 

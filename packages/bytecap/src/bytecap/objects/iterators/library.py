@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value, collect
-from bytecap.objects.builtin_iterators import FilterIterator, FunctionIterator, OverIterators
 from bytecap.objects.constant import Constant
-from bytecap.objects.sequences import TupleValue
+from bytecap.objects.containers.sequences import TupleValue
+from bytecap.objects.iterators.builtin import FilterIterator, FunctionIterator, OverIterators
 from bytecap.objects.signals import EXHAUSTED, End
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Tensors and NumPy arrays, and what captured code says of them."""

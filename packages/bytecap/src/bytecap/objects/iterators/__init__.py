@@ -1,0 +1,1 @@
+"""Iterators, each with the state of CPython's own object."""
