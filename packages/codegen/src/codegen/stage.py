@@ -13,7 +13,7 @@ from codegen.cpp.target import Isa, Sanitizer, Target, check_target
 from codegen.errors import UnknownTarget, UnsupportedDevice
 from codegen.in_place import without_copies_in_place
 from codegen.triton.tuning import VECTOR_BYTES
-from codegen.wrapper import input_types, write_instructions, written_inputs
+from codegen.wrapper import write_unit
 from stagewire.expr import symbols_of
 from stagewire.loop import Loop, LoopGraph
 from stagewire.program import Launch, Program, Unit
@@ -96,18 +96,8 @@ def emit(
     if target != "cpp":
         raise UnknownTarget(f"no emitter for the target {target!r}")
     source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)
-    return Unit(
-        target="cpp",
-        source=source,
-        kernels=kernels,
-        inputs=graph.inputs,
-        input_types=input_types(graph),
-        outputs=graph.outputs,
-        instructions=write_instructions(graph, launches),
-        written=written_inputs(graph),
-        isa=options.isa,
-        sanitize=options.sanitize,
-    )
+    compiled = {"isa": options.isa, "sanitize": options.sanitize}
+    return write_unit(graph, launches, target="cpp", source=source, kernels=kernels, **compiled)
 
 
 _DEVICES = ("cpu", "cuda")

@@ -5,28 +5,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from codegen.choices import Templates
 from codegen.errors import MalformedLoop
 from stagewire.graph import references
 from stagewire.loop import Buffer, Extern, Free, Kernel, LoopGraph, Store
-from stagewire.program import Allocate, CallExtern, Choice, Instruction, Launch, MakeView, Release
+from stagewire.program import Allocate, CallExtern, Choice, Instruction, Launch, MakeView, Release, Unit
 from stagewire.statements import select
 from stagewire.types import ScalarType, TensorType
 
 
-def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch | None]) -> tuple[Instruction, ...]:
-    """Buffers are allocated before the kernel that first touches them, views made before their first use."""
-    return write_wrapper(graph, launches, {})[0]
+def write_unit(
+    graph: LoopGraph,
+    launches: Mapping[str, Launch | None],
+    templates: Mapping[int, Templates] = MappingProxyType({}),
+    own: Mapping[int, Sequence[Instruction]] = MappingProxyType({}),
+    **more: Any,
+) -> Unit:
+    """The unit of a graph, with these fields as well; see `write_wrapper`."""
+    instructions, choices = write_wrapper(graph, launches, templates, own)
+    written = tuple(b.reuse for b in graph.buffers if b.reuse is not None and b.reuse in graph.inputs)
+    return Unit(
+        inputs=graph.inputs, input_types=_input_types(graph), outputs=graph.outputs, instructions=instructions,
+        written=written, choices=choices, **more,
+    )  # fmt: skip
 
 
 def write_wrapper(
     graph: LoopGraph,
     launches: Mapping[str, Launch | None],
     templates: Mapping[int, Templates],
-    own: Mapping[int, Sequence[Instruction]] = MappingProxyType({}),
+    own: Mapping[int, Sequence[Instruction]],
 ) -> tuple[tuple[Instruction, ...], tuple[Choice, ...]]:
-    """The instructions, and the choices among them. templates: by the number of the step that is the call; the launch
+    """The instructions (buffers are allocated before the kernel that first touches them, views made before their first
+    use), and the choices among them. templates: by the number of the step that is the call; the launch
     of what makes an operand may be the step before, that of what uses the result the next, and the ends of the result
     and of that operand those behind. own: by the number of the step, what stands in place of a call."""
     buffers = {buffer.name: buffer for buffer in graph.buffers}
@@ -70,7 +83,7 @@ def write_wrapper(
     return tuple(instructions), tuple(choices)
 
 
-def input_types(graph: LoopGraph) -> tuple[TensorType | ScalarType, ...]:
+def _input_types(graph: LoopGraph) -> tuple[TensorType | ScalarType, ...]:
     """The types of the inputs; those that are symbols are integers."""
     types: dict[str, TensorType | ScalarType] = {buffer.name: buffer.type for buffer in graph.buffers}
     types |= dict.fromkeys(graph.symbols, ScalarType("int"))
@@ -78,11 +91,6 @@ def input_types(graph: LoopGraph) -> tuple[TensorType | ScalarType, ...]:
     if missing:
         raise MalformedLoop(f"inputs without a buffer: {', '.join(missing)}")
     return tuple(types[name] for name in graph.inputs)
-
-
-def written_inputs(graph: LoopGraph) -> tuple[str, ...]:
-    """The inputs in whose memory results lie."""
-    return tuple(b.reuse for b in graph.buffers if b.reuse is not None and b.reuse in graph.inputs)
 
 
 def _stores(kernel: Kernel) -> Iterator[Store]:

@@ -133,15 +133,10 @@ def _checked(cache: Path, name: str, threads: int) -> int:
     return 0
 
 
-def _dropout(x: Tensor, generator: torch.Generator) -> Tensor:
-    return TORCH.fused_dropout(x, 0.5, generator)[1] != 0
-
-
-def _bernoulli(x: Tensor, generator: torch.Generator) -> Tensor:
-    return x.bernoulli_(0.5, generator=generator) != 0
-
-
-KERNELS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {"dropout": _dropout, "bernoulli": _bernoulli}
+KERNELS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+    "dropout": lambda x, generator: TORCH.fused_dropout(x, 0.5, generator)[1] != 0,
+    "bernoulli": lambda x, generator: x.bernoulli_(0.5, generator=generator) != 0,
+}
 """ATen's: the mask for x, each element with the probability 0.5."""
 
 

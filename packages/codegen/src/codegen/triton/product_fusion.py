@@ -16,9 +16,10 @@ of the result that takes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -39,7 +40,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
-from stagewire.statements import indices, map_indices, map_operands, select, statements_of
+from stagewire.statements import indices, map_indices, rename, results, select, statements_of
 from stagewire.types import TensorType
 
 
@@ -78,12 +79,8 @@ def epilogue_of(product: Product, kernel: Kernel, types: Types, bases: Mapping[s
     places = {offset(one.index, types[one.buffer], made) for one in loads}
     if len(places) != 1:
         return None
-    found = pieces(places.pop(), kernel.axes, _dimensions(product.sizes, product.steps))
-    if found is None:
-        return None
-    axes, meaning = found
-    sizes = {axis.name: axis.size for part in axes for axis in part}
-    return Epilogue(*axes, tuple(rewritten(statement, meaning, sizes) for statement in statements), products)
+    found = pieces(places.pop(), kernel.axes, _dimensions(product.sizes, product.steps), statements)
+    return None if found is None else Epilogue(*found[0], found[1], products)
 
 
 def _fits(statement: Statement, products: frozenset[str], every: tuple[Statement, ...]) -> bool:
@@ -128,11 +125,13 @@ def _dimensions(sizes: Steps, steps: Steps) -> list[Dimension]:
 
 
 Axes = tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]
-Pieces = tuple[Axes, dict[str, Index]]
 
 
-def pieces(place: Index, loops: tuple[Axis, ...], dimensions: list[Dimension]) -> Pieces | None:
-    """The axes of the product, cut so that each loop is some of them, and what each loop is; None where that fails.
+def pieces(
+    place: Index, loops: tuple[Axis, ...], dimensions: list[Dimension], statements: Sequence[Statement]
+) -> tuple[Axes, tuple[Statement, ...]] | None:
+    """The axes of the product, cut so that each loop is some of them, and the statements along these; None where that
+    fails.
 
     place: the index at which the kernel reads the product.
     """
@@ -161,12 +160,12 @@ def pieces(place: Index, loops: tuple[Axis, ...], dimensions: list[Dimension]) -
             if size < one.size:
                 left.insert(0, Dimension(one.part, one.size // size, one.step * size))
         meaning[axis.name] = Index(0, tuple(terms))
-    return None if left else ((tuple(cuts[0]), tuple(cuts[1]), tuple(cuts[2])), meaning)
-
-
-def rewritten(statement: Statement, meaning: dict[str, Index], sizes: dict[str, Any]) -> Statement:
-    """With the meaning of each axis in its place; `sizes`: of the axes that stand there then."""
-    return map_indices(statement, lambda index: substitute(index, meaning, sizes))
+    if left:
+        return None
+    sizes = {axis.name: axis.size for part in cuts for axis in part}
+    change = partial(substitute, mapping=meaning, sizes=sizes)
+    axes = (tuple(cuts[0]), tuple(cuts[1]), tuple(cuts[2]))
+    return axes, tuple(map_indices(statement, change) for statement in statements)
 
 
 Side = Literal["left", "right"]
@@ -211,13 +210,12 @@ def prologue_of(product: Product, side: Side, kernel: Kernel, types: Types) -> P
         dimensions = _dimensions((product.batch, product.depth, product.columns), product.right_steps)
     if operand.dtype != made.dtype or any(one.step == 0 for one in dimensions):
         return None
-    found = pieces(offset(store.index, made, operand), kernel.axes, dimensions)
+    found = pieces(offset(store.index, made, operand), kernel.axes, dimensions, body)
     if found is None:
         return None
-    axes, meaning = found
-    sizes = {axis.name: axis.size for part in axes for axis in part}
-    renamed = tuple(_renamed(rewritten(statement, meaning, sizes)) for statement in body)
-    return Prologue(side, kernel, store.buffer, axes, renamed, _value(store.value))
+    names = {name: f"operand {name}" for one in body for name in results(one)}  # an epilogue's may be the same
+    value = Ref(names[store.value.name]) if isinstance(store.value, Ref) else store.value
+    return Prologue(side, kernel, store.buffer, found[0], tuple(rename(one, names) for one in found[1]), value)
 
 
 def _may_make(statement: Statement, buffer: str) -> bool:
@@ -229,14 +227,3 @@ def _may_make(statement: Statement, buffer: str) -> bool:
         case Compute(op=op):
             return op != "philox"  # drawn for whole tiles of a kernel's own axes
     return isinstance(statement, Store | IndexValue)
-
-
-# ---- names: those of an epilogue's values may be the same
-
-
-def _value(operand: Operand) -> Operand:
-    return Ref(f"operand {operand.name}") if isinstance(operand, Ref) else operand
-
-
-def _renamed(statement: Statement) -> Statement:
-    return replace(map_operands(statement, _value), result=f"operand {statement.result}")  # type: ignore[union-attr]

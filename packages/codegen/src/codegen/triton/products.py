@@ -93,10 +93,8 @@ def operands(call: Extern) -> tuple[str, str, str | None] | None:
     """Image, weight and bias of the call."""
     given = {**dict(zip(NAMES, call.args, strict=False)), **call.kwargs}
     match given:
-        case {"input": Ref(image), "weight": Ref(weight), "bias": None}:
-            return image, weight, None
-        case {"input": Ref(image), "weight": Ref(weight), "bias": Ref(bias)}:
-            return image, weight, bias
+        case {"input": Ref(image), "weight": Ref(weight), "bias": Ref() | None as bias}:
+            return image, weight, bias and bias.name
     return None
 
 

@@ -21,7 +21,7 @@ from codegen.triton.prelude import PRELUDE
 from codegen.triton.products import Tile, tiles_for
 from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
-from codegen.wrapper import input_types, write_wrapper, written_inputs
+from codegen.wrapper import write_unit
 from stagewire.loop import Extern, Kernel, LoopGraph
 from stagewire.program import Instruction, KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
@@ -61,21 +61,12 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
     host_source, host_kernels, host_launches = emit_unit(
         graph, threshold=options.parallel_threshold, kernels=on_host, prefix="host"
     )
-    instructions, choices = write_wrapper(graph, launches | host_launches, templates, own)
-    unit = Unit(
-        target="triton",
-        source="\n\n".join([PRELUDE, *([HELPERS] if templates else []), *made.texts]),
-        kernels=tuple(made.kernels),
-        inputs=graph.inputs,
-        input_types=input_types(graph),
-        outputs=graph.outputs,
-        instructions=instructions,
-        host_source=host_source,
-        host_kernels=host_kernels,
-        written=written_inputs(graph),
-        choices=choices,
-    )
-    return chosen(unit, dict.fromkeys(range(len(choices)), 0)) if options.autotune == "force" else unit
+    source = "\n\n".join([PRELUDE, *([HELPERS] if templates else []), *made.texts])
+    on_cpu = {"host_source": host_source, "host_kernels": host_kernels}
+    all_launches, kernels = launches | host_launches, tuple(made.kernels)
+    unit = write_unit(graph, all_launches, templates, own, target="triton", source=source, kernels=kernels, **on_cpu)
+    forced = dict.fromkeys(range(len(unit.choices)), 0)
+    return chosen(unit, forced) if options.autotune == "force" else unit
 
 
 class _Functions:
