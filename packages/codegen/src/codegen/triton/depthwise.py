@@ -1,21 +1,7 @@
 """Depthwise convolutions over one or two dimensions, and their gradients, as kernels in place of a call of ATen.
 
-ATen's own kernels load each element of a window for itself, and sum the gradient of a weight in one block a tap.
-Measured on an H200, 32 images in bfloat16, in microseconds: ATen (cuDNN where channels are fastest), and these kernels
-(adding up the parts of a weight takes 1 to 3 more).
-
-                                            planes                          channels fastest
-                                  forward   image      weight     forward   image     weight
-     32 of 112x112, 3x3           122, 20   216, 20    270, 22    26, 17    43, 17    53, 20
-     96 of 112x112, 3x3, step 2    99, 39   605, 37    152, 33    38, 31    120, 47   57, 38
-    144 of 56x56, 5x5, step 2      66, 20   320, 20    143, 22    33, 26    106, 17   33 (left to cuDNN)
-    240 of 28x28, 5x5             104, 18   112, 18    229, 22    28, 17    43, 17    28
-    480 of 14x14, 3x3              30, 8     48, 8      59, 8      8, 4     11, 4     12, 5
-    672 of 14x14, 5x5              74, 16    79, 16    217, 17    20, 12    31, 12    27
-   1152 of 7x7, 5x5                33, 11    35, 11    206, 13    13, 8     18, 8     13
-     96 of 56x56, 7x7                                             72, 54    168, 54   77
-    192 of 28x28, 7x7                                             44, 33    81, 33    35
-    384 of 14x14, 7x7                                             23        42, 28    22
+ATen's own kernels load each element of a window for itself, and sum the gradient of a weight in one block a tap: planes
+take 3 to 16 times as long there, and cuDNN up to 6 times where channels are fastest (docs/gpu.md has the table).
 """
 
 from __future__ import annotations

@@ -622,3 +622,17 @@ def _turn_stages(p: Tiles, k: Accesses, t: Tuning) -> int:
 def _vector(section: Section, p: Tiles) -> int:
     narrowest = min((ITEM_SIZE[s.dtype] for s in select((section,), Load)), default=VECTOR_BYTES)
     return min(VECTOR_BYTES // narrowest, p.inner) if p.kind == "row" else 1
+
+
+MEASURED_BY = {
+    tuning.POINTWISE: "flat; others",
+    tuning.TRANSPOSED: "transposed accesses; whole rows that are crossed",
+    tuning.CHANNELS: "rows with factors; thread coarsening; coarsened",
+    tuning.COLUMNS: "columns; narrow moments; others",
+    tuning.NORMS: "sums over rows; rows in registers; unrolled rows",
+    tuning.SOFTMAX: "persistent rows; rows that are read again; rows that are read again, of less; "
+    "short rows of half precision; one vector of float32, or two",
+    tuning.SUMS_AND_SCANS: "scans of columns, in steps; scans in steps; runs; look-back; look-back of 64 bits; loops; "
+    "columns of exponentials; scans of more than sums; narrow positions",
+}
+"""The benchmark by which the rows of the tables were chosen."""

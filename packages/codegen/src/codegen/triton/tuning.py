@@ -108,7 +108,7 @@ class Tuning:
     least_product_side: int = tuned(16, "elements", "of the smallest tile: that of the instructions", PRODUCTS)
     least_channels: int = tuned(16, "channels", "of an image whose convolution is a product", "products.py")
 
-    # depthwise convolutions (the table in depthwise.py)
+    # depthwise convolutions (the table in docs/gpu.md)
     most_taps: int = tuned(49, "elements", "of a window; larger ones stay with ATen", DEPTHWISE)
     most_products: int = tuned(200, "products", "of a lane: its code is unrolled", DEPTHWISE)
     most_block_rows: int = tuned(8, "rows", "of a lane's block", DEPTHWISE)
