@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from codegen.cpp.operations import conversion
@@ -11,6 +11,7 @@ from codegen.cpp.reductions import Accumulator, Reducer, partial_block, reducer
 from codegen.cpp.statements import Scope, range_guard, write_statement
 from codegen.cpp.tuning import TUNED
 from codegen.cpp.types import c_type
+from stagewire.expr import Dim
 from stagewire.index import coefficient
 from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Statement, Store
 from stagewire.statements import makers, used_values
@@ -149,7 +150,7 @@ class KernelWriter:
         rest = [axis for axis in section.axes if axis.name != lane.name]
         ordered = any(is_ordered(s) for s in section.statements)
         for _, recipe in reducers:
-            self._declare(recipe)
+            self._declare(recipe.accumulators)
         shared = self.plan.threads == "inner" and not ordered
         simd = self.plan.vector and not ordered
         outer_scope = dict(self.scope.values)
@@ -160,42 +161,28 @@ class KernelWriter:
         for axis in rest:
             self.loop(axis)
         self._points(section, {}, "", level, BETWEEN)
-        narrow = [(s, _partial(recipe)) for s, recipe in reducers] if simd else reducers
-        depth = self._row_lanes(lane, reducers, narrow, shared and not rest, simd)
-        self._points(section, dict(narrow), "", level, INSIDE)
-        self.end_lanes(simd)
-        for (_, recipe), (_, part) in zip(reducers, narrow, strict=True):
-            if part is not recipe:
-                self.line(f"{recipe.accumulators[0].name} += {part.accumulators[0].name};")
-        self.close(depth - 1 + len(rest))
-        self.scope.values = outer_scope
-        for statement, recipe in reducers:
-            self._results(section, statement, recipe)
-
-    def _row_lanes(
-        self,
-        lane: Axis,
-        reducers: list[tuple[Reduce, Reducer]],
-        narrow: list[tuple[Reduce, Reducer]],
-        shared: bool,
-        simd: bool,
-    ) -> int:
-        """Open the loop of the lanes; returns how many loops. It runs in chunks where the threads share it, or where
-        there are partial sums (those of `narrow` that differ from `reducers`), which are declared here."""
+        narrow, partial = _narrowed(reducers, simd)
+        # The lanes run in chunks where the threads share them, or where there are partial sums, of each chunk.
         name, size = self.scope.axes[lane.name], self.scope.dim(lane.size)
         start, end = "0", size
-        partial = [part.accumulators[0] for (_, part), own in zip(narrow, reducers, strict=True) if part is not own[1]]
         chunk = TUNED.partial if partial else TUNED.row_chunk
+        shared = shared and not rest
         chunked = shared or (bool(partial) and not (isinstance(lane.size, int) and lane.size <= chunk))
         if shared:
             self.share(1, _clauses(reducers))
         if chunked:
             self._blocks(name, size, chunk)
             start, end = f"{name}c", f"{name}e"
-        for one in partial:
-            self.line(f"{one.type} {one.name} = {one.start};")
+        self._declare([part for _, part in partial])
         self.begin_lanes(f"for (i64 {name} = {start}; {name} < {end}; {name}++)", simd, _clauses(narrow))
-        return 2 if chunked else 1
+        self._points(section, dict(narrow), "", level, INSIDE)
+        self.end_lanes(simd)
+        for whole, part in partial:
+            self.line(f"{whole.name} += {part.name};")
+        self.close(chunked + len(rest))
+        self.scope.values = outer_scope
+        for statement, recipe in reducers:
+            self._results(section, statement, recipe)
 
     # ---- column plans
 
@@ -257,10 +244,7 @@ class KernelWriter:
         name = self.scope.axes[lane.name]
         reducers = self._reducers(section)
         for _, recipe in reducers:
-            for a in recipe.accumulators:
-                self.line(f"{a.type} {a.name}[{self.plan.tile}];")
-                length = self.plan.tile if isinstance(lane.size, int) else f"{name}e - {name}c"
-                self.line(f"for (i64 j = 0; j < {length}; j++) {a.name}[j] = {a.start};")
+            self._declare(recipe.accumulators, self.plan.tile if isinstance(lane.size, int) else f"{name}e - {name}c")
         kept = self._kept(number, section)
         for place, (_, dtype) in enumerate(kept):
             self.line(f"{c_type(dtype).local} k_{number}_{place}[{self.plan.tile}];")
@@ -273,63 +257,35 @@ class KernelWriter:
             self.share(1, _clauses(reducers, f"[:{self.plan.tile}]"))
         subscript = f"[{name} - {name}c]"
         position, length = partial_block(section.axes)
-        blocks = length > 0 and any(recipe.partial for _, recipe in reducers)
-        narrow = [(s, _partial(recipe)) for s, recipe in reducers] if blocks else reducers
-        inside = self._column_loops(section, reducers, narrow, position, length)
+        narrow, partial = _narrowed(reducers, length > 0)
+        if not partial:
+            position = len(section.axes)
+        for axis in section.axes[:position]:
+            self.loop(axis)
+        if partial:  # the axis at `position` runs in blocks, each with sums of its own
+            block = section.axes[position]
+            run = self.scope.axes[block.name]
+            self._blocks(run, self.scope.dim(block.size), length)
+            self._declare([part for _, part in partial], self.plan.tile)
+            self.open(f"for (i64 {run} = {run}c; {run} < {run}e; {run}++)")
+            for axis in section.axes[position + 1 :]:
+                self.loop(axis)
         self._points(section, {}, "", level, BETWEEN)
         self.begin_lanes(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)", self.plan.vector)
         self._points(section, dict(narrow), subscript, level, INSIDE)
         for place, (value, _) in enumerate(kept):
             self.line(f"k_{number}_{place}{subscript} = {self.scope.values[value]};")
         self.end_lanes(self.plan.vector)
-        self.close(inside)
-        if narrow is not reducers:
-            self._fold(reducers, narrow)
-        self.close(len(section.axes) + (narrow is not reducers) - inside)
+        self.close(len(section.axes) - position)
+        for whole, part in partial:
+            self.line(f"for (i64 j = 0; j < {self.plan.tile}; j++) {whole.name}[j] += {part.name}[j];")
+        self.close(position + bool(partial))
         self.scope.values = outer_scope
         for place, (value, _) in enumerate(kept):
             self.scope.values[value] = f"k_{number}_{place}{subscript}"
         self._column_results(section, reducers, name)
 
-    def _column_loops(
-        self,
-        section: Section,
-        reducers: list[tuple[Reduce, Reducer]],
-        narrow: list[tuple[Reduce, Reducer]],
-        position: int,
-        length: int,
-    ) -> int:
-        """Open the loops over the axes of a section; returns how many lie within a block.
-
-        With partial sums, the axis at `position` runs in blocks of `length`, each with sums of its own (`narrow`).
-        """
-        if narrow is reducers:
-            for axis in section.axes:
-                self.loop(axis)
-            return len(section.axes)
-        for axis in section.axes[:position]:
-            self.loop(axis)
-        axis = section.axes[position]
-        name, size = self.scope.axes[axis.name], self.scope.dim(axis.size)
-        self._blocks(name, size, length)
-        for (_, recipe), (_, part) in zip(reducers, narrow, strict=True):
-            if part is not recipe:
-                (one,) = part.accumulators
-                self.line(f"{one.type} {one.name}[{self.plan.tile}];")
-                self.line(f"for (i64 j = 0; j < {self.plan.tile}; j++) {one.name}[j] = {one.start};")
-        self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
-        for inner in section.axes[position + 1 :]:
-            self.loop(inner)
-        return len(section.axes) - position
-
-    def _fold(self, reducers: list[tuple[Reduce, Reducer]], narrow: list[tuple[Reduce, Reducer]]) -> None:
-        """Add the sums of a block to those of the whole."""
-        for (_, recipe), (_, part) in zip(reducers, narrow, strict=True):
-            if part is not recipe:
-                whole, one = recipe.accumulators[0].name, part.accumulators[0].name
-                self.line(f"for (i64 j = 0; j < {self.plan.tile}; j++) {whole}[j] += {one}[j];")
-
-    def _column_results(self, section: Section, reducers: list[tuple[Reduce, Reducer]], lane: str) -> None:
+    def _column_results(self, section: Section, reducers: Reducers, lane: str) -> None:
         """Compute the results once for each lane: later sections read them at each of their points."""
         count = self._count_text(section)
         for statement, recipe in reducers:
@@ -350,7 +306,7 @@ class KernelWriter:
 
     # ---- both
 
-    def _reducers(self, section: Section) -> list[tuple[Reduce, Reducer]]:
+    def _reducers(self, section: Section) -> Reducers:
         """The section's reductions; operand dtypes are looked up ahead of the statements that define them."""
         ahead = {s.result: s.dtype for s in section.statements if not isinstance(s, Store | Reduce)}
         found = []
@@ -375,7 +331,7 @@ class KernelWriter:
             else:  # over one point
                 dtype = self.scope.dtype(statement.operand, statement.dtype)
                 recipe = reducer(statement, self.scope.fresh(), dtype)
-                self._declare(recipe)
+                self._declare(recipe.accumulators)
                 self._accumulate(section, statement, recipe, "")
                 self._results(section, statement, recipe)
         self.scope.guard = ""
@@ -395,9 +351,12 @@ class KernelWriter:
         position = self._position(section) if recipe.needs_position else ""
         self.line(recipe.update.format(x=value, k=position, j=lane))
 
-    def _declare(self, recipe: Reducer) -> None:
-        for a in recipe.accumulators:
-            self.line(f"{a.type} {a.name} = {a.start};")
+    def _declare(self, accumulators: Iterable[Accumulator], lanes: Dim | str = "") -> None:
+        """Declare accumulators at their starts; of a column plan one for each lane, of which so many are used."""
+        for a in accumulators:
+            self.line(f"{a.type} {a.name}[{self.plan.tile}];" if lanes else f"{a.type} {a.name} = {a.start};")
+            if lanes:
+                self.line(f"for (i64 j = 0; j < {lanes}; j++) {a.name}[j] = {a.start};")
 
     def _results(self, section: Section, statement: Reduce, recipe: Reducer) -> None:
         """Compute the results of a reduction that has one set of accumulators."""
@@ -423,13 +382,21 @@ class KernelWriter:
         return "(" + (" * ".join(self.scope.dim(axis.size) for axis in section.axes) or "1") + ")"
 
 
-def _partial(recipe: Reducer) -> Reducer:
-    """The recipe of a chunk of a row: in the operand's own type where the recipe allows that, else the recipe."""
-    if not recipe.partial:
-        return recipe
-    (whole,) = recipe.accumulators
-    part = Accumulator(f"{whole.name}_p", recipe.partial, whole.start, whole.operator)
-    return Reducer((part,), f"{part.name}{{j}} {whole.operator}= {{x}};", ())
+Reducers = list[tuple[Reduce, Reducer]]
+
+
+def _narrowed(reducers: Reducers, wanted: bool) -> tuple[Reducers, list[tuple[Accumulator, Accumulator]]]:
+    """The recipes of a chunk, in the operand's own type where the recipe allows that; and (whole, part) of these."""
+    found: Reducers = []
+    partial = []
+    for statement, recipe in reducers:
+        if wanted and recipe.partial:
+            (whole,) = recipe.accumulators
+            part = Accumulator(f"{whole.name}_p", recipe.partial, whole.start, whole.operator)
+            partial.append((whole, part))
+            recipe = Reducer((part,), f"{part.name}{{j}} {whole.operator}= {{x}};", ())
+        found.append((statement, recipe))
+    return found, partial
 
 
 def _clauses(reducers: Sequence[tuple[Reduce, Reducer]], part: str = "") -> str:
