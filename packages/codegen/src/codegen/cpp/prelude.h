@@ -64,21 +64,11 @@ SF_INLINE f32 sf_round_f16(f32 x) { return (f32)(_Float16)x; }
 template <class... C> SF_INLINE f32 sf_horner(f32 x, f32 p, C... c) { ((p = SF_FMA(p, x, c)), ...); return p; }
 template <class... C> SF_INLINE f64 sf_horner(f64 x, f64 p, C... c) { ((p = SF_FMAD(p, x, c)), ...); return p; }
 
-SF_INLINE f32 sf_pow2_scale_f32(f32 p, i32 n) {
-  // p * 2**n in two steps, so that results below the normal range round once
-  i32 h = n >> 1;
-  return p * SF_BITS(f32, (h + 127) << 23) * SF_BITS(f32, (n - h + 127) << 23);
-}
-
-SF_INLINE f32 sf_exp_reduced_f32(f32 r) {
-  // exp(r) for |r| <= log(2)/2
-  f32 p = sf_horner(r, 1.37805939e-3f, 8.37312452e-3f, 4.16695364e-2f, 1.66664720e-1f, 4.99999851e-1f, 1.0f);
-  return SF_FMA(p, r, 1.0f);
-}
-
 SF_INLINE f32 sf_exp_scaled_f32(f32 r, f32 z) {
-  // exp(r) * 2**n for |r| <= log(2)/2 and z = n + 1.5 * 2**23
-  return sf_pow2_scale_f32(sf_exp_reduced_f32(r), SF_BITS(i32, z) - 0x4b400000);
+  // exp(r) * 2**n for |r| <= log(2)/2 and z = n + 1.5 * 2**23, in two steps: results below the normal range round once
+  f32 p = sf_horner(r, 1.37805939e-3f, 8.37312452e-3f, 4.16695364e-2f, 1.66664720e-1f, 4.99999851e-1f, 1.0f, 1.0f);
+  i32 n = SF_BITS(i32, z) - 0x4b400000, h = n >> 1;
+  return p * SF_BITS(f32, (h + 127) << 23) * SF_BITS(f32, (n - h + 127) << 23);
 }
 
 SF_INLINE f32 sf_exp_reduction_f32(f32 x, f32 *z) {
@@ -506,10 +496,7 @@ SF_INLINE i64 sf_floor_div_i64(i64 a, i64 b) {
   return b != 0 && b != -1 && a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
-SF_INLINE i64 sf_remainder_i64(i64 a, i64 b) {
-  i64 r = sf_fmod_i64(a, b);
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
+SF_INLINE i64 sf_remainder_i64(i64 a, i64 b) { return sf_signed_rest(sf_fmod_i64(a, b), b); }
 
 SF_INLINE u64 sf_trunc_div_u64(u64 a, u64 b) { return b == 0 ? 0 : a / b; }
 

@@ -23,7 +23,7 @@ from codegen.errors import CompilerFault, NoCompiler, OperatorFailed, SlowExecut
 from codegen.load import Bound
 from codegen.runtime.arguments import symbol_reader, with_values
 from codegen.runtime.cuda_driver import Driver
-from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, encode
+from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, Launcher, encode
 from codegen.runtime.library import HAS_WRITTEN, LAUNCH_FAILED, Library, raise_partly_done, raise_status
 from codegen.runtime.memory_kinds import plan_memory, single_device
 from codegen.runtime.python_wrapper import PythonWrapper, copied, settled
@@ -119,18 +119,14 @@ def _cuda_library() -> ctypes.CDLL:
 
 def _addresses(driver: Driver | None) -> list[int]:
     cpu, python = _libraries()
+    here = {name: address_of(python if "THPVariable" in name else cpu, name) for name in FUNCTIONS}
     if driver is None:
-        return [address_of(python if "THPVariable" in name else cpu, name) for name in FUNCTIONS]
-    found = []
-    for name in FUNCTIONS:
-        if "_for_cpu" in name:
-            found.append(0)  # no unit of a CUDA device calls it
-        elif "_cpu_" in name:
-            found.append(address_of(_cuda_library(), name.replace("_cpu_", "_cuda_")))
-        else:
-            found.append(address_of(python if "THPVariable" in name else cpu, name))
-    found += [address_of(_cuda_library(), name) for name in OF_CUDA]
-    return found + [address_of(driver.library, name) for name in OF_THE_DRIVER]
+        return list(here.values())
+    cuda = _cuda_library()
+    for name in (name for name in FUNCTIONS if "_cpu" in name):  # no unit of a CUDA device calls those "for_cpu"
+        here[name] = 0 if "_for_cpu" in name else address_of(cuda, name.replace("_cpu_", "_cuda_"))
+    return [*here.values(), *(address_of(cuda, name) for name in OF_CUDA),
+            *(address_of(driver.library, name) for name in OF_THE_DRIVER)]  # fmt: skip
 
 
 def address_of(library: ctypes.CDLL, name: str) -> int:
@@ -160,7 +156,7 @@ def bind_native(unit: Unit, library: Library | None, machine: Machine) -> Any:
     slow = PythonWrapper(unit, library)
     if single_device(unit) != "cpu":
         return slow
-    launch = library.launch if library is not None else no_kernel
+    launch: Launcher = library.launch if library is not None else lambda _: None
     return make_native(unit, slow, machine, encode(unit, launch), library)
 
 
@@ -209,11 +205,6 @@ class Again:
         for k in odd:
             inputs[k] = copied(given[k], given[k].stride())
         return inputs
-
-
-def no_kernel(name: str) -> tuple[str, ...]:
-    """How the kernels of a unit without any are launched."""
-    raise AssertionError(name)
 
 
 def _objects(encoded: EncodedUnit, unit: Unit, slow: Any, again: Again, checks: bool) -> tuple[Any, ...]:
