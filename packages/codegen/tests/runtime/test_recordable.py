@@ -64,7 +64,7 @@ def test_random_numbers_of_the_cpu_that_nothing_reads_are_drawn_beside(kwargs):
     recordable.target({})
     assert draw not in made[0].instructions
     torch.manual_seed(0)
-    recordable.run_beside({})
+    recordable.advance_host_generators({})
     found = torch.rand(1)
     torch.manual_seed(0)
     assert found == torch.rand(3)[2]

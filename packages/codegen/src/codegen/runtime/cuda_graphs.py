@@ -197,7 +197,7 @@ class Replayed:
                 return None
             if moving:
                 TORCH.copy_all(list(recording.copies), [inputs[k] for k in moving])
-            self._recordable.run_beside(self._symbols)
+            self._recordable.advance_host_generators(self._symbols)
             recording.graph.replay()
             return self._handed(recording, inputs)
         finally:

@@ -57,7 +57,7 @@ def obstacle(unit: Unit) -> str | None:
 CPU = DeviceArg("cpu")
 
 
-def beside(unit: Unit) -> tuple[CallExtern, ...]:
+def host_draws(unit: Unit) -> tuple[CallExtern, ...]:
     """Calls of a GPU's unit that draw random numbers on the CPU which nothing reads: they are done at each replay."""
     if device_of(unit) == "cpu":
         return ()
@@ -95,7 +95,7 @@ class Recordable:
     def __init__(self, unit: Unit, bound: Bound, replay: Replay, load: Loader) -> None:
         self.unit, self.run = unit, bound.run
         self.symbols = tuple(symbol_places(inputs_of(unit)))
-        self._beside = [(one, operator(one.target)) for one in beside(unit)]
+        self._host_draws = [(one, operator(one.target)) for one in host_draws(unit)]
         self._current, self._load, self._replay = bound.unit, load, replay
         self._made: list[tuple[Unit, bool, Destinations, Callable[..., Any]]] = []
 
@@ -136,9 +136,9 @@ class Recordable:
                 found.append(Output(is_result=True, may_copy=place in self._replay.handed and roots[root] == 1))
         return tuple(found)
 
-    def run_beside(self, symbols: Symbols) -> None:
+    def advance_host_generators(self, symbols: Symbols) -> None:
         """Do what a recording leaves out: move the random numbers of the CPU on."""
-        for one, function in self._beside:
+        for one, function in self._host_draws:
             call(one, function, {}, symbols)
 
     def kind(self, outputs: frozenset[int]) -> Kind:
@@ -161,7 +161,7 @@ class Recordable:
         for known, even, plan, run in self._made:
             if known is unit and even == is_even:
                 return Target.of(plan, run, symbols)
-        left_out = beside(unit)
+        left_out = host_draws(unit)
         launched = tuple(one for one in unit.instructions if one not in left_out)
         multiples = self._multiples if is_even else ()
         plan = with_destinations(replace(unit, multiples=multiples, instructions=launched))

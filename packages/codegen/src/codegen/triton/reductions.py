@@ -27,7 +27,7 @@ XR = frozenset("xr")
 class ReductionEmitter(ScanEmitter):
     """paired: by the result of a maximum, the sum of exponentials that its loop makes, too.
 
-    group: how many neighbours of a row a thread has at a time, in the section that is being written. beside: by the
+    group: how many neighbours of a row a thread has at a time, in the section that is being written. extrema_at: by the
     result of a position, the reductions that give the value there. tile: of a loop that is written out, the number.
     run: of a section whose tiles are within runs of so many points (see `plan.py`); 0 of others. What lies behind the
     end of a run is the same in all tiles, and is left out behind the loop.
@@ -35,7 +35,7 @@ class ReductionEmitter(ScanEmitter):
 
     paired: dict[str, Reduce] = field(default_factory=dict)
     group: int = 1
-    beside: dict[str, tuple[Reduce, ...]] = field(default_factory=dict)
+    extrema_at: dict[str, tuple[Reduce, ...]] = field(default_factory=dict)
     tile: int | None = None
     run: int = 0
 
@@ -44,7 +44,7 @@ class ReductionEmitter(ScanEmitter):
         kept = list(reductions)
         for place in (r for r in reductions if r.reduction in ("argmax", "argmin")):
             same = tuple(r for r in kept if r.reduction == place.reduction[3:] and r.operand == place.operand)
-            self.beside[place.results[0]] = same
+            self.extrema_at[place.results[0]] = same
             kept = [r for r in kept if r not in same]
         return kept
 
@@ -183,7 +183,7 @@ class ReductionEmitter(ScanEmitter):
         else:
             spare = [f"f{len(self.names)}_{i}" for i in range(len(values))]
             self.put(f"{', '.join(spare)} = tl.reduce(({', '.join(values)}), 1, {_COMBINE[kind]})")
-            for value in self.beside.get(reduction.results[0], ()):
+            for value in self.extrema_at.get(reduction.results[0], ()):
                 self.define(value.results[0], f"{spare[0]}[:, None].to({TYPES[value.dtype]})", X)
             kept = [spare[1]] if kind in ("argmax", "argmin") else spare
             for result, name in zip(reduction.results, kept, strict=True):

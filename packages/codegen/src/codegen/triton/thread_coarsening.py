@@ -32,7 +32,7 @@ def coarsened(kernel: Kernel, most: int) -> tuple[Kernel, int] | None:
     if count < t.least_shared:
         return None
     axes = tuple(replace(one, size=size) if one == axis else one for one in kernel.axes)
-    inner = Axis(f"{axis.name}_beside", side)
+    inner = Axis(f"{axis.name}_coarsened", side)
     statements = tuple(_spread(statement, axis, inner, size) for statement in section.statements)
     return replace(kernel, axes=axes, sections=(Section((inner,), statements),)), side
 

@@ -45,7 +45,7 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
     is_mixed = device != "cpu"  # else: for Triton's interpreter
     for group in groups_of(graph, types, device, timed):
         first, *rest = (kernel.name for kernel in group.kernels)
-        launches |= {first: made.together(group), **dict.fromkeys(rest)}
+        launches |= {first: made.fused(group), **dict.fromkeys(rest)}
     for step in graph.steps:
         if not isinstance(step, Kernel) or step.name in launches:
             continue
@@ -86,7 +86,7 @@ class _Functions:
         (found,) = self.once(body, (info,), ([types[name].dtype for name in parameters], sizes))
         return Launch(found.name, parameters, sizes)
 
-    def together(self, group: Group) -> Launch:
+    def fused(self, group: Group) -> Launch:
         """The launch of several kernels."""
         body, info = emit_group(group)
         return Launch(self.single(body, info, group.form.dtypes), info.parameters)
