@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stagewire.expr import Dim
-from stagewire.loop import BY_VALUE, Buffer, Kernel, Load, LoopGraph, Store
+from stagewire.loop import BY_VALUE, Buffer, Index, Kernel, Load, LoopGraph, Section, Store
 from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
@@ -38,6 +38,11 @@ def allocated(buffer: Buffer) -> Dim:
 def buffers_of(kernel: Kernel) -> tuple[str, ...]:
     """The buffers that a kernel reads or writes, in order of first use."""
     return tuple(dict.fromkeys(s.buffer for s in select(kernel.sections, Load | Store)))
+
+
+def indices_of(section: Section) -> list[Index]:
+    """Where a section reads and writes."""
+    return [one.index for one in select((section,), Load | Store)]
 
 
 def taken_by_value(kernel: Kernel, types: Mapping[str, TensorType]) -> frozenset[str]:

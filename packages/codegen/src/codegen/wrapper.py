@@ -44,7 +44,9 @@ def write_wrapper(
     and of that operand those behind. own: by the number of the step, what stands in place of a call."""
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     ready = set(graph.inputs)
-    written = {store.buffer for kernel in graph.steps if isinstance(kernel, Kernel) for store in _stores(kernel)}
+    written = {
+        store.buffer for kernel in graph.steps if isinstance(kernel, Kernel) for store in select(kernel.sections, Store)
+    }
     instructions: list[Instruction] = []
     choices: list[Choice] = []
     starts = {number - (one.made is not None): number for number, one in templates.items()}
@@ -91,10 +93,6 @@ def _input_types(graph: LoopGraph) -> tuple[TensorType | ScalarType, ...]:
     if missing:
         raise MalformedLoop(f"inputs without a buffer: {', '.join(missing)}")
     return tuple(types[name] for name in graph.inputs)
-
-
-def _stores(kernel: Kernel) -> Iterator[Store]:
-    return select(kernel.sections, Store)
 
 
 def _provide(name: str, buffers: Mapping[str, Buffer], ready: set[str], *, allocate: bool) -> Iterator[Instruction]:

@@ -20,7 +20,7 @@ from codegen.cpp.rewrites import simplify_axes, split_positions
 from codegen.cpp.tuning import TUNED
 from codegen.errors import MalformedLoop
 from codegen.memory import accesses, allocated
-from stagewire.loop import Buffer, Kernel, LoopGraph
+from stagewire.loop import Buffer, Extern, Kernel, LoopGraph
 from stagewire.loop_ops import may_raise
 from stagewire.statements import statements_of
 
@@ -33,13 +33,11 @@ def group_kernels(graph: LoopGraph, roots: Mapping[str, str], threshold: int) ->
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     group = _Group(buffers, roots, threshold)
     for step in graph.steps:
-        if isinstance(step, Kernel) and not group.take(step):
+        if isinstance(step, Extern) or (isinstance(step, Kernel) and not group.take(step)):
             yield from group.close()
             group = _Group(buffers, roots, threshold)
-            group.take(step)
-        elif not isinstance(step, Kernel) and getattr(step, "target", None) is not None:  # a call
-            yield from group.close()
-            group = _Group(buffers, roots, threshold)
+            if isinstance(step, Kernel):
+                group.take(step)
     yield from group.close()
 
 

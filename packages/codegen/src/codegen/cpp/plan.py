@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from codegen.cpp.tuning import TUNED
 from codegen.errors import UnsupportedKernel
+from codegen.memory import indices_of
 from stagewire.expr import Dim
 from stagewire.index import coefficient, has_values, mentions
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
@@ -152,10 +153,6 @@ def _is_exclusive(kernel: Kernel, axis: Axis) -> bool:
     return True
 
 
-def _accesses(section: Section) -> list[Index]:
-    return [s.index for s in section.statements if isinstance(s, Load | Store)]
-
-
 def _access_cost(index: Index, axis: str) -> float:
     """The cost of one access a point when the lanes run along `axis`: contiguous 1, broadcast less, gathered more.
 
@@ -185,7 +182,7 @@ def _short(size: Dim) -> float:
 def _column_cost(kernel: Kernel, axis: Axis) -> float:
     cost = 0.0
     for section in kernel.sections:
-        accesses = sum(_access_cost(index, axis.name) for index in _accesses(section))
+        accesses = sum(_access_cost(index, axis.name) for index in indices_of(section))
         cost += points(section.axes) * (accesses + TUNED.statement * len(section.statements))
     return cost * _short(axis.size) * TUNED.column
 
@@ -198,7 +195,7 @@ def _row_cost(kernel: Kernel) -> float:
             cost += len(section.statements)
             continue
         axis = lane_of(section)
-        accesses = sum(_access_cost(index, axis.name) for index in _accesses(section))
+        accesses = sum(_access_cost(index, axis.name) for index in indices_of(section))
         ordered = any(is_ordered(s) for s in section.statements)
         is_border = points(section.axes) * TUNED.border <= longest
         waste = TUNED.scalar if is_border else _short(axis.size)
@@ -213,7 +210,7 @@ def lane_of(section: Section) -> Axis:
         return section.axes[-1]
     costs = []
     for number, axis in enumerate(section.axes):
-        accesses = sum(_access_cost(index, axis.name) for index in _accesses(section))
+        accesses = sum(_access_cost(index, axis.name) for index in indices_of(section))
         costs.append(((accesses + TUNED.statement) * _short(axis.size), -number))
     return section.axes[-min(costs)[1]]
 
@@ -232,7 +229,7 @@ def _crossed_axis(kernel: Kernel, lane: Axis) -> Axis | None:
     for axis in kernel.axes:
         if axis.name == lane.name or estimate(axis.size) < TUNED.least_crossed:
             continue
-        for index in _accesses(kernel.sections[0]):
+        for index in indices_of(kernel.sections[0]):
             if coefficient(index, axis.name) == 1 and coefficient(index, lane.name) not in (0, 1):
                 return axis
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from codegen.memory import indices_of
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, ModAtom, Reduce, Scan, Section, Store, Term
@@ -121,11 +122,6 @@ class Accesses:
 def points(axes: tuple[Axis, ...]) -> Dim:
     """The number of points of a loop nest."""
     return numel(tuple(axis.size for axis in axes))
-
-
-def indices_of(section: Section) -> list[Index]:
-    """Where a section reads and writes."""
-    return [one.index for one in select((section,), Load | Store)]
 
 
 def fixed_step(index: Index, axis: Axis) -> int | None:

@@ -21,8 +21,9 @@ from typing import Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from codegen.errors import UnsupportedKernel
+from codegen.memory import indices_of
 from codegen.triton import tuning
-from codegen.triton.accesses import Accesses, fixed_step, indices_of, points, runs_along, varies
+from codegen.triton.accesses import Accesses, fixed_step, points, runs_along, varies
 from codegen.triton.online_softmax import Softmax, softmax_of
 from codegen.triton.scans import parted
 from codegen.triton.thread_coarsening import coarsened

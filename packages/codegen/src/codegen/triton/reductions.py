@@ -166,28 +166,23 @@ class ReductionEmitter(ScanEmitter):
 
     def fold(self, reduction: Reduce, values: tuple[str, ...]) -> None:
         """Combine a tile along its inner direction into [XBLOCK, 1]."""
-        dtype = TYPES[reduction.dtype]
-        kind = reduction.reduction
-        if kind == "sum":
-            self.define(reduction.results[0], f"tl.sum({values[0]}, 1)[:, None].to({dtype})", X)
-        elif kind in ("any", "all"):
-            folded = f"tl.reduce({values[0]}, 1, {_COMBINE[kind]})[:, None]"
-            self.define(reduction.results[0], f"({folded} != 0)", X)
-        elif kind in ("prod", "max", "min", "xor_sum"):
-            folded = f"tl.reduce({values[0]}, 1, {_COMBINE[kind]})[:, None]"
-            self.define(reduction.results[0], f"{folded}.to({dtype})", X)
-            if reduction.results[0] in self.paired and len(values) == 2:
-                scaled = f"{values[1]} * exponential({values[0]} - {self.names[reduction.results[0]]})"
-                total = self.paired[reduction.results[0]]
-                self.define(total.results[0], f"tl.sum({scaled}, 1)[:, None].to({TYPES[total.dtype]})", X)
-        else:
+        kind, dtype = reduction.reduction, TYPES[reduction.dtype]
+        if kind in ("argmax", "argmin", "welford"):
             spare = [f"f{len(self.names)}_{i}" for i in range(len(values))]
             self.put(f"{', '.join(spare)} = tl.reduce(({', '.join(values)}), 1, {_COMBINE[kind]})")
             for value in self.extrema_at.get(reduction.results[0], ()):
                 self.define(value.results[0], f"{spare[0]}[:, None].to({TYPES[value.dtype]})", X)
-            kept = [spare[1]] if kind in ("argmax", "argmin") else spare
-            for result, name in zip(reduction.results, kept, strict=True):
+            for result, name in zip(reduction.results, spare if kind == "welford" else spare[1:], strict=True):
                 self.define(result, f"{name}[:, None].to({dtype})", X)
+            return
+        folded = f"tl.sum({values[0]}, 1)" if kind == "sum" else f"tl.reduce({values[0]}, 1, {_COMBINE[kind]})"
+        (result,) = reduction.results
+        self.define(
+            result, f"({folded}[:, None] != 0)" if kind in ("any", "all") else f"{folded}[:, None].to({dtype})", X
+        )
+        if result in self.paired and len(values) == 2:
+            total, scaled = self.paired[result], f"{values[1]} * exponential({values[0]} - {self.names[result]})"
+            self.define(total.results[0], f"tl.sum({scaled}, 1)[:, None].to({TYPES[total.dtype]})", X)
 
 
 _COMBINE = {
