@@ -68,7 +68,10 @@ def find_compiler() -> Compiler:
     """
     wanted = os.environ.get("CXX", "").strip()
     if wanted:
-        name, *arguments = _words(wanted)
+        try:
+            name, *arguments = shlex.split(wanted)
+        except ValueError as error:
+            raise NoCompiler(f"CXX={wanted!r} is no command: {error}") from None
         path = shutil.which(name)
         if path is None:
             raise NoCompiler(f"CXX={wanted!r} is not a program")
@@ -80,13 +83,6 @@ def find_compiler() -> Compiler:
     if find_spec("ziglang") is not None:
         return Compiler(sys.executable, _version(sys.executable, *ZIG), ZIG)
     raise NoCompiler(f"none of {', '.join(CANDIDATES)} is on PATH")
-
-
-def _words(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError as error:
-        raise NoCompiler(f"CXX={command!r} is no command: {error}") from None
 
 
 @lru_cache(maxsize=8)
@@ -126,17 +122,21 @@ def vector_math() -> tuple[str, ...]:
     return ("-DSF_VECTOR_LIBM",) if hasattr(library, "_ZGVbN2v_tanh") else ()
 
 
-def c_library() -> str:
-    """The C library that machine code is linked to, and its version."""
-    return " ".join(platform.libc_ver())
-
-
 def code_key(source: str, target: Target = NATIVE) -> str:
     """The content key of a source on this machine; the compiler is not asked for, so that a hit needs none. One that is
     named with arguments counts, for they may change the code."""
     named = os.environ.get("CXX", "").strip()
     flags = " ".join((*FLAGS, *target.flags, *target.processor_flags, *vector_math()))
-    text = "\0".join((source, flags, target.processors, platform.system(), c_library(), named if " " in named else ""))
+    text = "\0".join(
+        (
+            source,
+            flags,
+            target.processors,
+            platform.system(),
+            " ".join(platform.libc_ver()),
+            named if " " in named else "",
+        )
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 

@@ -70,10 +70,7 @@ def make_plan(kernel: Kernel, threshold: int) -> Plan:
 
     Where sizes are symbolic, that is left to the run: the plan shares out what could be shared out.
     """
-    return _plan(kernel, threshold if isinstance(total_work(kernel), int) else 0)
-
-
-def _plan(kernel: Kernel, threshold: int) -> Plan:
+    threshold = threshold if isinstance(total_work(kernel), int) else 0
     modes = {s.mode for s in select(kernel.sections, Store)}
     if "sum" in modes:
         raise UnsupportedKernel(f"{kernel.name} stores sums over its outer points: a form of kernels for a GPU")
@@ -103,8 +100,9 @@ def _column_plan(kernel: Kernel, lane: Axis, threshold: int) -> Plan:
     total = inner * others * size
     if len(kernel.sections) == 1 and not kernel.sections[0].axes:
         crossed = _crossed_axis(kernel, lane)
-        plain = _pointwise_tile(size, others) if isinstance(lane.size, int) else TUNED.longest_tile
-        tile = TUNED.turned_tile if crossed is not None else plain
+        tile = TUNED.longest_tile if crossed is None else TUNED.turned_tile
+        if crossed is None and isinstance(lane.size, int) and (size <= tile or others >= TUNED.enough_tiles):
+            tile = min(size, TUNED.whole_tile) or 1
         return Plan(lane, tile, "outer" if total >= threshold else "none", crossed)
     for tile in TUNED.column_tiles:
         if others * -(-size // tile) >= TUNED.enough_columns or total < threshold:
@@ -114,12 +112,6 @@ def _column_plan(kernel: Kernel, lane: Axis, threshold: int) -> Plan:
     if longest < TUNED.long_column:
         return Plan(lane, TUNED.column_tiles[-1], "outer")
     return Plan(lane, min(TUNED.widest_column_tile, _whole_vectors(size)), "inner")
-
-
-def _pointwise_tile(size: int, others: int) -> int:
-    if size <= TUNED.longest_tile or others >= TUNED.enough_tiles:
-        return min(size, TUNED.whole_tile) or 1
-    return TUNED.longest_tile
 
 
 def _whole_vectors(size: int) -> int:
