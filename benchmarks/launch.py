@@ -23,7 +23,7 @@ import torch
 
 import stagefold
 from codegen.cpp.machine_code import compile_sources
-from codegen.runtime.cuda_driver import driver_of
+from codegen.runtime.library import driver_of
 
 PTX = b""".version 7.0
 .target sm_70

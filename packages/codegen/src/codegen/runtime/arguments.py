@@ -9,7 +9,7 @@ import msgspec
 import torch
 
 from codegen.errors import UnknownExtern
-from codegen.runtime.packed import PackedConvolution
+from codegen.runtime.cpu_convolutions import PackedConvolution
 from codegen.runtime.philox import philox_state
 from codegen.torch_capabilities import TORCH
 from stagewire.calls import opens_files

@@ -22,9 +22,9 @@ import torch
 
 from codegen.errors import MalformedLoop
 from codegen.runtime.arguments import inputs_of, operator_of, resolve
+from codegen.runtime.cpu_convolutions import WindowProducts, window_products
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import Homes, is_native, plan_memory
-from codegen.runtime.window_products import WindowProducts, window_products
 from stagewire.expr import Dim, Expr, steps_of
 from stagewire.graph import Arg, List, Ref, Tuple, references
 from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit, mentioned_buffers

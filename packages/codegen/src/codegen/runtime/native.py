@@ -22,9 +22,8 @@ from codegen.cpp.target import Target
 from codegen.errors import CompilerFault, NoCompiler, OperatorFailed, SlowExecutor, WrongInput
 from codegen.load import Bound
 from codegen.runtime.arguments import symbol_reader, with_values
-from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, Launcher, encode
-from codegen.runtime.library import HAS_WRITTEN, LAUNCH_FAILED, Library, raise_partly_done, raise_status
+from codegen.runtime.library import HAS_WRITTEN, LAUNCH_FAILED, Driver, Library, raise_partly_done, raise_status
 from codegen.runtime.memory_kinds import plan_memory, single_device
 from codegen.runtime.python_wrapper import PythonWrapper, copied, settled
 from codegen.triton.tuning import VECTOR_BYTES

@@ -21,10 +21,9 @@ from codegen.choices import chosen
 from codegen.cpp.machine_code import load_code
 from codegen.load import Bound
 from codegen.runtime.arguments import Symbols, sizes
-from codegen.runtime.cuda_driver import Driver, driver_of
 from codegen.runtime.device_partitions import InTurns, partitions_of
 from codegen.runtime.encode import encode
-from codegen.runtime.library import Library
+from codegen.runtime.library import Driver, Library, driver_of
 from codegen.runtime.memory_kinds import single_device, stated
 from codegen.runtime.native import Machine, by_target, machine_for, make_native
 from codegen.runtime.python_wrapper import PythonWrapper

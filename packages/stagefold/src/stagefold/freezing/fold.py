@@ -1,6 +1,6 @@
 """Convolutions of a program that is frozen: normalisations fold into their weights, what follows them joins them.
 
-The call that they become is `codegen.runtime.packed`'s:
+The call that they become is `codegen.runtime.cpu_convolutions`'s:
 
     stagefold.convolution.default(input, weight, bias?, stride, padding, dilation, groups, post, other?)
 

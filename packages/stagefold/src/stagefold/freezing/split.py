@@ -35,8 +35,8 @@ class Frozen(NamedTuple):
 def freeze(grad: Grad) -> Frozen | None:
     """Both documents; None for a program with a backward, or of symbolic sizes.
 
-    Where that is faster, convolutions become calls with packed weights (`codegen.runtime.packed`), in channels-last
-    layout.
+    Where that is faster, convolutions become calls with packed weights (`codegen.runtime.cpu_convolutions`), in
+    channels-last layout.
     """
     if grad.binding.tangents or grad.binding.symbols:
         return None
