@@ -1,8 +1,9 @@
 """Code from loop kernels: `Codegen` turns `Loop` into `Program` (torch-free), `load` turns a `Unit` into a callable."""
 
+from codegen.choices import Replay
 from codegen.cpp.compiler import find_compiler
 from codegen.cpp.target import host_isa
-from codegen.load import Replay, load, prepare, random_threads, why_not_recorded
+from codegen.load import load, prepare, random_threads, why_not_recorded
 from codegen.stage import Codegen, Options
 
 __all__ = [

@@ -1,14 +1,40 @@
-"""Units with a choice of instructions: how the others are written, how a choice is made, and instructions as a unit."""
+"""Units with a choice of instructions: how the others are written, how a choice is made, and instructions as a unit;
+what it takes to record a unit, and what is bound of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from stagewire import program
 from stagewire.types import TensorType
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Record what a unit launches on a CUDA device, and replay it from then on.
+
+    in_place: numbers of inputs that are mostly the same memory at every call (parameters, buffers, constants): they are
+        read where they are, and another place makes another recording. The others are copied.
+    handed: numbers of outputs that a user gets, and may hold for long.
+    alone: numbers of outputs that nobody sees but the unit of the other direction.
+    sizes: of a unit with symbolic sizes, for how many sets of sizes recordings are kept.
+    """
+
+    in_place: frozenset[int] = frozenset()
+    handed: frozenset[int] = frozenset()
+    alone: frozenset[int] = frozenset()
+    sizes: int = 32
+
+
+class Bound(NamedTuple):
+    """run: the callable. unit: says which unit without choices it runs now."""
+
+    run: Callable[..., Any]
+    unit: Callable[[], program.Unit]
 
 
 @dataclass(frozen=True)

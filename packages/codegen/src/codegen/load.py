@@ -3,38 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
+from codegen.choices import Bound, Replay
 from codegen.errors import UnknownTarget
 from stagewire.private_files import usable_directory
 from stagewire.program import Unit
-
-
-@dataclass(frozen=True)
-class Replay:
-    """Record what a unit launches on a CUDA device, and replay it from then on.
-
-    in_place: numbers of inputs that are mostly the same memory at every call (parameters, buffers, constants): they are
-        read where they are, and another place makes another recording. The others are copied.
-    handed: numbers of outputs that a user gets, and may hold for long.
-    alone: numbers of outputs that nobody sees but the unit of the other direction.
-    sizes: of a unit with symbolic sizes, for how many sets of sizes recordings are kept.
-    """
-
-    in_place: frozenset[int] = frozenset()
-    handed: frozenset[int] = frozenset()
-    alone: frozenset[int] = frozenset()
-    sizes: int = 32
-
-
-class Bound(NamedTuple):
-    """run: the callable. unit: says which unit without choices it runs now."""
-
-    run: Callable[..., Any]
-    unit: Callable[[], Unit]
-
 
 Loaded = Callable[..., tuple[Any, ...]]
 Executor = Literal["fast", "reference"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codegen import Options, Replay, load, why_not_recorded
-from codegen.load import Bound
+from codegen.choices import Bound
 from codegen.runtime.recordable import FEWEST, Recordable
 from codegen.stage import emit
 from codegen.testing.compare import assert_same

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from codegen.choices import Bound, Replay
 from codegen.errors import NotRecorded
 from codegen.runtime.arguments import Symbols, symbol_reader
 from codegen.runtime.encode import at_distance

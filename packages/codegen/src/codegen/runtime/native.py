@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from codegen.choices import Bound
 from codegen.cpp.machine_code import compile_sources, load_code
 from codegen.cpp.target import Target
 from codegen.errors import CompilerFault, NoCompiler, OperatorFailed, SlowExecutor, WrongInput
-from codegen.load import Bound
 from codegen.runtime.arguments import symbol_reader, with_values
 from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, Launcher, encode
 from codegen.runtime.library import HAS_WRITTEN, LAUNCH_FAILED, Driver, Library, raise_partly_done, raise_status

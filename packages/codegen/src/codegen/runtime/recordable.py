@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from codegen.choices import Bound, Replay
 from codegen.runtime.arguments import Symbols, inputs_of, operator, resolve, with_values
 from codegen.runtime.destination_passing import Destinations, with_destinations
 from codegen.runtime.memory_kinds import device_of, plan_memory, single_device, stated
@@ -22,9 +23,6 @@ from stagewire.graph import DeviceArg, Ref
 from stagewire.program import CallExtern, Launch, Unit, used_buffers
 from stagewire.symbols import symbol_places
 from stagewire.types import TensorType
-
-if TYPE_CHECKING:
-    from codegen.load import Bound, Replay
 
 Loader = Callable[[Unit], Callable[..., Any]]
 

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codegen.choices import chosen
+from codegen.choices import Bound, chosen
 from codegen.cpp.machine_code import load_code
-from codegen.load import Bound
 from codegen.runtime.arguments import Symbols, sizes
 from codegen.runtime.device_partitions import InTurns, partitions_of
 from codegen.runtime.encode import encode
