@@ -36,6 +36,9 @@ DRAWS_NOTHING = frozenset(
     ("aten._scaled_dot_product_flash_attention_for_cpu.default", "aten._fused_sdp_choice.default")
 )
 
+# Their results are memory that nobody has written: two calls give two values.
+_UNWRITTEN = frozenset(("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"))
+
 # In-place overloads whose functional twin has another name.
 _FUNCTIONAL_EXCEPTIONS = {
     "aten.bernoulli_.float": "aten.bernoulli.p",
@@ -67,6 +70,7 @@ class OpRecord(msgspec.Struct, frozen=True, eq=False):
     answers: the shape of this record, for the fast paths.
     changes_type: writes sizes or strides of its argument (t_, squeeze_, resize_, set_).
     effect: what it does besides computing, as nodes of documents state it.
+    is_unwritten: its results are memory with undefined content.
     """
 
     func: OpOverload
@@ -86,6 +90,7 @@ class OpRecord(msgspec.Struct, frozen=True, eq=False):
     out_names: tuple[str, ...]
     answers: Answers
     effect: Effect | None
+    is_unwritten: bool
 
 
 @cache
@@ -125,6 +130,7 @@ def record_of(func: OpOverload) -> OpRecord:
         out_names=tuple(a.name for a in arguments if a.is_out),
         answers=_answers(func, writes, sources),
         effect=_effect(func, writes, is_view),
+        is_unwritten=func.namespace == "aten" and name.split(".")[1] in _UNWRITTEN,
     )
 
 

@@ -9,9 +9,6 @@ from absint.targets import resolve
 from stagewire.graph import ORDERED, Node
 from stagewire.vocabulary import find
 
-# Their contents are undefined: two of them are not the same value.
-_UNDEFINED = ("aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided")
-
 
 def packet_of(target: str) -> str:
     """An op without its overload.
@@ -38,7 +35,9 @@ def is_random(node: Node) -> bool:
 
 def is_repeatable(node: Node) -> bool:
     """Do two calls on equal arguments give equal results, and nothing else."""
-    return node.effect not in ORDERED and packet_of(node.target) not in _UNDEFINED
+    if node.effect in ORDERED:
+        return False
+    return not node.target.startswith("aten.") or not record_of(resolve(node.target)).is_unwritten
 
 
 def is_pure(node: Node) -> bool:

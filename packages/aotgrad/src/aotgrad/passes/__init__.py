@@ -8,16 +8,14 @@ from aotgrad.joint import Joint
 from aotgrad.passes.fold_constants import FoldConstants
 from aotgrad.passes.narrow_positions import NarrowPositions
 from aotgrad.passes.separate_results import SeparateResults
-from aotgrad.passes.simplify import MergeCommonSubexpressions, RemoveDeadCode, RemoveIdentityViews
+from aotgrad.passes.simplify import RemoveDeadCode
 
 __all__ = [
     "DEFAULT_PASSES",
     "FoldConstants",
-    "MergeCommonSubexpressions",
     "NarrowPositions",
     "Pass",
     "RemoveDeadCode",
-    "RemoveIdentityViews",
     "SeparateResults",
 ]
 
@@ -26,8 +24,6 @@ Pass = Callable[[Joint], Joint]
 DEFAULT_PASSES: tuple[Pass, ...] = (
     RemoveDeadCode(),
     FoldConstants(),
-    RemoveIdentityViews(),
-    MergeCommonSubexpressions(),
     RemoveDeadCode(),
     NarrowPositions(),
     SeparateResults(),

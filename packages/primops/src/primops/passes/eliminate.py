@@ -1,4 +1,4 @@
-"""Equal prims merged, and dead nodes dropped."""
+"""Equal calls merged, and dead nodes dropped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stagewire.graph import Graph, Node
+from absint import schema
+from absint.targets import resolve
+from stagewire.graph import ORDERED, Graph, Node
 from stagewire.graph_passes import live_nodes, merge_equal, output_names, with_nodes
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -14,9 +16,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 @dataclass(frozen=True)
 class EliminateCommon:
-    """After it, no two prims have the same name, arguments and type, unless both are outputs of the graph.
+    """After it, no two calls have the same target, arguments and types, unless both are outputs of the graph.
 
-    Values of different stated layout stay apart: an extern may read one. Externs and random prims are left alone.
+    Values of different stated layout stay apart: an extern may read one. What has an effect is left alone. Phases are
+    kept apart in calls of ATen: a checkpoint computes in the backward what the forward has computed, on purpose.
     """
 
     def run(self, graph: Graph) -> Graph:
@@ -24,10 +27,15 @@ class EliminateCommon:
 
 
 def _key(node: Node) -> bytes | None:
-    if not node.target.startswith("prims.") or node.target == "prims.clone" or node.effect is not None:
+    # Encoded, 1 and 1.0 and True are different, as they are to an op.
+    target, types = node.target, [value.type for value in node.results]
+    if node.effect in ORDERED or target == "prims.clone":
         return None
-    # Encoded, 1 and 1.0 and True are different, as they are to a prim.
-    return _encode((node.target, node.args, node.results[0].type))
+    if target.startswith("prims."):
+        return _encode((target, node.args, types))
+    if not target.startswith("aten.") or schema.record_of(resolve(target)).is_unwritten:
+        return None
+    return _encode((target, node.args, node.kwargs, types, node.phase))
 
 
 @dataclass(frozen=True)

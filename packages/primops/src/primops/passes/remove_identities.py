@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from primops.effects import keeps_layout
+from primops.prims import OPS
 from primops.prims.layouts import FLOATS, HALVES, same_layout
 from stagewire.graph import Arg, Graph, List, Node, Ref, node_references
 from stagewire.graph_passes import output_names, recalled, rename_node, with_nodes
@@ -56,10 +57,13 @@ class _Walk:
         return with_nodes(self.graph, nodes, self.names)
 
     def dropped(self, node: Node, operand: Arg) -> Node | None:
-        """`node` is `operand`: forgotten, or a clone of it where the graph gives it out."""
+        """`node` is `operand`: forgotten, or a clone of it where the graph gives it out, unless it is a view of what is
+        fresh memory."""
         result = node.results[0]
         if result.name in self.outputs:
-            return recalled(node, "prims.clone", (operand,))
+            if not (_is_view(node) and self.is_fresh(operand, node)):
+                return recalled(node, "prims.clone", (operand,))
+            self.outputs.add(operand.name)  # type: ignore[union-attr]
         if result.name in self.read_by_extern:
             mine, theirs = result.type, self.types[operand.name]  # type: ignore[union-attr]
             if not same_layout(mine.shape, mine.stride, theirs.stride):  # type: ignore[union-attr]
@@ -68,6 +72,13 @@ class _Walk:
         self.names[result.name] = operand.name  # type: ignore[union-attr]
         return None
 
+    def is_fresh(self, arg: Arg, like: Node) -> bool:
+        """Whether a value has memory of its own, is no output yet, and is of the phase and layout of a node."""
+        node, type = self.made.get(arg.name), like.results[0].type  # type: ignore[union-attr]
+        if node is None or arg.name in self.outputs or _is_view(node):  # type: ignore[union-attr]
+            return False
+        return node.phase == like.phase and same_layout(type.shape, type.stride, self.type_of(arg).stride)  # type: ignore[union-attr]
+
     def type_of(self, arg: Arg) -> TensorType:
         return self.types[arg.name]  # type: ignore[union-attr,return-value]
 
@@ -75,6 +86,11 @@ class _Walk:
         """The node that made `arg`, if it is a `target`."""
         node = self.made.get(arg.name) if type(arg) is Ref else None
         return node if node is not None and node.target == target else None
+
+
+def _is_view(node: Node) -> bool:
+    op = OPS.get(node.target.removeprefix("prims."))
+    return node.effect == "aliases" or (op is not None and op.is_view)
 
 
 def _clone(walk: _Walk, node: Node) -> Node | None:
