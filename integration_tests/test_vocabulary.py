@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loopir.lowering import LOWERINGS
-from loopir.lowering.prim_call import PRIM_CALLS
+from loopir.lowering.windows import PRIM_CALLS
 from loopir.testing.prim_meaning import PRIMS
 from primops.prims import OPS
 from stagewire.loop_ops import OPS as LOOP_OPS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pytest
@@ -14,10 +13,8 @@ from aotgrad import AotGrad, Joint, Options
 from aotgrad.errors import BackwardFailed, NoInverse, UnsupportedOutput
 from aotgrad.passes import (
     DEFAULT_PASSES,
-    MergeCommonSubexpressions,
     NarrowPositions,
     RemoveDeadCode,
-    RemoveIdentityViews,
     SeparateResults,
 )
 from aotgrad.testing import check_against_eager, eager_refuses_backward
@@ -106,71 +103,6 @@ def test_dead_code_goes_and_random_numbers_stay() -> None:
         return %c
         """,
     )
-
-
-def test_identity_views_go() -> None:
-    assert_becomes(
-        RemoveIdentityViews(),
-        """
-        input %x: f32[2, 3]
-        %a: f32[3, 2]{1, 3} = aten.t.default(%x)
-        %b: f32[2, 3] = aten.t.default(%a)
-        %c: f32[2, 3] = aten.view.default(%b, [2, 3])
-        %d: f32[2, 3] = aten.exp.default(%c)
-        return %d
-        """,
-        """
-        input %x: f32[2, 3]
-        %a: f32[3, 2]{1, 3} = aten.t.default(%x)
-        %d: f32[2, 3] = aten.exp.default(%x)
-        return %d
-        """,
-    )
-
-
-def test_views_that_mean_other_numbers_stay() -> None:
-    text = """
-    input %x: c64[2]
-    %a: c64[2] = aten._conj.default(%x)
-    %b: c64[2] = aten.exp.default(%a)
-    return %b
-    """
-    assert_becomes(RemoveIdentityViews(), text, text)
-
-
-def test_equal_expressions_are_computed_once() -> None:
-    assert_becomes(
-        MergeCommonSubexpressions(),
-        """
-        input %x: f32[2]
-        %a: f32[2] = aten.sin.default(%x)
-        %b: f32[2] = aten.sin.default(%x)
-        %c: f32[2] = aten.add.Tensor(%a, %b)
-        %d: f32[2] = aten.add.Tensor(%b, %b)
-        return %c, %d
-        """,
-        """
-        input %x: f32[2]
-        %a: f32[2] = aten.sin.default(%x)
-        %c: f32[2] = aten.add.Tensor(%a, %a)
-        return %c, %c
-        """,
-        results=2,
-    )
-
-
-def test_what_differs_is_not_merged() -> None:
-    text = """
-    input %x: f32[2]
-    %a: f32[2] = aten.mul.Scalar(%x, 1)
-    %b: f32[2] = aten.mul.Scalar(%x, 1.0)
-    %c: f32[2] = aten.bernoulli.p(%x, 0.5) with effect="draws"
-    %d: f32[2] = aten.bernoulli.p(%x, 0.5) with effect="draws"
-    %e: f32[2] = aten.empty_like.default(%x)
-    %f: f32[2] = aten.empty_like.default(%x)
-    return %a, %b, %c, %d, %e, %f
-    """
-    assert_becomes(MergeCommonSubexpressions(), text, text, results=6)
 
 
 def test_results_get_memory_of_their_own() -> None:
@@ -264,11 +196,7 @@ def test_passes_are_idempotent(run_pass, drawn: tuple[Capture, list[torch.Tensor
     assert run_pass(once).graph == once.graph
 
 
-SUBSETS = [
-    (*chosen, SeparateResults())
-    for count in range(4)
-    for chosen in itertools.combinations((RemoveDeadCode(), RemoveIdentityViews(), MergeCommonSubexpressions()), count)
-]
+SUBSETS = [(SeparateResults(),), (RemoveDeadCode(), SeparateResults())]
 
 
 @pytest.mark.parametrize("passes", SUBSETS, ids=lambda passes: "-".join(type(p).__name__ for p in passes))

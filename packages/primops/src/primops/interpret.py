@@ -18,7 +18,7 @@ from primops.prims import VOCABULARY
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.graph import Arg, Graph, Node, Ref, last_uses
 from stagewire.symbols import bind_sizes
-from stagewire.types import TensorType
+from stagewire.types import TensorType, overlaps
 
 Symbols = Mapping[str, int]
 
@@ -124,18 +124,8 @@ def _stated(x: Any, type: Any, symbols: Symbols, where: str) -> Any:
         return x
     # A stated stride of 0 repeats one element.
     single = tuple(1 if step == 0 and size > 1 else size for size, step in zip(shape, stride, strict=True))
-    if _overlaps(single, stride):
+    if overlaps(single, stride):
         return x
     out = torch.empty_strided(single, stride, dtype=x.dtype, device=x.device)
     out.copy_(x[tuple(slice(0, size) for size in single)])
     return out.as_strided(shape, stride) if single != shape else out
-
-
-def _overlaps(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    reach = 1
-    for size, step in sorted(zip(shape, stride, strict=True), key=lambda pair: pair[1]):
-        if size > 1:
-            if step < reach:
-                return True
-            reach = (size - 1) * step + reach
-    return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 from primops.interpret import interpret
 from primops.passes import DEFAULT_PASSES, EliminateCommon, EliminateDead, FoldConstants, Pass, RemoveIdentities
@@ -71,7 +72,7 @@ def test_equal_prims_are_one() -> None:
     """) == ["%a = prims.mul(%x, 2.0)", "%c = prims.add(%a, %a)", "return %c"]  # fmt: skip
 
 
-def test_outputs_stay_apart_and_externs_are_left_alone() -> None:
+def test_outputs_stay_apart() -> None:
     assert unchanged(EliminateCommon(), """
         input %x: f32[2, 2]
         %a: f32[2, 2] = prims.exp(%x)
@@ -80,6 +81,47 @@ def test_outputs_stay_apart_and_externs_are_left_alone() -> None:
         %n: f32[2, 2] = aten.mm.default(%x, %x)
         return %a, %b, %m, %n
     """)  # fmt: skip
+
+
+def test_equal_calls_of_aten_are_made_once() -> None:
+    assert after(EliminateCommon(), """
+        input %x: f32[2, 2]
+        %m: f32[2, 2] = aten.mm.default(%x, %x)
+        %n: f32[2, 2] = aten.mm.default(%x, %x)
+        %y: f32[2, 2] = prims.add(%m, %n)
+        return %y
+    """) == ["%m = aten.mm.default(%x, %x)", "%y = prims.add(%m, %m)", "return %y"]  # fmt: skip
+
+
+def test_calls_of_aten_that_give_two_values_are_made_twice() -> None:
+    """Other arguments or keywords, random numbers, memory that nobody has written, a custom operator."""
+    assert unchanged(EliminateCommon(), """
+        input %x: f32[2]
+        %a: f32[2] = aten.renorm.default(%x, 1, 0, 1)
+        %b: f32[2] = aten.renorm.default(%x, 1, 0, 1.0)
+        %c: f32[2] = aten.bernoulli.p(%x, 0.5) with effect="draws"
+        %d: f32[2] = aten.bernoulli.p(%x, 0.5) with effect="draws"
+        %e: f32[2] = aten.empty_like.default(%x)
+        %f: f32[2] = aten.empty_like.default(%x)
+        %g: f32[2] = mine.op.default(%x) with effect="acts"
+        %h: f32[2] = mine.op.default(%x) with effect="acts"
+        %s: f32[2] = unknown.sum.default(%a, %b, %c, %d, %e, %f, %g, %h) with effect="acts"
+        return %s
+    """)  # fmt: skip
+
+
+def test_the_backward_computes_again_what_a_call_of_aten_computed() -> None:
+    text = """
+        input %x: f32[2, 2]
+        %m: f32[2, 2] = aten.mm.default(%x, %x)
+        %n: f32[2, 2] = aten.mm.default(%x, %x)
+        %y: f32[2, 2] = prims.add(%m, %n)
+        return %y
+    """
+    graph = parse_graph(text)
+    first, again, both = graph.nodes
+    nodes = first, replace(again, phase="backward"), replace(both, phase="backward")
+    assert len(EliminateCommon().run(replace(graph, nodes=nodes)).nodes) == 3
 
 
 def test_literals_of_different_type_are_different() -> None:

@@ -158,12 +158,7 @@ class StagefoldBackend:
         return FrozenCall(main, self.load(programs.prepare, records=False), sources)
 
     def load(
-        self,
-        program: Program,
-        capture: Capture | None = None,
-        plain: Callee | None = None,
-        *,
-        records: bool = True,
+        self, program: Program, capture: Capture | None = None, plain: Callee | None = None, *, records: bool = True
     ) -> Callee:
         """Compile (or fetch) the machine code of both directions and bind them.
 

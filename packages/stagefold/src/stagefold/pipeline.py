@@ -187,11 +187,7 @@ class Pipeline:
         return all(getattr(stage, "takes_symbols", True) for _, stage, _ in self.stages)
 
     def run(
-        self,
-        document: stagewire.Document,
-        *,
-        until: str = "program",
-        observe: Callable[[Event], None] | None = None,
+        self, document: stagewire.Document, *, until: str = "program", observe: Callable[[Event], None] | None = None
     ) -> Any:
         """Carry `document` from where it stands to the form `until`.
 

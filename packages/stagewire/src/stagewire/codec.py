@@ -27,13 +27,7 @@ Document = Capture | Grad | Prim | Loop | Program
 """Any of the five kinds of document."""
 Format = Literal["json", "msgpack"]
 
-KINDS: dict[str, type[Document]] = {
-    "capture": Capture,
-    "grad": Grad,
-    "prim": Prim,
-    "loop": Loop,
-    "program": Program,
-}
+KINDS: dict[str, type[Document]] = {"capture": Capture, "grad": Grad, "prim": Prim, "loop": Loop, "program": Program}
 VERSIONS: dict[str, int] = {"capture": 1, "grad": 3, "prim": 3, "loop": 2, "program": 1}
 
 Upgrade = Callable[[Any], Any]

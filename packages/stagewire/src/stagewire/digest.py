@@ -186,7 +186,7 @@ _ORDER: dict[type[msgspec.Struct], tuple[str, ...]] = {
         "multiples",
         "isa",
         "sanitize",
-    ),
+    )
 }
 """Fields in the order of definition, where that is not the order of declaration."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -86,6 +87,22 @@ def numel(shape: tuple[Dim, ...]) -> Dim:
     for size in shape:
         count = count * size
     return count
+
+
+def overlaps(shape: Sequence[Any], stride: Sequence[Any]) -> bool:
+    """Whether several elements of a tensor may be one in memory.
+
+    >>> overlaps((2, 3), (3, 1)), overlaps((2, 3), (0, 1)), overlaps((4, 3), (1, 1))
+    (False, True, True)
+    """
+    if 0 in shape:
+        return False
+    reach = 0
+    for step, size in sorted((step, size) for size, step in zip(shape, stride, strict=True) if size != 1):
+        if step <= reach:
+            return True
+        reach += (size - 1) * step
+    return False
 
 
 def extent(type: TensorType) -> Dim:

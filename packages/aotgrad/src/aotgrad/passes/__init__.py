@@ -10,14 +10,7 @@ from aotgrad.passes.narrow_positions import NarrowPositions
 from aotgrad.passes.separate_results import SeparateResults
 from aotgrad.passes.simplify import RemoveDeadCode
 
-__all__ = [
-    "DEFAULT_PASSES",
-    "FoldConstants",
-    "NarrowPositions",
-    "Pass",
-    "RemoveDeadCode",
-    "SeparateResults",
-]
+__all__ = ["DEFAULT_PASSES", "FoldConstants", "NarrowPositions", "Pass", "RemoveDeadCode", "SeparateResults"]
 
 Pass = Callable[[Joint], Joint]
 

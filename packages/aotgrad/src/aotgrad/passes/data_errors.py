@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from functools import cache
 
 import msgspec
 import torch
 from msgspec.structs import replace
 
 from absint.data_errors import deciding_arguments, may_raise
+from aotgrad.constants import literal_nodes, literal_values
 from aotgrad.executor import executor
-from aotgrad.ops import is_pure, packet_of
+from aotgrad.ops import packet_of
 from stagewire.expr import Expr
 from stagewire.graph import ORDERED, Arg, Graph, Node, Ref, Value, definitions, leaves, references
 from stagewire.graph_passes import operands
-from stagewire.types import TensorType, numel
+from stagewire.types import TensorType, ValueType, numel
 
 _LARGEST = 1 << 22
 """Elements of a value that is computed here because literals alone decide it."""
 
+Known = Mapping[str, ValueType]
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 
@@ -37,9 +40,10 @@ def kept_for_their_errors(graph: Graph, results: int) -> Graph:
     computed = _computed(graph, results)
     calls = {_call(node) for node in forward if id(node) in computed}
     kept: set[int] = set()
+    known = cache(lambda: literal_values(graph.nodes, _is_small, {}))
     for node in forward:
         arguments = deciding.get(id(node))
-        if arguments and _call(node) not in calls and _may_raise(node, arguments, graph, values):
+        if arguments and _call(node) not in calls and _may_raise(node, arguments, graph, values, known):
             calls.add(_call(node))
             kept.add(id(node))
     nodes = tuple([replace(node, effect="acts") if id(node) in kept else node for node in graph.nodes])
@@ -73,17 +77,19 @@ def _call(node: Node) -> bytes:
     return _ENCODE((node.target, node.args, node.kwargs))
 
 
-def _may_raise(node: Node, deciding: tuple[Arg, ...], graph: Graph, values: dict[str, Value]) -> bool:
+def _may_raise(
+    node: Node, deciding: tuple[Arg, ...], graph: Graph, values: dict[str, Value], known: Callable[[], Known]
+) -> bool:
+    """known: what literals alone decide."""
     results = [value.type for value in node.results if isinstance(value.type, TensorType)]
     if all(0 in type_.shape for type_ in results) or not all(may_raise(node.target, type_.device) for type_ in results):
         return False
     names = [argument.name for argument in deciding if isinstance(argument, Ref)]
     if not names:  # then sizes do not matter: a division by a number
         return _raises_now(node, (), values, sized=False)
-    made = _literal_nodes(names, graph, values)
-    if made is None or not all(_is_small(value.type) for value in node.results):
+    if not known().keys() >= set(names) or not all(_is_small(value.type) for value in node.results):
         return True
-    return _raises_now(node, made, values, sized=True)
+    return _raises_now(node, literal_nodes(graph.nodes, known(), names), values, sized=True)
 
 
 def _raises_now(node: Node, made: tuple[Node, ...], values: dict[str, Value], *, sized: bool) -> bool:
@@ -105,23 +111,6 @@ def _raises_now(node: Node, made: tuple[Node, ...], values: dict[str, Value], *,
     except Exception:
         return True
     return False
-
-
-def _literal_nodes(names: Iterable[str], graph: Graph, values: dict[str, Value]) -> tuple[Node, ...] | None:
-    """The nodes that compute values of fixed sizes from literals alone, in order; None where something else does."""
-    needed, found = set(names), []
-    for node in reversed(graph.nodes):
-        if needed.isdisjoint(value.name for value in node.results):
-            continue
-        given = [leaf for arg in (*node.args, *node.kwargs.values()) for leaf in leaves(arg)]
-        if not is_pure(node) or any(isinstance(leaf, Expr) for leaf in given):
-            return None
-        needed.update(operands(node))
-        found.append(node)
-    is_given = any(value.name in needed for value in graph.inputs)
-    if is_given or not all(_is_small(values[one].type) for one in needed):
-        return None
-    return tuple(reversed(found))
 
 
 def _is_small(type_: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 
 import msgspec
@@ -11,24 +11,11 @@ from msgspec.structs import replace
 
 from absint.targets import resolve
 from absint.wire import to_arg
-from aotgrad.constants import read_constant, write_constant
+from aotgrad.constants import literal_nodes, literal_values, read_constant, write_constant
 from aotgrad.executor import executor
 from aotgrad.joint import Joint
-from aotgrad.ops import is_pure, is_view
-from stagewire.expr import Expr
-from stagewire.graph import (
-    DeviceArg,
-    DTypeArg,
-    Graph,
-    List,
-    Node,
-    Ref,
-    Value,
-    definitions,
-    leaves,
-    node_references,
-    references,
-)
+from aotgrad.ops import is_view
+from stagewire.graph import DeviceArg, DTypeArg, Graph, List, Node, Ref, Value, definitions, node_references, references
 from stagewire.graph_passes import live_nodes, rename_node
 from stagewire.types import ITEM_SIZE, TensorType, ValueType, contiguous, numel
 
@@ -117,18 +104,8 @@ def _gpu_result(node: Node) -> TensorType | None:
 def _fixed(joint: Joint, largest: int) -> Fixed:
     """The values on the CPU that literals alone decide."""
     constants = joint.primal_values[len(joint.binding.inputs) :]
-    found = {value.name: value.type for value in constants if isinstance(value.type, TensorType)}
-    found = {name: type_ for name, type_ in found.items() if type_.device == "cpu"}
-    for node in joint.graph.nodes:
-        if not is_pure(node):
-            continue
-        given = [leaf for arg in (*node.args, *node.kwargs.values()) for leaf in leaves(arg)]
-        if any(isinstance(leaf, Expr) or (isinstance(leaf, Ref) and leaf.name not in found) for leaf in given):
-            continue
-        types = {value.name: value.type for value in node.results}
-        if all(_fits(type_, largest) for type_ in types.values()):
-            found.update(types)  # type: ignore[arg-type]
-    return found
+    given = {value.name: value.type for value in constants if getattr(value.type, "device", "") == "cpu"}
+    return literal_values(joint.graph.nodes, lambda type_: _fits(type_, largest), given)  # type: ignore[return-value]
 
 
 def _fits(type_: ValueType, largest: int) -> bool:
@@ -169,12 +146,11 @@ def _exposed(graph: Graph) -> set[str]:
     return found
 
 
-def _computed(joint: Joint, fixed: Fixed, names: Iterable[str]) -> dict[str, torch.Tensor]:
+def _computed(joint: Joint, fixed: Fixed, names: Collection[str]) -> dict[str, torch.Tensor]:
     """These fixed values."""
     wanted = tuple(Ref(name) for name in names)
     constants = joint.primal_values[len(joint.binding.inputs) :]
-    graph = Graph(constants, tuple(n for n in joint.graph.nodes if all(v.name in fixed for v in n.results)), wanted)
-    run = executor(replace(graph, nodes=live_nodes(graph)))
+    run = executor(Graph(constants, literal_nodes(joint.graph.nodes, fixed, names), wanted))
     with torch.no_grad():
         found = run(*(read_constant(constant) for constant in joint.binding.constants))
     return dict(zip([ref.name for ref in wanted], found, strict=True))

@@ -13,7 +13,7 @@ from aotgrad.errors import UnsupportedOutput
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
 from stagewire.graph import Arg, DeviceArg, DTypeArg, Graph, List, MemoryFormatArg, Node, Ref, Value, definitions
-from stagewire.types import TensorType, ValueType, contiguous_stride
+from stagewire.types import TensorType, ValueType, contiguous_stride, overlaps
 
 
 class SeparateResults(msgspec.Struct, frozen=True):
@@ -93,15 +93,9 @@ def _repeats_elements(kind: ValueType) -> bool:
     """Whether several elements of a tensor are one in memory, as far as sizes are known."""
     if not isinstance(kind, TensorType) or any(size == 0 for size in kind.shape):
         return False
-    steps = [(step, size) for step, size in zip(kind.stride, kind.shape, strict=True) if size != 1]
-    if not all(isinstance(number, int) for pair in steps for number in pair):
-        return any(step == 0 for step, _ in steps)
-    reach = 0
-    for step, size in sorted(steps):  # type: ignore[type-var]
-        if step <= reach:  # type: ignore[operator]
-            return True
-        reach += (size - 1) * step  # type: ignore[operator,assignment]
-    return False
+    if all(isinstance(number, int) for number in (*kind.shape, *kind.stride)):
+        return overlaps(kind.shape, kind.stride)
+    return any(step == 0 and size != 1 for step, size in zip(kind.stride, kind.shape, strict=True))
 
 
 def copy_nodes(value: Value, name: str, values: dict[str, Value]) -> list[Node]:

@@ -66,24 +66,14 @@ class Kernels(NamedTuple):
 
 
 def choose(
-    metas: list[Meta],
-    mask: Meta | None,
-    is_causal: bool,
-    scale: float | None,
-    dropout: float,
-    mask_grad: bool = False,
+    metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float, mask_grad: bool = False
 ) -> str | None:
     """The kernel to take for such tensors here, see `kernels`."""
     return kernels(metas, mask, is_causal, scale, dropout, mask_grad).taken
 
 
 def kernels(
-    metas: list[Meta],
-    mask: Meta | None,
-    is_causal: bool,
-    scale: float | None,
-    dropout: float,
-    mask_grad: bool = False,
+    metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float, mask_grad: bool = False
 ) -> Kernels:
     """The kernels for such tensors; none where the device is not there.
 

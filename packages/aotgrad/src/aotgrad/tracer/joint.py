@@ -113,12 +113,7 @@ _ONEDNN = threading.RLock()
 
 
 def _trace(
-    mode: TraceMode,
-    capture: Capture,
-    sizes: SizesOf,
-    training: bool,
-    gradient_order: int,
-    attention: Fusion | None,
+    mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gradient_order: int, attention: Fusion | None
 ) -> Joint:
     mode.keeps_statistics = gradient_order == 0
     sizes.env.line = lambda: mode.recorder.line

@@ -31,6 +31,7 @@ from aotgrad.tracer.sizes import record_number
 from aotgrad.tracer.values import DATA, Memory, Step, Traced
 from aotgrad.tracer.views import SPLITTERS, invert, normalize_view
 from stagewire.graph import Ref
+from stagewire.types import overlaps
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -267,9 +268,7 @@ class TraceMode(AbstractMode):
         metas = self.recorder.metas
         record = self.record(func)
         types = self._rule(
-            record,
-            tuple([_types_of(metas, a) for a in args]),
-            {k: _types_of(metas, v) for k, v in kwargs.items()},
+            record, tuple([_types_of(metas, a) for a in args]), {k: _types_of(metas, v) for k, v in kwargs.items()}
         )
         return self.recorder.record(record.name, args, kwargs, types)
 
@@ -373,7 +372,8 @@ class TraceMode(AbstractMode):
     def write(self, tensor: Traced, content: Ref) -> None:
         """Replace the content of `tensor` (in its shape and dtype), and with it that of everything on its memory."""
         memory = tensor.memory
-        if may_overlap_itself(tensor.meta) or (tensor.path and may_overlap_itself(memory.meta)):
+        shown = (tensor.meta, memory.meta) if tensor.path else (tensor.meta,)
+        if any(overlaps(meta.shape, meta.stride) for meta in shown):  # the order of writing would show
             raise NoInverse(f"a write into {tensor.meta}, where several elements are one memory location")
         bases = [memory.value]
         for step in tensor.path[:-1]:
@@ -488,18 +488,6 @@ class TraceMode(AbstractMode):
 def is_plain_number(meta: Meta) -> bool:
     """A 0-dim tensor that `full` can make."""
     return meta.ndim == 0 and not meta.dtype.is_complex and not meta.storage_offset
-
-
-def may_overlap_itself(meta: Meta) -> bool:
-    """May several elements stand on one memory location: the order of writing would then show."""
-    if 0 in meta.shape:
-        return False
-    reach = 0
-    for step, size in sorted((s, n) for n, s in zip(meta.shape, meta.stride, strict=True) if n > 1):
-        if step <= reach:
-            return True
-        reach += (size - 1) * step
-    return False
 
 
 def same_layout(first: Meta, second: Meta) -> bool:

@@ -85,10 +85,6 @@ def invert(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: R
     return inverse(emit, metas, step, base, content)
 
 
-def _to_old_shape(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
-    return reshape_value(emit, metas, content, step.before.shape)
-
-
 def _unexpand(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
     if numel(step.before.shape) != numel(step.after.shape):
         raise NoInverse(f"a write into {step.after}, where several elements are one memory location")
@@ -103,15 +99,8 @@ def _unpermute(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, conten
     return emit(aten.permute.default, (content, inverse), {})
 
 
-def _same_again(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
-    return emit(step.func, (content, *step.args), step.kwargs)
-
-
 def _scatter(func: OpOverload) -> Any:
-    def inverse(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
-        return emit(func, (base, content, *step.args), step.kwargs)
-
-    return inverse
+    return lambda emit, metas, step, base, content: emit(func, (base, content, *step.args), step.kwargs)
 
 
 def _as_strided_back(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
@@ -140,21 +129,19 @@ def _view_dtype_back(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, 
 
 
 def _other(func: OpOverload) -> Any:
-    def inverse(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
-        return emit(func, (content,), {})
-
-    return inverse
+    return lambda emit, metas, step, base, content: emit(func, (content,), {})
 
 
+_OLD_SHAPE = (
+    aten.view.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default,
+)  # fmt: skip
+_OWN_INVERSE = aten.t.default, aten.transpose.int, aten._conj.default, aten._neg_view.default
 _INVERSES: dict[OpOverload, Any] = {
-    aten.view.default: _to_old_shape,
-    aten.squeeze.default: _to_old_shape,
-    aten.squeeze.dim: _to_old_shape,
-    aten.squeeze.dims: _to_old_shape,
-    aten.unsqueeze.default: _to_old_shape,
+    **dict.fromkeys(
+        _OLD_SHAPE, lambda emit, metas, step, base, new: reshape_value(emit, metas, new, step.before.shape)
+    ),
+    **dict.fromkeys(_OWN_INVERSE, lambda emit, metas, step, base, new: emit(step.func, (new, *step.args), step.kwargs)),
     aten.expand.default: _unexpand,
-    aten.t.default: _same_again,
-    aten.transpose.int: _same_again,
     aten.permute.default: _unpermute,
     aten.select.int: _scatter(aten.select_scatter.default),
     aten.slice.Tensor: _scatter(aten.slice_scatter.default),
@@ -164,6 +151,4 @@ _INVERSES: dict[OpOverload, Any] = {
     aten.view.dtype: _view_dtype_back,
     aten.view_as_real.default: _other(aten.view_as_complex.default),
     aten.view_as_complex.default: _other(aten.view_as_real.default),
-    aten._conj.default: _same_again,
-    aten._neg_view.default: _same_again,
 }

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from loopir.errors import UnsupportedPrim
-from loopir.lowering import create, indexing, pointwise, prim_call, reduction, scan, shape, windows
+from loopir.lowering import create, indexing, pointwise, reduction, scan, shape, windows
 from loopir.lowering.call import Call, bind
 from loopir.lowering.context import Lowering, with_symbols
-from loopir.lowering.prim_call import is_call
+from loopir.lowering.windows import is_call
 from loopir.schedule import Schedule
 from stagewire.graph import Graph, Node, node_references, references
 from stagewire.graph_passes import live_nodes
@@ -29,7 +29,6 @@ LOWERINGS: dict[str, tuple[tuple[str, ...], Lower]] = {
     **reduction.TABLE,
     **indexing.TABLE,
     **scan.TABLE,
-    **prim_call.TABLE,
     **windows.TABLE,
 }
 PREFIX = "prims."

@@ -70,7 +70,4 @@ def lower_bitcast(lowering: Lowering, call: Call) -> None:
 
 
 TABLE = {name: (PARAMETERS[arity(name)], lower_elementwise) for name in OPS if name not in APART}
-TABLE |= {
-    "convert_element_type": (("x", "dtype"), lower_convert),
-    "bitcast": (("x", "dtype"), lower_bitcast),
-}
+TABLE |= {"convert_element_type": (("x", "dtype"), lower_convert), "bitcast": (("x", "dtype"), lower_bitcast)}

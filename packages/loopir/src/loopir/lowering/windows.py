@@ -15,12 +15,11 @@ from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
-from loopir.lowering.prim_call import lower_prim_call
 from loopir.lowering.shape import inside
 from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.literals import FLOATS
-from stagewire.loop import Index
+from stagewire.loop import Extern, Index
 from stagewire.sizes import at_least, lower_bounds
 from stagewire.types import DType, TensorType, numel
 
@@ -183,6 +182,33 @@ def _covering(ops: Recorder, place: Index, side: Side, count: Dim) -> list[Cover
     return found
 
 
+def lower_prim_call(lowering: Lowering, call: Call) -> None:
+    """The call that `PRIM_CALLS` names."""
+    for value in call.node.results:
+        assert isinstance(value.type, TensorType), "every result of a prim is a tensor"
+        lowering.declare(value.name, value.type, "extern")
+    results = tuple([value.name for value in call.node.results])
+    lowering.extern(Extern(PRIM_CALLS[call.name], call.node.args, {}, results, call.node.line, call.node.effect))
+
+
+PRIM_CALLS = {
+    "philox_state": "stagefold.philox_state.default",
+    **{f"max_pool{n}d": f"aten.max_pool{n}d_with_indices.default" for n in (2, 3)},
+    **{f"max_pool{n}d_backward": f"aten.max_pool{n}d_with_indices_backward.default" for n in (2, 3)},
+}
+
+
+def is_call(target: str) -> bool:
+    """Whether a node is a call of ATen (or of the user) rather than loops.
+
+    >>> is_call("aten.mm.default"), is_call("prims.max_pool2d"), is_call("prims.add")
+    (True, True, False)
+    """
+    namespace, _, name = target.partition(".")
+    return namespace != "prims" or name in PRIM_CALLS
+
+
 _WINDOWS = ("kernel", "stride", "padding", "dilation", "ceil_mode")
-TABLE = {f"max_pool{n}d": (("x", *_WINDOWS), lower_max_pool) for n in (2, 3)}
+TABLE = {"philox_state": (("count", "device"), lower_prim_call)}
+TABLE |= {f"max_pool{n}d": (("x", *_WINDOWS), lower_max_pool) for n in (2, 3)}
 TABLE |= {f"max_pool{n}d_backward": (("grad", "x", *_WINDOWS, "indices"), lower_max_pool_backward) for n in (2, 3)}

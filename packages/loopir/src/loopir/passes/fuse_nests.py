@@ -50,10 +50,7 @@ class FuseNests:
             item = fusion.items[group]
             items.append(expander.nest(item) if isinstance(item, Kernel) and group in fusion.changed else item)
         return msgspec.structs.replace(
-            schedule,
-            items=tuple(items),
-            fresh=names.count,
-            decisions=(*schedule.decisions, *fusion.decisions),
+            schedule, items=tuple(items), fresh=names.count, decisions=(*schedule.decisions, *fusion.decisions)
         )
 
 

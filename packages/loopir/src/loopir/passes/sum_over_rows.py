@@ -17,19 +17,7 @@ from loopir.schedule import Item, Names, Schedule, axis_sizes, output_names, rea
 from stagewire import index as ix
 from stagewire.expr import Dim, greatest
 from stagewire.graph import Ref
-from stagewire.loop import (
-    Axis,
-    Buffer,
-    Decision,
-    Index,
-    Kernel,
-    Load,
-    Reduce,
-    Scan,
-    Section,
-    Statement,
-    Store,
-)
+from stagewire.loop import Axis, Buffer, Decision, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store
 from stagewire.sizes import Hints, rough
 from stagewire.statements import map_indices, statements_of, used_axes
 from stagewire.types import ITEM_SIZE, contiguous, numel

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from primops.decompositions import (
     activations,
-    bags,
     compositions,
     convolutions,
     creation,
@@ -22,14 +21,13 @@ from primops.decompositions import (
     reductions,
     resampling,
     shape,
-    windows,
 )
 from primops.decompositions.foreach import foreach_table
 from primops.decompositions.operands import Function, Table
 
 FAMILIES = (
     elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, padding, resampling,
-    pooling, compositions, windows, bags, convolutions,
+    pooling, compositions, convolutions,
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from primops.errors import Decline
 from primops.prims.layouts import is_dense, row_major, same_layout
 from primops.prims.shapes import sliced_size
 from stagewire.expr import Dim, Expr
+from stagewire.types import numel
 
 
 def to_shape(p: Builder, x: Value, *_: Any) -> Value:
@@ -155,7 +156,7 @@ def roll(p: Builder, x: Value, shifts: Any, dims: Any = ()) -> Value:
     dims = (dims,) if not isinstance(dims, tuple) else dims
     if not dims:
         (shift,) = shifts
-        flat = p.reshape(x, (_count(x),))
+        flat = p.reshape(x, (numel(x.shape),))
         return p.reshape(_roll_dim(p, flat, shift, 0), x.shape)
     for shift, dim in zip(shifts, dims, strict=True):
         x = _roll_dim(p, x, shift, wrap(dim, x.rank))
@@ -170,13 +171,6 @@ def _roll_dim(p: Builder, x: Value, shift: int, dim: int) -> Value:
     if shift == 0:
         return x
     return p.cat((window(p, x, dim, size - shift, size), window(p, x, dim, 0, size - shift)), dim)
-
-
-def _count(x: Value) -> Dim:
-    count: Dim = 1
-    for size in x.shape:
-        count = count * size
-    return count
 
 
 # --- strided views -------------------------------------------------------------------------------------------------
@@ -223,9 +217,9 @@ def scatter_window(
     p: Builder, x: Value, src: Value, size: Any, stride: Any, offset: Dim, accumulate: bool = False
 ) -> Value:
     """x with the strided window (of its row-major elements) replaced by src, or increased by it."""
-    count = _count(x)
+    count = numel(x.shape)
     positions = p.as_strided(p.iota(count, 0, 1, "int64"), tuple(size), tuple(stride), offset)
-    flat_count = _count(positions)
+    flat_count = numel(positions.shape)
     positions = p.reshape(positions, (flat_count,))
     flat = p.index_put(p.reshape(x, (count,)), (positions,), p.reshape(src, (flat_count,)), accumulate, False)
     return p.reshape(flat, x.shape)
@@ -247,7 +241,7 @@ def _relative(x: Value, size: Any, stride: Any, offset: Any) -> Dim:
     if not all(isinstance(v, int) for v in (*size, *stride, offset, *x.shape)):
         raise Decline("symbolic strides")
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    if offset < 0 or last >= _count(x):
+    if offset < 0 or last >= numel(x.shape):
         raise Decline("as_strided reaches outside of its operand")
     return offset
 

@@ -17,15 +17,7 @@ from stagewire.errors import ExprError
 from stagewire.expr import Dim, Expr, parse_expr
 from stagewire.forms import KEYWORDS
 from stagewire.graph import Arg, Ref, SourceLine
-from stagewire.types import (
-    DTYPES,
-    DType,
-    NoneType,
-    ScalarType,
-    TensorType,
-    ValueType,
-    contiguous_stride,
-)
+from stagewire.types import DTYPES, DType, NoneType, ScalarType, TensorType, ValueType, contiguous_stride
 
 INTEGERS: st.SearchStrategy[int] = st.one_of(st.integers(-8, 64), st.integers(-(2**63), 2**64 - 1))
 FLOATS: st.SearchStrategy[float] = st.floats(allow_nan=False, allow_infinity=False)

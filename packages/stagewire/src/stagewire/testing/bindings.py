@@ -78,11 +78,7 @@ def interfaces(draw: st.DrawFn, dtypes: st.SearchStrategy[DType] | None = None) 
 
 @st.composite
 def bindings(
-    draw: st.DrawFn,
-    interface: Interface,
-    results: Sequence[ValueType | None],
-    trains: bool,
-    sizes: bool = False,
+    draw: st.DrawFn, interface: Interface, results: Sequence[ValueType | None], trains: bool, sizes: bool = False
 ) -> Binding:
     """A binding over a forward that returns `results`; saved values (with `sizes`, ints too) and tangents only where
     it `trains`.

@@ -10,8 +10,7 @@ from stagewire import loop
 from stagewire.graph import NonFinite, Ref
 from stagewire.loop_ops import OPS, PREDICATES, TYPED, arity, scalar
 from stagewire.testing.basics import Names
-from stagewire.types import DType, TensorType
-from stagewire.verify.ranges import extent
+from stagewire.types import DType, TensorType, extent
 
 _REDUCTIONS: tuple[loop.ReduceKind, ...] = ("sum", "max", "min", "argmax", "welford")
 _SCANS: tuple[loop.ScanKind, ...] = ("sum", "prod", "max", "min", "logaddexp")

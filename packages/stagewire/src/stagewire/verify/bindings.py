@@ -29,8 +29,7 @@ from stagewire.prim import Prim
 from stagewire.types import TensorType, ValueType
 from stagewire.verify.captures import check_symbols, declared_symbols
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
-from stagewire.verify.graphs import check_graph
-from stagewire.verify.ops import check_ops
+from stagewire.verify.graphs import check_graph, check_ops
 from stagewire.verify.types import Symbols, check_arg, check_type
 from stagewire.vocabulary import vocabulary
 
