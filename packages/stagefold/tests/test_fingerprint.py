@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagefold.fingerprint import fingerprint
+from stagefold.cache import fingerprint
 
 
 def test_it_follows_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

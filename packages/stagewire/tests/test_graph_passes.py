@@ -67,6 +67,10 @@ def test_equal_nodes_become_the_first_of_them() -> None:
 
 
 def test_a_value_that_stays_is_computed_again() -> None:
-    merged = merge_equal(parse_graph(GRAPH), lambda node: (node.target, str(node.args)), stays={"c", "d"})
+    merged = merge_equal(
+        parse_graph(GRAPH),
+        lambda node: (node.target, str(node.args)),
+        stays=lambda node, first: node.results[0].name in "cd",
+    )
     assert [node.results[0].name for node in merged.nodes] == ["a", "c", "d", "r", "unused"]
     assert output_names(merged) == {"c", "d"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from loopir.errors import MalformedNest
@@ -76,13 +78,9 @@ class Emitter:
             return Typed(other, dtype)
         guard = mask if isinstance(mask, Ref) else None
         key: object = (buffer, coordinates) if guard is None else (buffer, coordinates, guard, literal_key(other))
-        found = self._outer.get(key) or self._inner.get(key)
-        if found is None:
-            name = self.names("v")
-            found = Typed(Ref(name), dtype)
-            (self._inner if self._axes else self._outer)[key] = found
-            self._statements.append(loop.Load(name, buffer, coordinates, dtype, guard, other if guard else 0))
-        return found
+        return self._shared(
+            key, dtype, lambda name: loop.Load(name, buffer, coordinates, dtype, guard, other if guard else 0)
+        )
 
     def write(self, buffer: str, coordinates: tuple[loop.Index, ...], value: loop.Operand, mode: str = "set",
               mask: Ref | None = None) -> None:  # fmt: skip
@@ -117,25 +115,14 @@ class Emitter:
         if op in COMMUTATIVE and parts[0].__class__ is str and parts[1].__class__ is str:
             parts.sort()  # type: ignore[type-var]
         key = (op, dtype, *parts)
-        found = self._outer.get(key) or self._inner.get(key)
-        if found is None:
-            name = self.names("v")
-            found = Typed(Ref(name), dtype)
-            (self._inner if self._axes else self._outer)[key] = found
-            self._statements.append(loop.Compute(name, op, operands, dtype))
-        return found
+        return self._shared(key, dtype, lambda name: loop.Compute(name, op, operands, dtype))
 
     def index_value(self, index: loop.Index, dtype: DType = "int64") -> Typed:
         """The integer value of an index expression."""
         if not index.terms and isinstance(index.constant, int):
             return Typed(index.constant, dtype)
-        key = ("index", index, dtype)
-        found = self._find(key)
-        if found is None:
-            name = self.names("v")
-            found = self._keep(key, Typed(Ref(name), dtype))
-            self._statements.append(loop.IndexValue(name, index, dtype))
-            self._places[name] = index
+        found = self._shared(("index", index, dtype), dtype, lambda name: loop.IndexValue(name, index, dtype))
+        self._places[found.operand.name] = index  # type: ignore[union-attr]
         return found
 
     def place(self, coordinate: Typed) -> loop.Index:
@@ -170,12 +157,7 @@ class Emitter:
     def scan(self, scan: loop.ScanKind, operand: loop.Operand, dtype: DType) -> Typed:
         """Combine over this point of the open section and those before it; the result is a value of the point."""
         key = ("scan", scan, operand.name if isinstance(operand, Ref) else literal_key(operand), dtype)
-        found = self._inner.get(key)
-        if found is None:
-            name = self.names("v")
-            found = self._inner[key] = Typed(Ref(name), dtype)
-            self._statements.append(loop.Scan(name, scan, operand, dtype))
-        return found
+        return self._shared(key, dtype, lambda name: loop.Scan(name, scan, operand, dtype))
 
     def append(self, statement: loop.Statement) -> None:
         """Add a statement as it is."""
@@ -184,13 +166,15 @@ class Emitter:
     def _constant(self, literal: Typed) -> loop.Operand:
         return self.raw_compute("convert", (literal.operand,), literal.dtype).operand
 
-    def _find(self, key: object) -> Typed | None:
-        found = self._outer.get(key)
-        return found if found is not None else self._inner.get(key)
-
-    def _keep(self, key: object, typed: Typed) -> Typed:
-        (self._inner if self._axes else self._outer)[key] = typed
-        return typed
+    def _shared(self, key: object, dtype: DType, statement: Callable[[str], loop.Statement]) -> Typed:
+        """The value of an equal statement in sight, or of this one, made for its result's name."""
+        found = self._outer.get(key) or self._inner.get(key)
+        if found is None:
+            name = self.names("v")
+            found = Typed(Ref(name), dtype)
+            (self._inner if self._axes else self._outer)[key] = found
+            self._statements.append(statement(name))
+        return found
 
     def _close(self) -> None:
         if self._statements:

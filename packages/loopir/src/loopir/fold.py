@@ -72,18 +72,16 @@ def _fold_add(operands: tuple[Operand, ...], dtype: DType, source: DType | None)
     return _other(operands, 0) if dtype in INTEGERS else None
 
 
-def _fold_and(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
-    literals = [o for o in operands if isinstance(o, bool)]
-    if False in literals or len(literals) == 2:
-        return all(literals)
-    return _other(operands, True) if source == "bool" else None
+def _junction(deciding: bool) -> Rule:
+    """and, which False decides, and or, which True decides."""
 
+    def rule(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+        literals = [o for o in operands if isinstance(o, bool)]
+        if deciding in literals:
+            return deciding
+        return not deciding if len(literals) == 2 else _other(operands, not deciding) if source == "bool" else None
 
-def _fold_or(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
-    literals = [o for o in operands if isinstance(o, bool)]
-    if True in literals or len(literals) == 2:
-        return any(literals)
-    return _other(operands, False) if source == "bool" else None
+    return rule
 
 
 def _compare(relation: Callable[[int, int], bool]) -> Rule:
@@ -109,14 +107,9 @@ RULES: dict[str, Rule] = {
     "div": _fold_div,
     "sub": _fold_sub,
     "add": _fold_add,
-    "logical_and": _fold_and,
-    "logical_or": _fold_or,
-    "eq": _compare(operator.eq),
-    "ne": _compare(operator.ne),
-    "lt": _compare(operator.lt),
-    "le": _compare(operator.le),
-    "gt": _compare(operator.gt),
-    "ge": _compare(operator.ge),
+    "logical_and": _junction(False),
+    "logical_or": _junction(True),
+    **{name: _compare(getattr(operator, name)) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
 }
 
 

@@ -124,6 +124,20 @@ def test_the_backward_computes_again_what_a_call_of_aten_computed() -> None:
     assert len(EliminateCommon().run(replace(graph, nodes=nodes)).nodes) == 3
 
 
+def test_equal_gradients_are_one_value() -> None:
+    graph = parse_graph("""
+        input %x: f32[2]
+        %y: f32[2] = prims.exp(%x)
+        %a: f32[2] = prims.neg(%x)
+        %b: f32[2] = prims.neg(%x)
+        %c: f32[2] = prims.exp(%x)
+        return %y, %a, %b, %c
+    """)
+    result, *gradients = graph.nodes
+    nodes = result, *(replace(node, phase="backward") for node in gradients)
+    assert body(EliminateCommon().run(replace(graph, nodes=nodes)))[-1] == "return %y, %a, %a, %c"
+
+
 def test_literals_of_different_type_are_different() -> None:
     assert unchanged(EliminateCommon(), """
         input %x: f32[2]

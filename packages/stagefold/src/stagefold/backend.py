@@ -26,9 +26,8 @@ from bytecap import Changes, undone
 from codegen import Replay, prepare, random_threads, why_not_recorded
 from codegen import load as load_unit
 from codegen.errors import NotRecorded
-from stagefold.cache import Cache, is_on_gpu, program_key
+from stagefold.cache import Cache, fingerprint, is_on_gpu, program_key
 from stagefold.errors import FixedSizes, NotTraced, RunsPlain, SizesRefused, is_refusal
-from stagefold.fingerprint import fingerprint
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike

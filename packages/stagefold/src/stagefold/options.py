@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import platformdirs
 
@@ -90,8 +90,8 @@ class Options:
     verify: bool = False
     progress: bool | None = None
     recompile_limit: int = 8
-    rng: str = "default"
-    numerics: str = "default"
+    rng: Literal["default", "eager"] = "default"
+    numerics: Literal["default", "eager"] = "default"
     cuda_graphs: bool = False
     recorded_sizes: int = Replay.sizes
     autotune: bool = False
@@ -116,23 +116,17 @@ class Options:
         return dict(dict(self.stage).get(slot, ()))
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "cache": (bool,),
-    "cache_dir": (str, Path),
-    "cache_size": (int,),
-    "cache_days": (int,),
-    "trace_dir": (str, Path),
-    "verify": (bool,),
-    "progress": (bool,),
-    "recompile_limit": (int,),
-    "rng": (str,),
-    "numerics": (str,),
-    "freeze": (bool,),
-    "cuda_graphs": (bool,),
-    "recorded_sizes": (int,),
-    "autotune": (bool,),
-}
-_CHOICES: dict[str, tuple[str, ...]] = dict.fromkeys(("rng", "numerics"), ("default", "eager"))
+def _kinds(hint: Any) -> tuple[type, ...]:
+    """What a field of this type may be given: a path also as text."""
+    if get_origin(hint) is Literal:
+        return (str,)
+    kinds = tuple(kind for kind in get_args(hint) or (hint,) if kind is not type(None))
+    return (str, Path) if Path in kinds else kinds
+
+
+_HINTS = {name: hint for name, hint in get_type_hints(Options).items() if name != "stage"}
+_TYPES = {name: _kinds(hint) for name, hint in _HINTS.items()}
+_CHOICES = {name: get_args(hint) for name, hint in _HINTS.items() if get_origin(hint) is Literal}
 
 
 def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Options:

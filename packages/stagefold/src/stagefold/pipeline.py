@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import stagewire
+from stagefold.cache import fingerprint
 from stagefold.errors import BadOption, BadStage, BrokenDocument, UnknownStage
-from stagefold.fingerprint import fingerprint
 from stagefold.options import SLOTS, Options
 from stagewire.codec import form_of
 from stagewire.collector import resting_collector

@@ -170,25 +170,10 @@ _NAMED: dict[type[msgspec.Struct], _Named] = {
 _SCOPES: frozenset[type[msgspec.Struct]] = frozenset({graph.Graph, loop.LoopGraph, program.Unit})
 """Structs that begin a name space."""
 
-_ORDER: dict[type[msgspec.Struct], tuple[str, ...]] = {
-    program.Unit: (
-        "target",
-        "inputs",
-        "input_types",
-        "kernels",
-        "source",
-        "instructions",
-        "outputs",
-        "host_source",
-        "host_kernels",
-        "written",
-        "choices",
-        "multiples",
-        "isa",
-        "sanitize",
-    )
+_FIRST: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    program.Unit: ("target", "inputs", "input_types", "kernels", "source", "instructions", "outputs"),
 }
-"""Fields in the order of definition, where that is not the order of declaration."""
+"""Fields that are written before the others: names are numbered as they are defined."""
 
 _SPECIAL: dict[type[Any], _Write] = {
     tuple: _tuple,
@@ -207,7 +192,7 @@ def _writer(kind: type[msgspec.Struct]) -> _Write:
     """The writer of a struct, from the tables."""
     named = _NAMED.get(kind, {})
     dropped = _DROPPED.get(kind, frozenset()) | {"line"}
-    order = _ORDER.get(kind, kind.__struct_fields__)
+    order = dict.fromkeys((*_FIRST.get(kind, ()), *kind.__struct_fields__))
     plan = tuple((field, named.get(field, _visit)) for field in order if field not in dropped)
     tag, opens = kind.__name__, kind in _SCOPES
 

@@ -8,7 +8,7 @@ merge_equal(graph, key)   nodes of one key become one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -86,11 +86,13 @@ def live_nodes(graph: Graph) -> tuple[Node, ...]:
     return tuple(reversed(kept))
 
 
-def merge_equal(graph: Graph, key: Callable[[Node], object | None], stays: Collection[str] = ()) -> Graph:
+def merge_equal(
+    graph: Graph, key: Callable[[Node], object | None], stays: Callable[[Node, Node], bool] = lambda node, first: False
+) -> Graph:
     """The graph with one node for all of an equal key, the first of them.
 
-    key: of a node, its operands renamed by then; None for one that is not to be merged. stays: values whose nodes are
-    kept, whatever computes the same.
+    key: of a node, its operands renamed by then; None for one that is not to be merged. stays: whether a node is kept
+    although the first one of its key computes the same.
     """
     names: dict[str, str] = {}
     seen: dict[object, Node] = {}
@@ -99,7 +101,7 @@ def merge_equal(graph: Graph, key: Callable[[Node], object | None], stays: Colle
         node = rename_node(node, names)
         found = key(node)
         other = node if found is None else seen.setdefault(found, node)
-        if other is node or any(value.name in stays for value in node.results):
+        if other is node or stays(node, other):
             nodes.append(node)
             continue
         for old, new in zip(node.results, other.results, strict=True):

@@ -15,20 +15,10 @@ from aotgrad.tracer.attention import attention_call
 
 
 def multi_head_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    embed_dim: int,
-    num_head: int,
-    qkv_weight: Any,
-    qkv_bias: Any,
-    proj_weight: Any,
-    proj_bias: Any,
-    mask: Any = None,
-    need_weights: bool = True,
-    average_attn_weights: bool = True,
+    query: Any, key: Any, value: Any, embed_dim: int, num_head: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any,
+    proj_bias: Any, mask: Any = None, need_weights: bool = True, average_attn_weights: bool = True,
     mask_type: int | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]:  # fmt: skip
     """`aten._native_multi_head_attention`: (N, T, C) of query, (N, S, C) of key and value; weights or None.
 
     mask: true where a key is left out; of (T, S) for mask_type 0, of (N, S) for 1, of (N, heads, T, S) for 2. A query
@@ -60,27 +50,11 @@ def _projected(query: Any, key: Any, value: Any, width: int, weight: Any, bias: 
 
 
 def encoder_layer(
-    src: Any,
-    embed_dim: int,
-    num_heads: int,
-    qkv_weight: Any,
-    qkv_bias: Any,
-    proj_weight: Any,
-    proj_bias: Any,
-    use_gelu: bool,
-    norm_first: bool,
-    eps: float,
-    norm_weight_1: Any,
-    norm_bias_1: Any,
-    norm_weight_2: Any,
-    norm_bias_2: Any,
-    ffn_weight_1: Any,
-    ffn_bias_1: Any,
-    ffn_weight_2: Any,
-    ffn_bias_2: Any,
-    mask: Any = None,
+    src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any, proj_bias: Any,
+    use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Any, norm_bias_1: Any, norm_weight_2: Any,
+    norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any, ffn_bias_2: Any, mask: Any = None,
     mask_type: int | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """`aten._transformer_encoder_layer_fwd` of (N, T, C). Its gelu is the one by tanh on CUDA, as eager's is there."""
 
     def first(x: Any) -> Any:

@@ -19,20 +19,11 @@ from stagewire.types import ITEM_SIZE, numel
 NEVER_FAILS = frozenset(
     f"aten.{name}.default"
     for name in (
-        "mm",
-        "addmm",
-        "bmm",
-        "baddbmm",
-        "convolution",
-        "max_pool2d_with_indices",
-        "avg_pool2d",
-        "_adaptive_avg_pool2d",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
+        "mm", "addmm", "bmm", "baddbmm", "convolution", "max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d",
+        *(f"_scaled_dot_product_{kind}" for kind in ("flash_attention", "efficient_attention", "cudnn_attention")),
         "_scaled_dot_product_flash_attention_for_cpu",
     )
-)
+)  # fmt: skip
 """Calls whose operands were checked when the program was made."""
 
 

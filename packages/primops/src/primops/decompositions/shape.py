@@ -332,10 +332,6 @@ def constant_pad_nd(p: Builder, x: Value, pad: Sequence[Dim], value: Any = 0) ->
 
 
 # --- copies --------------------------------------------------------------------------------------------------------
-def clone(p: Builder, x: Value, memory_format: Any = None) -> Value:
-    return p.clone(x)
-
-
 def to_copy(p: Builder, x: Value, **options: Any) -> Value:
     """A dtype conversion; a move between devices stays with ATen."""
     if p.out.device != x.device:
@@ -411,6 +407,18 @@ VIEWS: Table = {
 }  # fmt: skip
 """The ops whose result may be the operand itself; a fresh result of any other op is never its operand."""
 
+_COPIED = (
+    "view", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "alias", "detach", "slice", "select",
+    "split", "split_with_sizes", "unbind", "diagonal", "unfold",
+)  # fmt: skip
+
+
+def _copying(name: str) -> str:
+    """The op that copies what a view shows: its name."""
+    _, packet, overload = name.split(".")
+    return f"aten.{packet}_copy.{overload}"
+
+
 TABLE: Table = {
     **VIEWS,
     "aten.cat.default": cat,
@@ -427,28 +435,14 @@ TABLE: Table = {
     "aten.unfold_backward.default": unfold_backward,
     "aten.as_strided_scatter.default": as_strided_scatter,
     "aten.constant_pad_nd.default": constant_pad_nd,
-    "aten.clone.default": clone,
-    "aten.contiguous.default": clone,
-    "aten.lift_fresh_copy.default": clone,
+    **{
+        f"aten.{n}.default": lambda p, x, memory_format=None: p.clone(x)
+        for n in ("clone", "contiguous", "lift_fresh_copy")
+    },
     "aten._to_copy.default": to_copy,
     "aten.tril.default": _triangle("le"),
     "aten.triu.default": _triangle("ge"),
     "aten.pixel_shuffle.default": pixel_shuffle,
     "aten.pixel_unshuffle.default": pixel_unshuffle,
-    **{f"aten.{n}_copy.default": to_shape for n in ("view", "unsqueeze", "squeeze")},
-    "aten.squeeze_copy.dim": to_shape,
-    "aten.squeeze_copy.dims": to_shape,
-    "aten.expand_copy.default": expand,
-    "aten.permute_copy.default": permute_dims,
-    "aten.transpose_copy.int": transpose,
-    "aten.t_copy.default": t,
-    "aten.alias_copy.default": same,
-    "aten.detach_copy.default": same,
-    "aten.slice_copy.Tensor": slice_tensor,
-    "aten.select_copy.int": select,
-    "aten.split_copy.Tensor": split,
-    "aten.split_with_sizes_copy.default": split_with_sizes,
-    "aten.unbind_copy.int": unbind,
-    "aten.diagonal_copy.default": diagonal,
-    "aten.unfold_copy.default": unfold,
+    **{_copying(name): f for name, f in VIEWS.items() if name.split(".")[1] in _COPIED and name != "aten.view.dtype"},
 }

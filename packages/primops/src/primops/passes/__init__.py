@@ -18,14 +18,21 @@ _encode = msgspec.msgpack.Encoder().encode
 
 @dataclass(frozen=True)
 class EliminateCommon:
-    """After it, no two calls have the same target, arguments and types, unless both are outputs of the graph.
+    """After it, no two calls have the same target, arguments and types, unless both are results of the forward, or one
+    is a gradient and the other no value of the backward: these have memory of their own.
 
     Values of different stated layout stay apart: an extern may read one. What has an effect is left alone. Phases are
     kept apart in calls of ATen: a checkpoint computes in the backward what the forward has computed, on purpose.
     """
 
     def run(self, graph: Graph) -> Graph:
-        return merge_equal(graph, _key, output_names(graph))
+        outputs = output_names(graph)
+
+        def stays(node: Node, first: Node) -> bool:
+            is_output = any(value.name in outputs for value in node.results)
+            return is_output and not node.phase == first.phase == "backward"
+
+        return merge_equal(graph, _key, stays)
 
 
 def _key(node: Node) -> bytes | None:

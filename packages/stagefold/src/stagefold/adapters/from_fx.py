@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from absint import from_tensor, to_wire
 from absint.targets import target_name
 from absint.wire import to_arg
 from stagefold.adapters.graph_calls import flatten_tensors
@@ -146,14 +147,7 @@ def type_of(tensor: torch.Tensor, name: str) -> TensorType:
         raise UnsupportedGraphModule(
             f"{name} has symbolic sizes {tuple(tensor.shape)}", fix="Pass dynamic=False to torch.compile."
         )
-    return TensorType(
-        str(tensor.dtype).removeprefix("torch."),  # type: ignore[arg-type]
-        tuple(tensor.shape),
-        tuple(tensor.stride()),
-        tensor.storage_offset(),
-        str(tensor.device),
-        tensor.requires_grad,
-    )
+    return to_wire(from_tensor(tensor), requires_grad=tensor.requires_grad)
 
 
 def line_of(node: torch.fx.Node) -> SourceLine | None:
