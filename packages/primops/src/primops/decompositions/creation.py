@@ -16,16 +16,9 @@ def _filled(value: Any) -> Any:
     return lambda p, *_, **__: p.full(p.out.shape, literal(value, p.out.dtype), p.out.dtype)
 
 
-def full(p: Builder, size: Any, fill_value: Any, **_: Any) -> Value:
-    return p.full(p.out.shape, _number(fill_value, p.out.dtype), p.out.dtype)
-
-
-def new_full(p: Builder, x: Value, size: Any, fill_value: Any, **_: Any) -> Value:
-    return p.full(p.out.shape, _number(fill_value, p.out.dtype), p.out.dtype)
-
-
-def full_like(p: Builder, x: Value, fill_value: Any, **_: Any) -> Value:
-    return p.full(p.out.shape, _number(fill_value, p.out.dtype), p.out.dtype)
+def full(p: Builder, *arguments: Any, **_: Any) -> Value:
+    """full and its like: the number comes last, the result type has shape and dtype."""
+    return p.full(p.out.shape, _number(arguments[-1], p.out.dtype), p.out.dtype)
 
 
 def _number(value: Any, dtype: str) -> Any:
@@ -79,13 +72,8 @@ TABLE: Table = {
             "new_empty_strided.default", "empty_permuted.default", "zero.default",
         )
     },
-    "aten.full.default": full,
-    "aten.new_full.default": new_full,
-    "aten.full_like.default": full_like,
-    "aten.scalar_tensor.default": lambda p, value, **_: p.full((), _number(value, p.out.dtype), p.out.dtype),
-    "aten.arange.default": arange,
-    "aten.arange.start": arange,
-    "aten.arange.start_step": arange,
+    **{f"aten.{n}.default": full for n in ("full", "new_full", "full_like", "scalar_tensor")},
+    **{f"aten.arange.{o}": arange for o in ("default", "start", "start_step")},
     "aten.linspace.default": linspace,
     "aten.eye.default": eye,
     "aten.eye.m": eye,

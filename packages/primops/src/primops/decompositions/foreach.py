@@ -16,7 +16,7 @@ UNARY = (
     "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt",
     "tan", "tanh", "trunc",
 )  # fmt: skip
-BINARY = {"add": "add.Tensor", "sub": "sub.Tensor", "mul": "mul.Tensor", "div": "div.Tensor"}
+BINARY = ("add", "sub", "mul", "div")
 CLAMPS = {"maximum": "clamp_min", "clamp_min": "clamp_min", "minimum": "clamp_max", "clamp_max": "clamp_max"}
 TERNARY = {"addcmul": "mul", "addcdiv": "div"}
 """The prim that joins the two tensors, of which the first is scaled."""
@@ -44,27 +44,25 @@ def _each(single: Function) -> Function:
 
 def foreach_table(table: Mapping[str, Function]) -> Table:
     """The foreach ops over the single ops of `table`."""
-    made: Table = {f"aten._foreach_{name}.default": _each(table[f"aten.{name}.default"]) for name in UNARY}
-    for name, single in BINARY.items():
-        for overload in ("List", "Scalar", "ScalarList", "Tensor"):
-            if name != "sub" or overload != "Tensor":
-                made[f"aten._foreach_{name}.{overload}"] = _each(table[f"aten.{single}"])
-    for name, single in CLAMPS.items():
-        made[f"aten._foreach_{name}.List"] = _each(table[f"aten.{single}.Tensor"])
-        for overload in ("Scalar", "ScalarList"):
-            made[f"aten._foreach_{name}.{overload}"] = _each(table[f"aten.{single}.default"])
-    for name in TERNARY:
-        made[f"aten._foreach_{name}.Scalar"] = _each(_with_value(table[f"aten.{name}.default"]))
-        made[f"aten._foreach_{name}.ScalarList"] = _each(_with_value(table[f"aten.{name}.default"]))
-        made[f"aten._foreach_{name}.Tensor"] = _with_numbers(TERNARY[name])
-    made["aten._foreach_lerp.List"] = _each(table["aten.lerp.Tensor"])
-    made["aten._foreach_lerp.Scalar"] = _each(table["aten.lerp.Scalar"])
-    made["aten._foreach_pow.List"] = _each(table["aten.pow.Tensor_Tensor"])
-    for overload in ("Scalar", "ScalarList"):
-        made[f"aten._foreach_pow.{overload}"] = _each(table["aten.pow.Tensor_Scalar"])
+    numbers = ("Scalar", "ScalarList")
+    singles = {
+        **{f"{name}.default": f"{name}.default" for name in (*UNARY, "max")},
+        **{f"{name}.{o}": f"{name}.Tensor" for name in BINARY for o in ("List", "Tensor", *numbers)},
+        **{f"{name}.List": f"{single}.Tensor" for name, single in CLAMPS.items()},
+        **{f"{name}.{o}": f"{single}.default" for name, single in CLAMPS.items() for o in numbers},
+        "lerp.List": "lerp.Tensor",
+        "lerp.Scalar": "lerp.Scalar",
+        "pow.List": "pow.Tensor_Tensor",
+        **{f"pow.{o}": "pow.Tensor_Scalar" for o in numbers},
+    }
+    del singles["sub.Tensor"]  # which ATen does not have
+    made = {f"aten._foreach_{name}": _each(table[f"aten.{single}"]) for name, single in singles.items()}
+    for name, prim in TERNARY.items():
+        single = _each(_with_value(table[f"aten.{name}.default"]))
+        made |= {f"aten._foreach_{name}.{o}": single for o in numbers}
+        made[f"aten._foreach_{name}.Tensor"] = _with_numbers(prim)
     norm = table["aten.linalg_vector_norm.default"]
     made["aten._foreach_norm.Scalar"] = _each(lambda p, x, ord=2, dtype=None: norm(p, x, ord))
-    made["aten._foreach_max.default"] = _each(table["aten.max.default"])
     return made
 
 

@@ -19,28 +19,29 @@ def reduce_loss(p: Builder, loss: Value, reduction: int) -> Value:
     return total if reduction == SUM else p.per_count(total, loss.shape, dims)
 
 
-def _loss(compute: Any) -> Function:
+def _loss(compute: Function) -> Function:
     """An elementwise loss of (x, target) with a reduction."""
 
-    def decomposition(p: Builder, x: Value, target: Value, *arguments: Any, **keywords: Any) -> Value:
+    def decomposition(
+        p: Builder, x: Value, target: Value, reduction: int = MEAN, *arguments: Any, **keywords: Any
+    ) -> Value:
         shape = broadcast_shape(x.shape, target.shape)
         inner = opmath(p.out.dtype)
         x, target = (p.operand(v, p.out.dtype, shape, inner) for v in (x, target))
-        loss, reduction = compute(p, x, target, *arguments, **keywords)
+        loss = compute(p, x, target, *arguments, **keywords)
         return p.convert(reduce_loss(p, loss, reduction), p.out.dtype)
 
     return decomposition
 
 
-def _loss_backward(compute: Any) -> Function:
+def _loss_backward(compute: Function) -> Function:
     """Its gradient: grad * slope(x, target), divided by the count for a mean."""
 
-    def decomposition(p: Builder, grad: Value, x: Value, target: Value, *arguments: Any, **keywords: Any) -> Value:
+    def decomposition(p: Builder, grad: Value, x: Value, target: Value, reduction: int, *arguments: Any) -> Value:
         out = p.out
         inner = opmath(out.dtype)
         grad, x, target = (p.operand(v, out.dtype, out.shape, inner) for v in (grad, x, target))
-        slope, reduction = compute(p, x, target, *arguments, **keywords)
-        result = p.mul(slope, grad)
+        result = p.mul(compute(p, x, target, *arguments), grad)
         if reduction == MEAN:
             result = p.per_count(result, out.shape, range(len(out.shape)))
         return p.convert(result, out.dtype)
@@ -48,45 +49,37 @@ def _loss_backward(compute: Any) -> Function:
     return decomposition
 
 
-def mse(p: Builder, x: Value, target: Value, reduction: int = MEAN) -> tuple[Value, int]:
+def mse(p: Builder, x: Value, target: Value) -> Value:
     difference = p.sub(x, target)
-    return p.mul(difference, difference), reduction
+    return p.mul(difference, difference)
 
 
-def mse_backward(p: Builder, x: Value, target: Value, reduction: int) -> tuple[Value, int]:
-    return p.mul(p.sub(x, target), 2.0), reduction
-
-
-def smooth_l1(p: Builder, x: Value, target: Value, reduction: int = MEAN, beta: float = 1.0) -> tuple[Value, int]:
+def smooth_l1(p: Builder, x: Value, target: Value, beta: float = 1.0) -> Value:
     distance = p.abs(p.sub(x, target))
     if beta == 0:
-        return distance, reduction
+        return distance
     near = p.div(p.mul(p.mul(distance, distance), 0.5), float(beta))
-    return p.where(p.lt(distance, float(beta)), near, p.sub(distance, 0.5 * beta)), reduction
+    return p.where(p.lt(distance, float(beta)), near, p.sub(distance, 0.5 * beta))
 
 
-def smooth_l1_backward(p: Builder, x: Value, target: Value, reduction: int, beta: float) -> tuple[Value, int]:
+def smooth_l1_backward(p: Builder, x: Value, target: Value, beta: float) -> Value:
     difference = p.sub(x, target)
     if beta == 0:
-        return p.sign(difference), reduction
+        return p.sign(difference)
     inside = p.lt(p.abs(difference), float(beta))
-    return p.where(inside, p.div(difference, float(beta)), p.sign(difference)), reduction
+    return p.where(inside, p.div(difference, float(beta)), p.sign(difference))
 
 
-def huber(p: Builder, x: Value, target: Value, reduction: int = MEAN, delta: float = 1.0) -> tuple[Value, int]:
+def huber(p: Builder, x: Value, target: Value, delta: float = 1.0) -> Value:
     distance = p.abs(p.sub(x, target))
     near = p.mul(p.mul(distance, distance), 0.5)
-    return p.where(p.le(distance, float(delta)), near, p.mul(p.sub(distance, 0.5 * delta), float(delta))), reduction
+    return p.where(p.le(distance, float(delta)), near, p.mul(p.sub(distance, 0.5 * delta), float(delta)))
 
 
-def huber_backward(p: Builder, x: Value, target: Value, reduction: int, delta: float) -> tuple[Value, int]:
+def huber_backward(p: Builder, x: Value, target: Value, delta: float) -> Value:
     difference = p.sub(x, target)
     inside = p.le(p.abs(difference), float(delta))
-    return p.where(inside, difference, p.mul(p.sign(difference), float(delta))), reduction
-
-
-def soft_margin(p: Builder, x: Value, target: Value, reduction: int = MEAN) -> tuple[Value, int]:
-    return p.log1p(_overflowing(p, p.exp(p.mul(p.neg(x), target)))), reduction
+    return p.where(inside, difference, p.mul(p.sign(difference), float(delta)))
 
 
 def soft_margin_backward(p: Builder, grad: Value, x: Value, target: Value, reduction: int = MEAN) -> Value:
@@ -260,18 +253,18 @@ TABLE: Table = {
     "aten.multi_margin_loss.default": multi_margin_loss,
     "aten.multi_margin_loss_backward.default": multi_margin_loss_backward,
     "aten.mse_loss.default": _loss(mse),
-    "aten.mse_loss_backward.default": _loss_backward(mse_backward),
+    "aten.mse_loss_backward.default": _loss_backward(lambda p, x, target: p.mul(p.sub(x, target), 2.0)),
     "aten.smooth_l1_loss.default": _loss(smooth_l1),
     "aten.smooth_l1_loss_backward.default": _loss_backward(smooth_l1_backward),
     "aten.huber_loss.default": _loss(huber),
     "aten.huber_loss_backward.default": _loss_backward(huber_backward),
-    "aten.soft_margin_loss.default": _loss(soft_margin),
+    "aten.soft_margin_loss.default": _loss(
+        lambda p, x, target: p.log1p(_overflowing(p, p.exp(p.mul(p.neg(x), target))))
+    ),
     "aten.soft_margin_loss_backward.default": soft_margin_backward,
     "aten.binary_cross_entropy.default": binary_cross_entropy,
     "aten.binary_cross_entropy_backward.default": binary_cross_entropy_backward,
     "aten.binary_cross_entropy_with_logits.default": binary_cross_entropy_with_logits,
-    "aten.nll_loss_forward.default": nll_loss,
-    "aten.nll_loss_backward.default": nll_loss_backward,
-    "aten.nll_loss2d_forward.default": nll_loss,
-    "aten.nll_loss2d_backward.default": nll_loss_backward,
+    **{f"aten.{name}_forward.default": nll_loss for name in ("nll_loss", "nll_loss2d")},
+    **{f"aten.{name}_backward.default": nll_loss_backward for name in ("nll_loss", "nll_loss2d")},
 }
