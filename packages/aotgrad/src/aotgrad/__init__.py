@@ -14,25 +14,7 @@ from aotgrad.stage import AotGrad, Options
 from aotgrad.tracer.custom_writers import is_twin
 
 __all__ = [
-    "PARTITIONERS",
-    "AotGrad",
-    "Joint",
-    "MinCut",
-    "Options",
-    "Partition",
-    "PartitionStage",
-    "Partitioner",
-    "bind",
-    "bind_capture",
-    "bind_interpreted",
-    "cut",
-    "executor",
-    "interpret",
-    "is_linear",
-    "is_twin",
-    "needs_of",
-    "partial_backward",
-    "run_plain",
-    "save_everything",
-    "split",
-]
+    "PARTITIONERS", "AotGrad", "Joint", "MinCut", "Options", "Partition", "PartitionStage", "Partitioner", "bind",
+    "bind_capture", "bind_interpreted", "cut", "executor", "interpret", "is_linear", "is_twin", "needs_of",
+    "partial_backward", "run_plain", "save_everything", "split",
+]  # fmt: skip

@@ -32,28 +32,10 @@ if TYPE_CHECKING:
     from stagefold.reference import meaning
 
 __all__ = [
-    "Blame",
-    "CompiledModule",
-    "Explanation",
-    "Pipeline",
-    "StageError",
-    "allow_in_graph",
-    "assume_constant",
-    "blame",
-    "compile",
-    "compile_in_place",
-    "disable",
-    "explain",
-    "graph_break",
-    "is_compiling",
-    "list_backends",
-    "mark_dynamic",
-    "mark_static",
-    "maybe_mark_dynamic",
-    "meaning",
-    "reset",
-    "set_stance",
-]
+    "Blame", "CompiledModule", "Explanation", "Pipeline", "StageError", "allow_in_graph", "assume_constant",
+    "blame", "compile", "compile_in_place", "disable", "explain", "graph_break", "is_compiling", "list_backends",
+    "mark_dynamic", "mark_static", "maybe_mark_dynamic", "meaning", "reset", "set_stance",
+]  # fmt: skip
 
 _LATER = {"Blame": "bisector", "blame": "bisector", "meaning": "reference"}
 """By name, the modules that load every stage."""

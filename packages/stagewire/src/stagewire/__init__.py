@@ -19,24 +19,6 @@ from stagewire.stage import Stage
 from stagewire.types import TensorType
 
 __all__ = [
-    "Capture",
-    "Dim",
-    "Document",
-    "Expr",
-    "Grad",
-    "Graph",
-    "Loop",
-    "Node",
-    "Prim",
-    "Program",
-    "Ref",
-    "Stage",
-    "StageError",
-    "TensorType",
-    "Value",
-    "decode",
-    "encode",
-    "load",
-    "print_document",
-    "save",
-]
+    "Capture", "Dim", "Document", "Expr", "Grad", "Graph", "Loop", "Node", "Prim", "Program", "Ref", "Stage",
+    "StageError", "TensorType", "Value", "decode", "encode", "load", "print_document", "save",
+]  # fmt: skip

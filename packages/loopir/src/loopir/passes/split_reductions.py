@@ -10,23 +10,9 @@ from loopir.passes.split_nests import Splitting, Ways, is_on_gpu, points_of, spl
 from loopir.passes.tiling import MOST_TILES_IN_ONE, Tiling, allows_masked_tail, masked, tile_evenly, tile_with_tail
 from loopir.schedule import Names, Schedule, substitute_axes
 from stagewire import index as ix
+from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import (
-    Axis,
-    Compute,
-    Decision,
-    Index,
-    IndexValue,
-    Kernel,
-    Load,
-    Operand,
-    Reduce,
-    Scan,
-    Section,
-    Statement,
-    Store,
-)
 from stagewire.sizes import Hints, rough
 from stagewire.statements import replace_values
 
@@ -59,12 +45,12 @@ class SplitReductions:
     def run(self, schedule: Schedule) -> Schedule:
         return split_nests(schedule, self._split)
 
-    def _split(self, nest: Kernel, state: Splitting) -> tuple[Kernel, Kernel] | None:
+    def _split(self, nest: loop.Kernel, state: Splitting) -> tuple[loop.Kernel, loop.Kernel] | None:
         looped = [section for section in nest.sections if section.axes]
         if len(looped) != 1 or nest.sections[0] is not looped[0] or not is_on_gpu(nest, state.buffers):
             return None
-        reduces = [s for s in looped[0].statements if isinstance(s, Reduce)]
-        stores = any(isinstance(s, Store | Scan) for s in looped[0].statements)
+        reduces = [s for s in looped[0].statements if isinstance(s, loop.Reduce)]
+        stores = any(isinstance(s, loop.Store | loop.Scan) for s in looped[0].statements)
         if stores or not reduces or any(r.reduction not in SPLITTABLE for r in reduces):
             return None
         if any(r.reduction in POSITIONS and not isinstance(r.operand, Ref) for r in reduces):
@@ -73,7 +59,7 @@ class SplitReductions:
         choice = self._choose(nest, looped[0], ways, state.hints)
         return None if choice is None else _halves(nest, reduces, choice, bool(ways.rows) and not ways.columns, state)
 
-    def _choose(self, nest: Kernel, section: Section, ways: Ways, hints: Hints) -> tuple[Tiling, ...] | None:
+    def _choose(self, nest: loop.Kernel, section: loop.Section, ways: Ways, hints: Hints) -> tuple[Tiling, ...] | None:
         """The inner axes in parts, if that is worth two kernels."""
         along_rows = bool(ways.rows) and not ways.columns
         points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
@@ -102,14 +88,14 @@ class SplitReductions:
         return (cut,) if cut.length != 1 else None
 
 
-def _axes_to_cut(section: Section) -> tuple[Axis, ...]:
+def _axes_to_cut(section: loop.Section) -> tuple[loop.Axis, ...]:
     """The axes that may be cut: the slowest alone where positions are wanted."""
-    if not any(isinstance(s, Reduce) and s.reduction in POSITIONS for s in section.statements):
+    if not any(isinstance(s, loop.Reduce) and s.reduction in POSITIONS for s in section.statements):
         return section.axes
     return tuple([axis for axis in section.axes if axis.size != 1][:1]) or section.axes[:1]
 
 
-def _leaves_loop(section: Section, cuts: tuple[Tiling, ...]) -> bool:
+def _leaves_loop(section: loop.Section, cuts: tuple[Tiling, ...]) -> bool:
     """Whether there are parts, and not each point is one of its own: a reduction is one of a loop."""
     gone = {cut.axis for cut in cuts if cut.length == 1}
     return bool(cuts) and any(axis.size != 1 for axis in section.axes if axis not in gone)
@@ -120,7 +106,7 @@ def _parts(cuts: tuple[Tiling, ...]) -> int:
 
 
 def _cuts(
-    axes: tuple[Axis, ...], wanted: int, hints: Hints, long: float, last: frozenset[str] = frozenset()
+    axes: tuple[loop.Axis, ...], wanted: int, hints: Hints, long: float, last: frozenset[str] = frozenset()
 ) -> tuple[Tiling, ...]:
     """Axes in parts, so that there are about as many as wanted: as few axes as do it. A symbolic axis that is somewhat
     too long may be taken as a whole where others of so many points are left. last: those that are cut if others do not
@@ -146,58 +132,62 @@ def _cuts(
     return tuple(cuts)
 
 
-def _halves(nest: Kernel, reduces: list[Reduce], cuts: tuple[Tiling, ...], along_rows: bool,
-            state: Splitting) -> tuple[Kernel, Kernel]:  # fmt: skip
+def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[Tiling, ...], along_rows: bool,
+            state: Splitting) -> tuple[loop.Kernel, loop.Kernel]:  # fmt: skip
     """The nest of the parts and the nest that combines them; the parts lie as the operand does."""
     names = state.names
-    many = tuple(Axis(names("a"), cut.parts) for cut in cuts)
+    many = tuple(loop.Axis(names("a"), cut.parts) for cut in cuts)
     first = _over_parts(nest, cuts, many, names)
     total, parts = points_of(first.axes), points_of(many)
-    part = many[0] if len(many) == 1 else Axis(names("a"), parts)
+    part = many[0] if len(many) == 1 else loop.Axis(names("a"), parts)
     axes = (*nest.axes, *many) if along_rows else (*many, *nest.axes)
     kept = (*nest.axes, part) if along_rows else (part, *nest.axes)
-    again = {a.name: Axis(names("a"), a.size) for a in kept}
+    again = {a.name: loop.Axis(names("a"), a.size) for a in kept}
     place = {part.name: ix.row_major(many)}
     at = tuple([place.get(axis.name, ix.axis(axis.name)) for axis in kept])
-    stores: list[Statement] = []
-    loop: list[Statement] = []
-    after: list[Statement] = []
-    values: dict[str, Operand] = {}
+    stores: list[loop.Statement] = []
+    combining: list[loop.Statement] = []
+    after: list[loop.Statement] = []
+    values: dict[str, loop.Operand] = {}
     shape = tuple(axis.size for axis in kept)
     for reduce in reduces:
         if reduce.reduction in POSITIONS:
             best, written, found, winner = _best(reduce, first, kept, again, state, nest)
-            first = Section(first.axes, (*first.statements, best))
+            first = loop.Section(first.axes, (*first.statements, best))
             stores += written
-            loop += found
+            combining += found
             after.append(winner)
             values[reduce.results[0]] = Ref(winner.result)
             continue
         partial = [state.add_buffer(nest, f"part_{name}", reduce.dtype, shape) for name in reduce.results]
-        stores += [Store(b, at, Ref(v)) for b, v in zip(partial, reduce.results, strict=True)]
-        loads = [Load(names("v"), b, tuple(ix.axis(a.name) for a in again.values()), reduce.dtype) for b in partial]
-        _combine(reduce, loads, (total, parts), (loop, after), values, names)
+        stores += [loop.Store(b, at, Ref(v)) for b, v in zip(partial, reduce.results, strict=True)]
+        loads = [
+            loop.Load(names("v"), b, tuple(ix.axis(a.name) for a in again.values()), reduce.dtype) for b in partial
+        ]
+        _combine(reduce, loads, (total, parts), (combining, after), values, names)
     renamed = {old: ix.axis(new.name) for old, new in again.items() if old != part.name}
     tail = substitute_axes(
-        Kernel(nest.name, nest.axes, nest.sections[1:]), renamed, {old: (again[old],) for old in renamed}
+        loop.Kernel(nest.name, nest.axes, nest.sections[1:]), renamed, {old: (again[old],) for old in renamed}
     )
-    sections = [Section((), tuple(after))] if after else []
-    sections += [Section(b.axes, tuple(replace_values(s, values) for s in b.statements)) for b in tail.sections]
-    state.decisions.append(Decision("refused", (nest.name,), f"too few results for a GPU: made of {parts} parts each"))
-    whole = Section((again[part.name],), tuple(loop))
+    sections = [loop.Section((), tuple(after))] if after else []
+    sections += [loop.Section(b.axes, tuple(replace_values(s, values) for s in b.statements)) for b in tail.sections]
+    state.decisions.append(
+        loop.Decision("refused", (nest.name,), f"too few results for a GPU: made of {parts} parts each")
+    )
+    whole = loop.Section((again[part.name],), tuple(combining))
     return (
-        Kernel(f"{nest.name}_parts", axes, (first, Section((), tuple(stores))), nest.origins, nest.line),
-        Kernel(nest.name, tail.axes, (whole, *sections), nest.origins, nest.line),
+        loop.Kernel(f"{nest.name}_parts", axes, (first, loop.Section((), tuple(stores))), nest.origins, nest.line),
+        loop.Kernel(nest.name, tail.axes, (whole, *sections), nest.origins, nest.line),
     )
 
 
-def _over_parts(nest: Kernel, cuts: tuple[Tiling, ...], many: tuple[Axis, ...], names: Names) -> Section:
+def _over_parts(nest: loop.Kernel, cuts: tuple[Tiling, ...], many: tuple[loop.Axis, ...], names: Names) -> loop.Section:
     """The loop of the nest in one part of each axis that is cut."""
-    places: dict[str, Index] = {}
-    left: dict[str, tuple[Axis, ...]] = {}
+    places: dict[str, loop.Index] = {}
+    left: dict[str, tuple[loop.Axis, ...]] = {}
     for cut, part in zip(cuts, many, strict=True):
         # an axis of one point would hide from later passes that accesses correspond
-        rest = None if cut.length == 1 else Axis(names("a"), cut.length)
+        rest = None if cut.length == 1 else loop.Axis(names("a"), cut.length)
         places[cut.axis.name], left[cut.axis.name] = cut.place(part, rest), (rest,) if rest is not None else ()
     section = substitute_axes(nest, places, left).sections[0]
     tail_positions = [
@@ -207,13 +197,18 @@ def _over_parts(nest: Kernel, cuts: tuple[Tiling, ...], many: tuple[Axis, ...], 
 
 
 def _best(
-    reduce: Reduce, first: Section, axes: tuple[Axis, ...], again: dict[str, Axis], state: Splitting, nest: Kernel
-) -> tuple[Reduce, list[Statement], list[Statement], Load]:
+    reduce: loop.Reduce,
+    first: loop.Section,
+    axes: tuple[loop.Axis, ...],
+    again: dict[str, loop.Axis],
+    state: Splitting,
+    nest: loop.Kernel,
+) -> tuple[loop.Reduce, list[loop.Statement], list[loop.Statement], loop.Load]:
     """For a position in a nest of parts: the value there, statements that store both; in the nest that combines the
     parts, the first part with the best value, and the read of its position."""
     names, shape = state.names, tuple(axis.size for axis in axes)
     (part,) = (axis for axis in axes if axis not in nest.axes)
-    inside = next(s for s in first.statements if isinstance(s, Reduce) and s.results == reduce.results)
+    inside = next(s for s in first.statements if isinstance(s, loop.Reduce) and s.results == reduce.results)
     dtype = next(s.dtype for s in first.statements if Ref(getattr(s, "result", "")) == inside.operand)  # type: ignore[union-attr]
     value, start, place, read, winner = (names("v") for _ in range(5))
     values, places = (
@@ -221,51 +216,51 @@ def _best(
     )
     at = tuple(ix.axis(axis.name) for axis in axes)
     kept = [
-        IndexValue(start, ix.scale(ix.axis(part.name), points_of(first.axes))),
-        Compute(place, "add", (Ref(reduce.results[0]), Ref(start)), "int64"),
-        Store(values, at, Ref(value)),
-        Store(places, at, Ref(place)),
+        loop.IndexValue(start, ix.scale(ix.axis(part.name), points_of(first.axes))),
+        loop.Compute(place, "add", (Ref(reduce.results[0]), Ref(start)), "int64"),
+        loop.Store(values, at, Ref(value)),
+        loop.Store(places, at, Ref(place)),
     ]
     later = tuple(ix.axis(again[axis.name].name) for axis in axes)
-    found = [Load(read, values, later, dtype), Reduce((winner,), reduce.reduction, Ref(read), "int64")]
+    found = [loop.Load(read, values, later, dtype), loop.Reduce((winner,), reduce.reduction, Ref(read), "int64")]
     chosen = tuple(ix.value(winner) if axis is part else ix.axis(again[axis.name].name) for axis in axes)
-    best = Reduce((value,), "max" if reduce.reduction == "argmax" else "min", inside.operand, dtype)
-    return best, kept, found, Load(names("v"), places, chosen, "int64")
+    best = loop.Reduce((value,), "max" if reduce.reduction == "argmax" else "min", inside.operand, dtype)
+    return best, kept, found, loop.Load(names("v"), places, chosen, "int64")
 
 
 def _combine(
-    reduce: Reduce,
-    loads: list[Load],
+    reduce: loop.Reduce,
+    loads: list[loop.Load],
     counts: tuple[Dim, Dim],
-    where: tuple[list[Statement], list[Statement]],
-    values: dict[str, Operand],
+    where: tuple[list[loop.Statement], list[loop.Statement]],
+    values: dict[str, loop.Operand],
     names: Names,
 ) -> None:
     """Statements that combine the parts of one reduction; `values` maps its old results to the new.
 
     counts: the points of a part, and how many parts there are.
     """
-    loop, after = where
+    combining, after = where
     count, parts = counts
     results = tuple(names("v") for _ in reduce.results)
     values.update({old: Ref(new) for old, new in zip(reduce.results, results, strict=True)})
     if reduce.reduction != "welford":
-        loop += [loads[0], Reduce(results, reduce.reduction, Ref(loads[0].result), reduce.dtype)]
+        combining += [loads[0], loop.Reduce(results, reduce.reduction, Ref(loads[0].result), reduce.dtype)]
         return
     mean, squares, _ = loads
     apart, within, spread = names("v"), names("v"), names("v")
-    loop += [mean, squares]
-    loop.append(Reduce((results[0], apart, names("v")), "welford", Ref(mean.result), reduce.dtype))
-    loop.append(Reduce((within,), "sum", Ref(squares.result), reduce.dtype))
-    after.append(Compute(spread, "mul", (Ref(apart), _number(count, reduce, after, names)), reduce.dtype))
-    after.append(Compute(results[1], "add", (Ref(within), Ref(spread)), reduce.dtype))
-    after.append(Compute(results[2], "convert", (_number(count * parts, reduce, after, names),), reduce.dtype))
+    combining += [mean, squares]
+    combining.append(loop.Reduce((results[0], apart, names("v")), "welford", Ref(mean.result), reduce.dtype))
+    combining.append(loop.Reduce((within,), "sum", Ref(squares.result), reduce.dtype))
+    after.append(loop.Compute(spread, "mul", (Ref(apart), _number(count, reduce, after, names)), reduce.dtype))
+    after.append(loop.Compute(results[1], "add", (Ref(within), Ref(spread)), reduce.dtype))
+    after.append(loop.Compute(results[2], "convert", (_number(count * parts, reduce, after, names),), reduce.dtype))
 
 
-def _number(count: Dim, reduce: Reduce, statements: list[Statement], names: Names) -> Operand:
+def _number(count: Dim, reduce: loop.Reduce, statements: list[loop.Statement], names: Names) -> loop.Operand:
     """A count in the dtype of a reduction; statements: where what is symbolic is computed."""
     if isinstance(count, int):
         return float(count)
     at, value = names("v"), names("v")
-    statements += [IndexValue(at, ix.constant(count)), Compute(value, "convert", (Ref(at),), reduce.dtype)]
+    statements += [loop.IndexValue(at, ix.constant(count)), loop.Compute(value, "convert", (Ref(at),), reduce.dtype)]
     return Ref(value)

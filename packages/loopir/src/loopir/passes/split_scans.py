@@ -11,30 +11,15 @@ from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, 
 from loopir.passes.tiling import Tiling, allows_masked_tail, masked, tile_with_tail
 from loopir.schedule import Names, Schedule, substitute_axes
 from stagewire import index as ix
+from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import (
-    Axis,
-    Compute,
-    Decision,
-    Index,
-    IndexValue,
-    Kernel,
-    Load,
-    Operand,
-    Reduce,
-    Scan,
-    ScanKind,
-    Section,
-    Statement,
-    Store,
-)
 from stagewire.sizes import NO_HINTS, Hints, rough
 from stagewire.statements import makers, rename, replace_values, results
 from stagewire.types import ITEM_SIZE
 
-COMBINE: dict[ScanKind, str] = {"sum": "add", "prod": "mul"}
-NEUTRAL: dict[ScanKind, float] = {"sum": 0, "prod": 1}
+COMBINE: dict[loop.ScanKind, str] = {"sum": "add", "prod": "mul"}
+NEUTRAL: dict[loop.ScanKind, float] = {"sum": 0, "prod": 1}
 
 FEW_COLUMNS = 3072
 """Columns that leave a large GPU idle."""
@@ -73,23 +58,23 @@ class SplitScans:
         return split_nests(schedule, _split)
 
 
-def _split(nest: Kernel, state: Splitting) -> tuple[Kernel, Kernel, Kernel] | None:
+def _split(nest: loop.Kernel, state: Splitting) -> tuple[loop.Kernel, loop.Kernel, loop.Kernel] | None:
     if len(nest.sections) != 1 or len(nest.sections[0].axes) != 1 or not is_on_gpu(nest, state.buffers):
         return None
     (section,) = nest.sections
-    scans = [s for s in section.statements if isinstance(s, Scan)]
-    if len(scans) != 1 or scans[0].scan not in COMBINE or any(isinstance(s, Reduce) for s in section.statements):
+    scans = [s for s in section.statements if isinstance(s, loop.Scan)]
+    if len(scans) != 1 or scans[0].scan not in COMBINE or any(isinstance(s, loop.Reduce) for s in section.statements):
         return None
     if ways_of(nest, section, state.buffers).rows:
         return None
-    narrowest = min((ITEM_SIZE[s.dtype] for s in section.statements if isinstance(s, Load)), default=4)
+    narrowest = min((ITEM_SIZE[s.dtype] for s in section.statements if isinstance(s, loop.Load)), default=4)
     parts = parts_of(section.axes[0].size, points_of(nest.axes), state.hints, narrowest)
     cut = _cut_of(section.axes[0], parts, state.hints)
     if parts == 1 or (cut.has_tail and not allows_masked_tail(section)):
         return None
     (scan,) = scans
     reason = f"too few columns for a GPU: each is scanned in {parts} parts"
-    state.decisions.append(Decision("refused", (nest.name,), reason))
+    state.decisions.append(loop.Decision("refused", (nest.name,), reason))
     shape = (parts, *(axis.size for axis in nest.axes))
     totals, sums = (state.add_buffer(nest, suffix, scan.dtype, shape) for suffix in ("totals", "sums"))
     return (
@@ -99,33 +84,33 @@ def _split(nest: Kernel, state: Splitting) -> tuple[Kernel, Kernel, Kernel] | No
     )
 
 
-def _cut_of(long: Axis, parts: int, hints: Hints) -> Tiling:
+def _cut_of(long: loop.Axis, parts: int, hints: Hints) -> Tiling:
     if isinstance(long.size, int) and long.size % parts == 0:
         return Tiling(long, parts, long.size // parts, parts)
     return tile_with_tail(long, parts, hints)
 
 
-def _over_parts(nest: Kernel, cut: Tiling, names: Names) -> tuple[Kernel, tuple[Axis, ...], Axis]:
+def _over_parts(nest: loop.Kernel, cut: Tiling, names: Names) -> tuple[loop.Kernel, tuple[loop.Axis, ...], loop.Axis]:
     """The nest over axes of its own, its loop cut in parts; the axis of the parts with the outer ones, and which it
     is."""
-    outer = {axis.name: Axis(names("a"), axis.size) for axis in nest.axes}
-    part, rest = Axis(names("a"), cut.parts), Axis(names("a"), cut.length)
+    outer = {axis.name: loop.Axis(names("a"), axis.size) for axis in nest.axes}
+    part, rest = loop.Axis(names("a"), cut.parts), loop.Axis(names("a"), cut.length)
     places = {old: ix.axis(new.name) for old, new in outer.items()}
     places[cut.axis.name] = cut.place(part, rest)
     replaced = {old: (new,) for old, new in outer.items()} | {cut.axis.name: (rest,)}
     return substitute_axes(nest, places, replaced), (part, *outer.values()), part
 
 
-def _inside(section: Section, cut: Tiling, part: Axis, names: Names) -> Section:
+def _inside(section: loop.Section, cut: Tiling, part: loop.Axis, names: Names) -> loop.Section:
     """The loop over a part, which does nothing behind the end of the column."""
     return masked(section, [cut.tail_position(part, section.axes[0])], names) if cut.has_tail else section
 
 
-def _places(axes: tuple[Axis, ...]) -> tuple[Index, ...]:
+def _places(axes: tuple[loop.Axis, ...]) -> tuple[loop.Index, ...]:
     return tuple(ix.axis(axis.name) for axis in axes)
 
 
-def _totals(nest: Kernel, scan: Scan, cut: Tiling, totals: str, names: Names) -> Kernel:
+def _totals(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, totals: str, names: Names) -> loop.Kernel:
     """What each part comes to."""
     over, axes, part = _over_parts(nest, cut, names)
     (section,) = over.sections
@@ -135,43 +120,43 @@ def _totals(nest: Kernel, scan: Scan, cut: Tiling, totals: str, names: Names) ->
     renamed = [rename(s, values) for s in kept]
     operand = Ref(values[scan.operand.name]) if isinstance(scan.operand, Ref) else scan.operand
     total = names("v")
-    reduce = Reduce((total,), scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
-    loop = _inside(Section(section.axes, (*renamed, reduce)), cut, part, names)
-    sections = (loop, Section((), (Store(totals, _places(axes), Ref(total)),)))
-    return Kernel(f"{nest.name}_totals", axes, sections, nest.origins, nest.line)
+    reduce = loop.Reduce((total,), scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
+    inner = _inside(loop.Section(section.axes, (*renamed, reduce)), cut, part, names)
+    sections = (inner, loop.Section((), (loop.Store(totals, _places(axes), Ref(total)),)))
+    return loop.Kernel(f"{nest.name}_totals", axes, sections, nest.origins, nest.line)
 
 
-def _sums(nest: Kernel, scan: Scan, cut: Tiling, buffers: tuple[str, str], names: Names) -> Kernel:
+def _sums(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, buffers: tuple[str, str], names: Names) -> loop.Kernel:
     """What each part and those before it come to."""
-    outer = tuple(Axis(names("a"), axis.size) for axis in nest.axes)
-    part = Axis(names("a"), cut.parts)
+    outer = tuple(loop.Axis(names("a"), axis.size) for axis in nest.axes)
+    part = loop.Axis(names("a"), cut.parts)
     place, value, found = _places((part, *outer)), names("v"), names("v")
     statements = (
-        Load(value, buffers[0], place, scan.dtype),
-        Scan(found, scan.scan, Ref(value), scan.dtype),
-        Store(buffers[1], place, Ref(found)),
+        loop.Load(value, buffers[0], place, scan.dtype),
+        loop.Scan(found, scan.scan, Ref(value), scan.dtype),
+        loop.Store(buffers[1], place, Ref(found)),
     )
-    return Kernel(f"{nest.name}_sums", outer, (Section((part,), statements),), nest.origins, nest.line)
+    return loop.Kernel(f"{nest.name}_sums", outer, (loop.Section((part,), statements),), nest.origins, nest.line)
 
 
-def _rest(nest: Kernel, scan: Scan, cut: Tiling, sums: str, names: Names) -> Kernel:
+def _rest(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, sums: str, names: Names) -> loop.Kernel:
     """Each part, from where the one before it ended."""
     over, axes, part = _over_parts(nest, cut, names)
     section = _inside(over.sections[0], cut, part, names)
     number, inside, before, found = (names("v") for _ in range(4))
     place = tuple(ix.shift(ix.axis(axis.name), -1 if axis is part else 0) for axis in axes)
     start = (
-        IndexValue(number, ix.axis(part.name)),
-        Compute(inside, "gt", (Ref(number), 0), "bool"),
-        Load(before, sums, place, scan.dtype, Ref(inside), NEUTRAL[scan.scan]),
+        loop.IndexValue(number, ix.axis(part.name)),
+        loop.Compute(inside, "gt", (Ref(number), 0), "bool"),
+        loop.Load(before, sums, place, scan.dtype, Ref(inside), NEUTRAL[scan.scan]),
     )
-    statements: list[Statement] = []
-    values: dict[str, Operand] = {}
+    statements: list[loop.Statement] = []
+    values: dict[str, loop.Operand] = {}
     for statement in section.statements:
         statements.append(replace_values(statement, values))
-        if statement == scan or (isinstance(statement, Scan) and statement.result == scan.result):
+        if statement == scan or (isinstance(statement, loop.Scan) and statement.result == scan.result):
             operands = (Ref(before), Ref(scan.result))
-            statements.append(Compute(found, COMBINE[scan.scan], operands, scan.dtype))
+            statements.append(loop.Compute(found, COMBINE[scan.scan], operands, scan.dtype))
             values = {scan.result: Ref(found)}
-    sections = (Section((), start), Section(section.axes, tuple(statements)))
-    return Kernel(nest.name, axes, sections, nest.origins, nest.line)
+    sections = (loop.Section((), start), loop.Section(section.axes, tuple(statements)))
+    return loop.Kernel(nest.name, axes, sections, nest.origins, nest.line)
