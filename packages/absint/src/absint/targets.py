@@ -19,7 +19,7 @@ import torch
 from absint.errors import UnknownTarget
 from absint.torch_capabilities import TORCH
 from absint.vocabulary import listed, names
-from stagewire.calls import opens_files
+from stagewire.graph import opens_files
 
 
 def target_name(target: Callable[..., Any]) -> str:

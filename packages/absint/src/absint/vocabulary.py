@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from absint.torch_capabilities import TORCH
-from stagewire.calls import opens_files
+from stagewire.graph import opens_files
 
 _IN_C = ("nn", "special", "linalg", "fft", "sparse", "nested")
 """Modules of ATen's functions in torch._C."""

@@ -10,6 +10,7 @@ A node that returns several tensors (or a list of them) has several results, in 
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Iterator
 from typing import Literal
 
@@ -261,3 +262,28 @@ def definitions(graph: Graph) -> dict[str, Value]:
         for value in node.results:
             values[value.name] = value
     return values
+
+
+FILE_OPERATORS = frozenset(("aten.from_file", "aten.save", "debugprims.load_tensor"))
+"""Operators of torch that are given the name of a file; all of their overloads."""
+
+
+def opens_files(target: str) -> bool:
+    """Whether a target is one of `FILE_OPERATORS`, under any of its names.
+
+    >>> opens_files("aten.from_file.default"), opens_files("torch.from_file"), opens_files("aten.add.Tensor")
+    (True, True, False)
+    """
+    if target == "torch.from_file":
+        return True
+    operator = target.removeprefix("torch.ops.")
+    return any(operator == name or operator.startswith(f"{name}.") for name in FILE_OPERATORS)
+
+
+def is_keyword_name(name: str) -> bool:
+    """Whether Python can pass an argument by this name: `f(name=...)`, or `f(**{name: ...})` for `RESERVED`."""
+    return name.isidentifier() and (name in RESERVED or not keyword.iskeyword(name))
+
+
+RESERVED = frozenset({"from"})
+"""Reserved words of Python that are names of arguments in torch: `x.random_(**{"from": 3})`."""

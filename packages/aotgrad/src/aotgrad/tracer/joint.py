@@ -39,7 +39,6 @@ from aotgrad.tracer.copied_views import (
     refuse_lost_views,
     row_calls,
 )
-from aotgrad.tracer.devices import device_of, home_of
 from aotgrad.tracer.gradient import Backward, backward, gradient_program, refuse_overwritten
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
@@ -348,3 +347,20 @@ def _gradient_tangents(
     if count < 2 or all(mask == (1 << count) - 1 for mask in found):
         return ()
     return tuple(tuple(number for number in range(count) if mask >> number & 1) for mask in found)
+
+
+def home_of(node: Node) -> torch.device | None:
+    """The one device, other than the CPU, that a captured call makes tensors on; None where it is not one."""
+    return _one(node.results)
+
+
+def device_of(capture: Capture) -> torch.device | None:
+    """That of a whole program; None for a program of several devices."""
+    return _one((*capture.graph.inputs, *(value for node in capture.graph.nodes for value in node.results)))
+
+
+def _one(values: Iterable[Value]) -> torch.device | None:
+    """A 0-dim tensor on the CPU goes along with any device."""
+    types = [value.type for value in values if isinstance(value.type, TensorType)]
+    devices = {type_.device for type_ in types if type_.shape or type_.device != "cpu"}
+    return torch.device(devices.pop()) if len(devices) == 1 and devices != {"cpu"} else None

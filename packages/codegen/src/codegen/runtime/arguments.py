@@ -12,7 +12,6 @@ from codegen.errors import UnknownExtern
 from codegen.runtime.cpu_convolutions import PackedConvolution
 from codegen.runtime.philox import philox_state
 from codegen.torch_capabilities import TORCH
-from stagewire.calls import opens_files
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.graph import (
     Arg,
@@ -26,6 +25,7 @@ from stagewire.graph import (
     Ref,
     Tuple,
     Value,
+    opens_files,
 )
 from stagewire.program import CallExtern, Unit
 from stagewire.symbols import size_reader

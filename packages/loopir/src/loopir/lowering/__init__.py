@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from loopir.errors import UnsupportedPrim
-from loopir.lowering import create, indexing, pointwise, reduction, scan, shape, windows
+from loopir.lowering import indexing, pointwise, reduction, scan, shape, windows
 from loopir.lowering.call import Call, bind
 from loopir.lowering.context import Lowering, with_symbols
 from loopir.lowering.windows import is_call
@@ -25,7 +25,6 @@ Lower = Callable[[Lowering, Call], None]
 LOWERINGS: dict[str, tuple[tuple[str, ...], Lower]] = {
     **pointwise.TABLE,
     **shape.TABLE,
-    **create.TABLE,
     **reduction.TABLE,
     **indexing.TABLE,
     **scan.TABLE,

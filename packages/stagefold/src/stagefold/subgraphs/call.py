@@ -11,8 +11,7 @@ from typing import Any
 import bytecap
 from stagefold.errors import RunsPlain, is_refusal
 from stagefold.size_specialisation import with_sizes
-from stagefold.subgraphs.cut import Subgraph, cut
-from stagefold.subgraphs.modes import changes_modes, enter
+from stagefold.subgraphs.cut import Subgraph, changes_modes, cut, enter
 from stagefold.subgraphs.variant import LEAST, capture_for, fits
 from stagewire.capture import Capture, Relation
 from stagewire.errors import PartlyDone

@@ -11,12 +11,11 @@ from functools import lru_cache
 from hypothesis import strategies as st
 
 from stagewire import graph
-from stagewire.calls import is_keyword_name
 from stagewire.capture import Local, Symbol
 from stagewire.errors import ExprError
 from stagewire.expr import Dim, Expr, parse_expr
 from stagewire.forms import KEYWORDS
-from stagewire.graph import Arg, Ref, SourceLine
+from stagewire.graph import Arg, Ref, SourceLine, is_keyword_name
 from stagewire.types import DTYPES, DType, NoneType, ScalarType, TensorType, ValueType, contiguous_stride
 
 INTEGERS: st.SearchStrategy[int] = st.one_of(st.integers(-8, 64), st.integers(-(2**63), 2**64 - 1))

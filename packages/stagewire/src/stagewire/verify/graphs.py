@@ -20,9 +20,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from stagewire.calls import is_keyword_name, opens_files
 from stagewire.errors import UnknownOp
-from stagewire.graph import Graph, Node, node_references, references
+from stagewire.graph import Graph, Node, is_keyword_name, node_references, opens_files, references
 from stagewire.types import TensorType, ValueType
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.types import Symbols, check_arg, check_type
