@@ -168,16 +168,10 @@ def as_index(coordinate: Coordinate) -> Index:
 
 
 def record(
-    name: str,
-    types: Mapping[str, TensorType],
-    shape: tuple[Dim, ...],
-    body: Callable[..., None],
-    *,
-    names: Names | None = None,
-    origins: tuple[str, ...] = (),
-    line: SourceLine | None = None,
+    name: str, types: Mapping[str, TensorType], shape: tuple[Dim, ...], body: Callable[..., None], *,
+    names: Names | None = None, origins: tuple[str, ...] = (), line: SourceLine | None = None,
     views: Mapping[str, View] = NO_VIEWS,
-) -> Kernel:
+) -> Kernel:  # fmt: skip
     """Run `body(ops, *indices)` once over parallel axes of `shape` and freeze what it did; axes of size 1 are 0."""
     names = names or Names()
     axes: list[Axis] = []

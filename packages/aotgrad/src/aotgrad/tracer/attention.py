@@ -81,17 +81,9 @@ def _named(rest: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def attention_call(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    chosen: list[Kernels] | None = None,
-) -> Any:
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+    scale: float | None = None, enable_gqa: bool = False, chosen: list[Kernels] | None = None,
+) -> Any:  # fmt: skip
     """`scaled_dot_product_attention`, as the op of the CPU's that `attend` answers where the device is another.
 
     A mask with a gradient has it from the memory-efficient kernel, if that takes the rest. chosen: the trace's, where

@@ -33,10 +33,6 @@ def _split(meta: Meta, size: int, dim: int = 0) -> list[Call]:
     return _slices(dim, [size] * (count - 1) + [extent - (count - 1) * size])
 
 
-def _split_with_sizes(meta: Meta, sizes: list[int], dim: int = 0) -> list[Call]:
-    return _slices(dim, sizes)
-
-
 def _slices(dim: int, sizes: list[int]) -> list[Call]:
     calls: list[Call] = []
     start = 0
@@ -46,15 +42,11 @@ def _slices(dim: int, sizes: list[int]) -> list[Call]:
     return calls
 
 
-def _unbind(meta: Meta, dim: int = 0) -> list[Call]:
-    return [(aten.select.int, (dim, index)) for index in range(meta.shape[dim])]
-
-
 # Views with several results, as one single-result view for each.
 SPLITTERS: dict[str, Callable[..., list[Call]]] = {
     "aten.split.Tensor": _split,
-    "aten.split_with_sizes.default": _split_with_sizes,
-    "aten.unbind.int": _unbind,
+    "aten.split_with_sizes.default": lambda meta, sizes, dim=0: _slices(dim, sizes),
+    "aten.unbind.int": lambda meta, dim=0: [(aten.select.int, (dim, index)) for index in range(meta.shape[dim])],
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from primops.builder import Builder, Value, opmath
 from primops.decompositions.operands import Function, Table, literal_count
@@ -181,6 +182,14 @@ def _known(x: Value, rank: int) -> None:
         raise Decline("symbolic sizes")
 
 
+def _window(
+    rank: int, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> tuple[Any, ...]:
+    """The arguments of a max pool, one a dimension."""
+    size = _each(kernel, rank)
+    return size, _each(stride, rank) or size, _each(padding, rank), _each(dilation, rank), bool(ceil_mode)
+
+
 def max_pool(rank: int) -> Function:
     def decomposition(
         p: Builder, x: Value, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1,
@@ -188,27 +197,16 @@ def max_pool(rank: int) -> Function:
     ) -> tuple[Value, Value]:  # fmt: skip
         if ceil_mode:  # whether a window hangs over is a question about sizes
             _known(x, rank)
-        kernel = _each(kernel_size, rank)
-        step = _each(stride, rank) or kernel
-        return getattr(p, f"max_pool{rank}d")(
-            x, kernel, step, _each(padding, rank), _each(dilation, rank), bool(ceil_mode)
-        )
+        window = _window(rank, kernel_size, stride, padding, dilation, ceil_mode)
+        return getattr(p, f"max_pool{rank}d")(x, *window)
 
     return decomposition
 
 
 def max_pool_backward(rank: int) -> Function:
-    def decomposition(
-        p: Builder, grad: Value, x: Value, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
-        ceil_mode: bool, indices: Value,
-    ) -> Value:  # fmt: skip
-        kernel = _each(kernel_size, rank)
-        step = _each(stride, rank) or kernel
-        return getattr(p, f"max_pool{rank}d_backward")(
-            grad, x, kernel, step, _each(padding, rank), _each(dilation, rank), bool(ceil_mode), indices
-        )
-
-    return decomposition
+    return lambda p, grad, x, *rest: getattr(p, f"max_pool{rank}d_backward")(
+        grad, x, *_window(rank, *rest[:5]), rest[5]
+    )
 
 
 TABLE: Table = {

@@ -19,14 +19,6 @@ def to_shape(p: Builder, x: Value, *_: Any) -> Value:
     return p.reshape(x, p.out.shape)
 
 
-def expand(p: Builder, x: Value, size: Sequence[Dim], implicit: bool = False) -> Value:
-    return p.broadcast(x, p.out.shape)
-
-
-def permute_dims(p: Builder, x: Value, dims: Sequence[int]) -> Value:
-    return p.permute(x, [wrap(d, x.rank) for d in dims])
-
-
 def transpose(p: Builder, x: Value, dim0: int, dim1: int) -> Value:
     order = list(range(x.rank))
     if order:
@@ -388,8 +380,8 @@ VIEWS: Table = {
     },
     "aten.squeeze.dim": to_shape,
     "aten.squeeze.dims": to_shape,
-    "aten.expand.default": expand,
-    "aten.permute.default": permute_dims,
+    "aten.expand.default": lambda p, x, size, implicit=False: p.broadcast(x, p.out.shape),
+    "aten.permute.default": lambda p, x, dims: p.permute(x, [wrap(d, x.rank) for d in dims]),
     "aten.transpose.int": transpose,
     "aten.t.default": t,
     "aten.numpy_T.default": t,
