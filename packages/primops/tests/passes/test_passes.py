@@ -228,6 +228,26 @@ def test_chains_of_moves_join() -> None:
     ]  # fmt: skip
 
 
+def test_a_view_of_fresh_memory_is_that() -> None:
+    assert after(RemoveIdentities(), """
+        input %x: f32[2, 3]
+        %y: f32[2, 3] = prims.exp(%x)
+        %t: f32[3, 2]{1, 3} = prims.permute(%y, [1, 0])
+        %u: f32[2, 3] = prims.permute(%t, [1, 0])
+        return %u
+    """)[-1] == "return %y"  # fmt: skip
+
+
+def test_all_elements_in_their_order_are_a_reshape() -> None:
+    assert after(RemoveIdentities(), """
+        input %x: f32[6]
+        %s: f32[2, 3] = prims.as_strided(%x, [2, 3], [3, 1], 0)
+        %y: f32[2, 3] = prims.exp(%s)
+        %w: f32[2, 2] = prims.as_strided(%x, [2, 2], [3, 1], 1)
+        return %y, %w
+    """)[::3] == ["%s = prims.reshape(%x, [2, 3])", "return %y, %w"]  # fmt: skip
+
+
 def test_an_output_that_is_an_identity_is_a_clone() -> None:
     assert after(RemoveIdentities(), """
         input %x: f32[2]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from primops.effects import keeps_layout
 from primops.prims import OPS
-from primops.prims.layouts import FLOATS, HALVES, same_layout
+from primops.prims.layouts import FLOATS, HALVES, row_major, same_layout
 from stagewire.graph import Arg, Graph, List, Node, Ref, node_references
 from stagewire.graph_passes import output_names, recalled, rename_node, with_nodes
-from stagewire.types import TensorType
+from stagewire.types import TensorType, numel
 
 _NEUTRAL = {"prims.mul": 1, "prims.div": 1, "prims.sub": 0, "prims.add": None}
 
@@ -135,6 +136,16 @@ def _slice(walk: _Walk, node: Node) -> Node | None:
     return walk.dropped(node, node.args[0]) if same else node
 
 
+def _as_strided(walk: _Walk, node: Node) -> Node | None:
+    """All elements in their order are a reshape."""
+    operand, size, stride, offset = node.args
+    shape: tuple[Any, ...] = size.items  # type: ignore[union-attr]
+    is_whole = offset == 0 and numel(walk.type_of(operand).shape) == numel(shape)
+    if not is_whole or not same_layout(shape, stride.items, row_major(shape)):  # type: ignore[union-attr]
+        return node
+    return _reshape(walk, recalled(node, "prims.reshape", (operand, size)))
+
+
 def _convert(walk: _Walk, node: Node) -> Node | None:
     """The same dtype; a half widened and narrowed again."""
     dtype = node.results[0].type.dtype  # type: ignore[union-attr]
@@ -186,6 +197,7 @@ _REWRITES = {
     "prims.permute": _permute,
     "prims.broadcast_in_dim": _broadcast,
     "prims.slice": _slice,
+    "prims.as_strided": _as_strided,
     "prims.convert_element_type": _convert,
     "prims.where": _where,
     **dict.fromkeys(_NEUTRAL, _neutral),
