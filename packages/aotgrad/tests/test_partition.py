@@ -262,8 +262,8 @@ def test_what_a_saved_value_is_made_of_is_computed_again(products: int) -> None:
 
     def program(x, first, scale, *weights):
         x = x @ first
-        normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
-        parts = [F.linear(normed * scale, w) for w in weights]
+        normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * scale
+        parts = [F.linear(normed, w) for w in weights]
         return sum(part.sum() for part in parts)
 
     inputs = [leaf(32, 16), leaf(16, 16), leaf(16), *[leaf(16, 16) for _ in range(products)]]
