@@ -3,6 +3,8 @@ places that only the run knows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -281,3 +283,25 @@ def test_data_that_is_written_later_is_refused() -> None:
 
     with pytest.raises(StageError, match="AG004"):
         stagefold.compile(program, fullgraph=True)(torch.zeros(3))
+
+
+@pytest.mark.parametrize("program", [
+    lambda x, y: (x * 2 + y * 2).sum(), lambda x, y: (x + y).sum(), lambda x, y: (x.sin() * y.exp()).sum(),
+    lambda x, y: (x.exp() + y.view(2, 2).t().reshape(4)).sum(), lambda x, y: (x * 3).sum() + (y * 3).sum(),
+])  # fmt: skip
+def test_gradients_share_memory_where_eagers_do(program: Callable[..., torch.Tensor]) -> None:
+    """Whoever scales gradients in place scales each of them once."""
+    inputs = [torch.rand(4, requires_grad=True) for _ in range(2)]
+
+    def scaled(call: Callable[..., torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        gradients = torch.autograd.grad(call(*inputs), inputs)
+        if gradients[0].stride() == gradients[1].stride() == (1,):
+            for gradient in gradients:
+                gradient.mul_(0.5)
+        return gradients
+
+    expected = scaled(program)
+    found = scaled(stagefold.compile(program, fullgraph=True))
+    torch.testing.assert_close(found, expected)
+    shared = [one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr() for one, two in (found, expected)]
+    assert not shared[0] or shared[1]

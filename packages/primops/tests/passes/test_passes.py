@@ -124,18 +124,22 @@ def test_the_backward_computes_again_what_a_call_of_aten_computed() -> None:
     assert len(EliminateCommon().run(replace(graph, nodes=nodes)).nodes) == 3
 
 
-def test_equal_gradients_are_one_value() -> None:
+def test_equal_gradients_have_memory_of_their_own() -> None:
     graph = parse_graph("""
         input %x: f32[2]
         %y: f32[2] = prims.exp(%x)
         %a: f32[2] = prims.neg(%x)
         %b: f32[2] = prims.neg(%x)
         %c: f32[2] = prims.exp(%x)
-        return %y, %a, %b, %c
+        %d: f32[2] = prims.sin(%x)
+        %e: f32[2] = prims.cos(%d)
+        %f: f32[2] = prims.sin(%x)
+        %g: f32[2] = prims.sin(%x)
+        return %y, %a, %b, %c, %e, %f, %g
     """)
     result, *gradients = graph.nodes
     nodes = result, *(replace(node, phase="backward") for node in gradients)
-    assert body(EliminateCommon().run(replace(graph, nodes=nodes)))[-1] == "return %y, %a, %a, %c"
+    assert body(EliminateCommon().run(replace(graph, nodes=nodes)))[-1] == "return %y, %a, %b, %c, %e, %d, %g"
 
 
 def test_literals_of_different_type_are_different() -> None:

@@ -18,8 +18,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 @dataclass(frozen=True)
 class EliminateCommon:
-    """After it, no two calls have the same target, arguments and types, unless both are results of the forward, or one
-    is a gradient and the other no value of the backward: these have memory of their own.
+    """After it, no two calls have the same target, arguments and types, unless both are outputs of the graph, or one is
+    a gradient and the other a value of the forward: these have memory of their own, as eager's have.
 
     Values of different stated layout stay apart: an extern may read one. What has an effect is left alone. Phases are
     kept apart in calls of ATen: a checkpoint computes in the backward what the forward has computed, on purpose.
@@ -27,10 +27,16 @@ class EliminateCommon:
 
     def run(self, graph: Graph) -> Graph:
         outputs = output_names(graph)
+        returned = set(outputs)
 
         def stays(node: Node, first: Node) -> bool:
-            is_output = any(value.name in outputs for value in node.results)
-            return is_output and not node.phase == first.phase == "backward"
+            if not any(value.name in outputs for value in node.results):
+                return False
+            kept = {value.name for value in first.results}
+            if not returned.isdisjoint(kept) or not node.phase == first.phase == "backward":
+                return True
+            returned.update(kept)  # it is the output instead
+            return False
 
         return merge_equal(graph, _key, stays)
 
