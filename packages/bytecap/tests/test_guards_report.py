@@ -43,9 +43,19 @@ def test_inputs_and_guards_are_shown_as_python(saved: str, capsys: pytest.Captur
     assert main([saved]) == 0
     shown = capsys.readouterr().out
     assert "Scaled" in shown.splitlines()[0]
-    assert "linear_weight = self._modules['linear']._parameters['weight']  [parameter]" in shown
+    assert "linear_weight = self.linear.weight  [parameter]" in shown
     assert f"type(self.factor) is int and self.factor == 2    # {__file__}:" in shown
     assert "torch.nn.functional.linear(" not in shown
+
+
+def test_what_holds_of_every_module_is_one_line(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([saved]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("hooks") == 1
+    assert shown.count("names of modules and classes") == 1
+    assert "on 2 modules)" in shown
+    assert "__dict__" not in shown
+    assert "_modules" not in shown
 
 
 def test_graph_and_run(saved: str, capsys: pytest.CaptureFixture[str]) -> None:

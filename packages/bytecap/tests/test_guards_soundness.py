@@ -129,7 +129,7 @@ def own_forward(model: nn.Sequential) -> None:
     model[0].forward = lambda x: x * 3
 
 
-WEIGHT = r"self\._modules\['3'\]\._parameters\['weight'\]"
+WEIGHT = r"self\[3\]\.weight"
 
 MODEL_CHANGES: dict[str, tuple[Change, str | None]] = {
     "shape of a parameter": (resize_last, WEIGHT + r"\.shape\[0\] was 3 and is 7 \(read at .*:\d+\)"),
@@ -137,7 +137,7 @@ MODEL_CHANGES: dict[str, tuple[Change, str | None]] = {
     "dtype of everything": (lambda m: m.double(), "plain"),
     "dtype of a buffer": (lambda m: setattr(m[1], "running_mean", m[1].running_mean.double()), "plain"),
     "requires_grad of one parameter": (
-        lambda m: setattr(m[0].weight, "requires_grad", False), r"weight'\]\.requires_grad was True and is False",
+        lambda m: setattr(m[0].weight, "requires_grad", False), r"self\[0\]\.weight\.requires_grad was True and is",
     ),
     "a parameter replaced by a like one": (lambda m: setattr(m[0], "weight", nn.Parameter(torch.randn(4, 4))), None),
     "a buffer replaced by a like one": (lambda m: setattr(m[1], "running_mean", torch.randn(4)), None),
@@ -147,22 +147,22 @@ MODEL_CHANGES: dict[str, tuple[Change, str | None]] = {
     "a parameter transposed": (
         lambda m: setattr(m[0], "weight", nn.Parameter(torch.randn(4, 4).t())), r"stride\(0\) was 4 and is 1",
     ),
-    "a parameter dropped": (lambda m: setattr(m[0], "bias", None), r"\['bias'\] was a tensor and is NoneType"),
-    "buffers dropped": (forget_statistics, r"_buffers\['running_mean'\] was a tensor and is NoneType"),
+    "a parameter dropped": (lambda m: setattr(m[0], "bias", None), r"self\[0\]\.bias was a tensor and is NoneType"),
+    "buffers dropped": (forget_statistics, r"\]\.running_mean was a tensor and is NoneType"),
     "a submodule of the same class": (lambda m: m.__setitem__(0, nn.Linear(4, 4)), None),
     "a submodule of another class": (
-        lambda m: m.__setitem__(3, nn.ReLU()), r"the type of self\._modules\['3'\] was .*Linear and is .*ReLU",
+        lambda m: m.__setitem__(3, nn.ReLU()), r"the type of self\[3\] was .*Linear and is .*ReLU",
     ),
     "a submodule more": (
         lambda m: m.append(nn.Tanh()), r"the keys of self\._modules were \('0', .*'3'\) and are \('0', .*'4'\)",
     ),
     "train()": (lambda m: m.train() and None, r"\.training was False and is True"),
-    "train() of one submodule": (lambda m: m[1].train() and None, r"_modules\['1'\]\.training was False and is True"),
-    "a number of a module": (lambda m: setattr(m[1], "eps", 0.5), r"_modules\['1'\]\.eps was 1e-05 and is 0\.5"),
-    "a forward hook": (hook_first, r"len\(self\._modules\['0'\]\._forward_hooks\) was 0 and is 1"),
+    "train() of one submodule": (lambda m: m[1].train() and None, r"self\[1\]\.training was False and is True"),
+    "a number of a module": (lambda m: setattr(m[1], "eps", 0.5), r"self\[1\]\.eps was 1e-05 and is 0\.5"),
+    "a forward hook": (hook_first, r"len\(self\[0\]\._forward_hooks\) was 0 and is 1"),
     "a forward pre-hook": (pre_hook, r"len\(self\._forward_pre_hooks\) was 0 and is 1"),
     "a global forward hook": (global_hook, r"_global_forward_hooks\) was 0 and is 1"),
-    "forward of an instance": (own_forward, r"'forward' was not in self\._modules\['0'\]\.__dict__ and is \(read at"),
+    "forward of an instance": (own_forward, r"'forward' was not in self\[0\]\.__dict__ and is \(read at"),
 }  # fmt: skip
 
 

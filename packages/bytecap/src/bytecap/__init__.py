@@ -16,7 +16,7 @@ from bytecap.driver.undo import Changes, undone
 from bytecap.errors import CannotCapture
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.graph.size_policy import mark_dynamic, mark_static, maybe_mark_dynamic
-from bytecap.guards import print_guard
+from bytecap.guards import print_guard, print_guards
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.hook.directives import assume_constant, disable, graph_break, is_compiling
 
@@ -44,6 +44,7 @@ __all__ = [
     "maybe_mark_dynamic",
     "optimize",
     "print_guard",
+    "print_guards",
     "reset",
     "set_stance",
     "set_torch_modes",

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from bytecap.driver.executor import interpret
-from bytecap.guards import native, print_guard, print_source
+from bytecap.guards import native, print_guards, print_source
 from stagewire.capture import Capture
 from stagewire.command import guarded
 from stagewire.expr import evaluate
@@ -59,9 +59,7 @@ def describe(document: Capture) -> Iterator[str]:
     for item in document.inputs:
         yield f"    {item.value.name} = {print_source(item.source)}  [{item.role}]"
     yield f"\n{len(document.guards)} guards"
-    for guard in document.guards:
-        line = getattr(guard, "line", None)
-        yield f"    {print_guard(guard)}" + ("" if line is None else f"    # {line.file}:{line.line}")
+    yield from (f"    {line}" for line in print_guards(document.guards))
 
 
 def run(document: Capture, seed: int) -> Iterator[str]:

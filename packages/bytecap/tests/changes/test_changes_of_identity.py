@@ -87,3 +87,32 @@ def test_numbers_of_numpy_that_differ_from_call_to_call(question):
     for number in (*range(3, 12), float("nan"), 1):
         k = numpy.float64(number)
         assert not differences(compiled(torch.ones(2), k), program(torch.ones(2), k)), k
+
+
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    "lookup",
+    [
+        lambda x, module, table, chosen: module(x) * table[id(module)],
+        lambda x, module, table, chosen: x + (1 if id(module) in table else 2),
+        lambda x, module, table, chosen: x + (torch.relu in chosen) + 2 * (torch.sin in chosen),
+        lambda x, module, table, chosen: sum((f(x) for f in chosen if f is twice), x),
+    ],
+)
+def test_tables_by_the_id_of_a_module_and_frozensets_of_functions(lookup: Callable[..., torch.Tensor]) -> None:
+    modules = [torch.nn.Tanh(), torch.nn.ReLU()]
+    table = {id(modules[0]): 3, id(modules[1]): 5}
+    sets = [frozenset({torch.relu, twice}), frozenset({torch.sin, "name", torch.float32})]
+    compiled = optimize(lookup, lambda capture, _: executor(capture), fullgraph=True)
+    for module in (*modules, modules[0]):
+        for chosen in (*sets, sets[0]):
+            assert not differences(
+                compiled(torch.ones(2), module, table, chosen), lookup(torch.ones(2), module, table, chosen)
+            )
+    table[id(modules[1])] = 7
+    assert not differences(
+        compiled(torch.ones(2), modules[1], table, sets[0]), lookup(torch.ones(2), modules[1], table, sets[0])
+    )

@@ -46,6 +46,25 @@ def arrays_that_are_returned(x):
     return x * 2, made, [made], np.zeros((2, 2)) + 1
 
 
+@PROGRAMS.add(x)
+def arrays_that_the_code_writes(x):
+    table = np.zeros((2, 3), dtype=np.float32)
+    row = table[1]
+    table[0] = [1, 2, 3]
+    table[:, 1] += 2
+    row *= 3
+    order = np.array([3, 1, 2])
+    order.sort()
+    order[order > 2] = 7
+    return x + torch.tensor(table), table.tolist(), order.tolist(), row.sum()
+
+
+@PROGRAMS.add(x)
+def linear_algebra(x):
+    table = np.eye(2) * 4
+    return x * np.linalg.det(table), np.linalg.inv(table).tolist(), np.linalg.norm([3.0, 4.0]), abs(np.fft.fft(table))
+
+
 @PROGRAMS.add(x, lambda: np.float32(0.5), lambda: np.int64(3), lambda: np.bool_(True))
 def numbers_as_arguments(x, rate, size, flag):
     y = x * rate if flag else x
@@ -135,11 +154,20 @@ def outside_arrays_as_tensors_of_old(x, index, weights):
 
 
 @PROGRAMS.add(x, refusal="BC008")
-def an_array_that_is_written(x):
+def an_array_that_is_written_behind_a_tensor(x):
     y = x * 2
     made = np.zeros(3)
+    tensor = torch.from_numpy(made)
     made[1] = 5
-    return y + torch.from_numpy(made).float()
+    return y + tensor.float()
+
+
+@PROGRAMS.add(x, lambda: np.zeros(3), refusal="BC008")
+def a_view_of_an_outside_array_that_is_written(x, outside):
+    y = x * 2
+    row = outside[1:]
+    row[0] = 5
+    return y + torch.tensor(outside)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

@@ -10,7 +10,7 @@ import bytecap
 from bytecap.errors import NoTensorWork
 from stagefold.backend import StagefoldBackend
 from stagefold.compiled_module import CompiledModule
-from stagewire.capture import Capture, GlobalState
+from stagewire.capture import Capture
 from stagewire.errors import StageError
 
 
@@ -134,9 +134,7 @@ def _graph_lines(number: int, graph: Capture) -> Iterator[str]:
     if lines:
         yield f"  runs plain if these raise ({len(lines)}): {', '.join(lines)}"
     yield f"  holds while ({len(graph.guards)}):"
-    for guard in graph.guards:
-        if not isinstance(guard, GlobalState):
-            yield f"    {bytecap.print_guard(guard)}"
+    yield from (f"    {line}" for line in bytecap.print_guards(graph.guards))
 
 
 def _counted(items: tuple[Any, ...], what: str) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
 
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_HASHED_BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype)
 # Kinds of constants of which there may be several equal objects.
 _COPIED = frozenset({int, float, complex, str, bytes, range})
 
@@ -155,9 +156,12 @@ class ObjectGuards(GuardSet):
     def set_members(self, source: Source, real: Any) -> None:
         """The members of an outside set."""
         self.type_is(source, type(real), self.tracer.line())
-        for member in real:
-            if type(member) not in LITERALS or isinstance(member, (bytes, complex)):
-                raise UnsupportedValue(f"an outside set with a {type(member).__name__} in it")
+        others = [member for member in real if type(member) not in LITERALS or isinstance(member, (bytes, complex))]
+        if others and type(real) is frozenset and all(isinstance(member, _HASHED_BY_IDENTITY) for member in others):
+            self.identity(source, real, self.tracer.line())
+            return
+        if others:
+            raise UnsupportedValue(f"an outside set with a {type(others[0]).__name__} in it")
         self.keys(source, tuple(to_arg(member) for member in real), self.tracer.line())
 
     def written(self) -> None:

@@ -20,6 +20,7 @@ from bytecap.errors import ChangingNumber, UnsupportedCall, UnsupportedValue
 from bytecap.evaluator.calls import is_torch_function
 from bytecap.guards import print_source
 from bytecap.guards.guard_set import is_exempt
+from bytecap.guards.printing import REGISTRIES
 from bytecap.hook import Dispatcher
 from bytecap.objects.arrays.numpy_arrays import OutsideArray, is_array, is_function, is_number, number_source
 from bytecap.objects.base import Value
@@ -38,7 +39,7 @@ from bytecap.objects.functions import (
     MethodValue,
     PartialValue,
 )
-from bytecap.objects.instances.nn_modules import HOOKS, REGISTRIES, NNModuleValue
+from bytecap.objects.instances.nn_modules import HOOKS, NNModuleValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.instances.outside_exceptions import OutsideException
 from bytecap.objects.numbers.dynamic_sources import refuse_changing
@@ -254,9 +255,10 @@ def _seen_set(tracer: Tracer, real: Any, source: Source | None) -> SetValue:
 def set_of(tracer: Tracer, real: Any, cls: type, source: Source | None) -> SetValue:
     """A real set, or what a subclass of one holds, in its own order."""
     stored = list(cls.__iter__(real))
-    members = {
-        tracer.objects.hash_key(value): value for value in (tracer.objects.wrap(member, None) for member in stored)
-    }
+    is_placed = [source is not None and isinstance(member, types.FunctionType) for member in stored]
+    places = [tracer.places.of(member) if placed else None for member, placed in zip(stored, is_placed, strict=True)]
+    values = [tracer.objects.wrap(member, place) for member, place in zip(stored, places, strict=True)]
+    members = {tracer.objects.hash_key(value): value for value in values}
     same_keys = type(real) is cls and all(key is member for key, member in zip(members, stored, strict=True))
     return SetValue(members, order=real if same_keys else None, cls=cls, real=real, source=source)
 

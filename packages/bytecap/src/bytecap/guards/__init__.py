@@ -8,7 +8,7 @@ sentence ::= explain(program, frame_view)            "n was 3 and is 4 (read at 
 
 from bytecap._evalframe import GuardProgram
 from bytecap.guards.compile import compile_guards, with_relations
-from bytecap.guards.explain import explain
+from bytecap.guards.explain import explain, print_guards
 from bytecap.guards.kinds import print_guard
 from bytecap.guards.literals import GuardDoesNotHold, GuardError
 from bytecap.guards.printing import print_source
@@ -20,6 +20,7 @@ __all__ = [
     "compile_guards",
     "explain",
     "print_guard",
+    "print_guards",
     "print_source",
     "with_relations",
 ]

@@ -1,8 +1,8 @@
-"""One sentence that says which guard failed: which value, what it was, what it is."""
+"""The guards of a capture in lines for a reader; the sentence for the one that failed: what it was, what it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 
 import torch
@@ -10,10 +10,77 @@ import torch
 from bytecap._evalframe import FrameView, GuardProgram
 from bytecap.guards.kinds import missing, print_guard, sentence, short, tensor_difference
 from bytecap.guards.literals import MISSING
-from bytecap.guards.printing import print_source, symbol_names
+from bytecap.guards.printing import REGISTRIES, print_source, symbol_names
 from bytecap.torch_capabilities import TORCH
 from stagewire import capture
-from stagewire.capture import Source, Symbol
+from stagewire.capture import Guard, Source, Symbol
+
+
+def print_guards(guards: Iterable[Guard]) -> Iterator[str]:
+    """What the guards say, a line each, with where it was read; one line for all that holds of any module or library.
+
+    >>> from stagewire.capture import Attribute, Builtin, Equals, Global, IdentityIs, LengthIs, Local
+    >>> hooks = LengthIs(Attribute(Local("self"), "_forward_hooks"), 0)
+    >>> names = [IdentityIs(Global("F"), "torch.nn.functional"), IdentityIs(Builtin("len"), "builtins.len")]
+    >>> print("\\n".join(print_guards([hooks, *names, Equals(Attribute(Local("self"), "rate"), 0.5)])))
+    modules have the same classes and registered parts, and no hooks (1 guard on 1 module)
+    names of modules and classes stand for the same objects (2 guards)
+    type(self.rate) is float and self.rate == 0.5
+    """
+    groups: dict[str, list[Source]] = {"module": [], "name": []}
+    lines = []
+    for guard in guards:
+        group, subject = _group(guard)
+        if subject is not None:
+            groups[group].append(subject)
+        elif not isinstance(guard, capture.GlobalState):
+            line = getattr(guard, "line", None)
+            lines.append(print_guard(guard) + ("" if line is None else f"    # {line.file}:{line.line}"))
+    modules, names = groups["module"], groups["name"]
+    if modules:
+        count = _counted(len(set(modules)), "module")
+        yield (
+            "modules have the same classes and registered parts, and no hooks "
+            f"({_counted(len(modules), 'guard')} on {count})"
+        )
+    if names:
+        yield f"names of modules and classes stand for the same objects ({_counted(len(names), 'guard')})"
+    yield from lines
+
+
+_HOOKS = frozenset(f"_{kind}{name}_hooks" for kind in ("forward", "backward") for name in ("", "_pre"))
+
+
+def _group(guard: Guard) -> tuple[str, Source | None]:
+    """Which group a guard belongs to, and the module or name that it speaks of; None: it is particular."""
+    match guard:
+        case capture.LengthIs(source=capture.Attribute(base=module, name=name)) if name in _HOOKS:
+            return "module", module
+        case capture.HasKey(source=capture.Attribute(base=base, name=name), present=False) if (
+            name in REGISTRIES or name == "__dict__"
+        ):
+            return "name" if _is_name(base) else "module", base
+        case capture.TypeIs(source=capture.Item(base=capture.Attribute(name="_modules")) as module):
+            return "module", module
+        case capture.LengthIs(source=capture.Global(module="torch.nn.modules.module") as hooks):
+            return "name", hooks
+        case capture.IdentityIs(source=source) | capture.HasAttribute(source=source, present=False):
+            return "name", source if _is_name(source) else None
+    return "name", None
+
+
+def _is_name(source: Source) -> bool:
+    """Whether it is a global, a builtin, or something that one holds."""
+    while isinstance(source, capture.Attribute | capture.Item | capture.Cell):
+        held_by = source.function if isinstance(source, capture.Cell) else source.base
+        if held_by is None:
+            return False
+        source = held_by
+    return isinstance(source, capture.Global | capture.Builtin)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def explain(

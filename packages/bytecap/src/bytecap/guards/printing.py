@@ -17,12 +17,17 @@ _OF_FLOATS: dict[str, tuple[str, bool]] = {
     **{f"float.__r{name}__": (sign, True) for name, sign in _SIGNS.items()},
 }
 
+REGISTRIES = ("_parameters", "_buffers", "_modules")
+"""Where an nn.Module keeps what is read as its attributes."""
+
 
 def print_source(source: Source) -> str:
     """The Python expression that reads `source` inside the frame.
 
     >>> from stagewire.capture import Attribute, Item, Local
     >>> print_source(Item(Attribute(Local("self"), "layers"), 0))
+    'self.layers[0]'
+    >>> print_source(Item(Attribute(Item(Attribute(Local("self"), "_modules"), "layers"), "_modules"), "0"))
     'self.layers[0]'
     """
     match source:
@@ -38,6 +43,10 @@ def print_source(source: Source) -> str:
             return f"{print_source(base)}.{name}"
         case capture.Attribute(base=base, name=name):
             return f"getattr({print_source(base)}, {name!r})"
+        case capture.Item(base=capture.Attribute(base=base, name=name), key=str(key)) if name in REGISTRIES:
+            return print_source(base) + (
+                f".{key}" if key.isidentifier() else f"[{key if key.isdecimal() else repr(key)}]"
+            )
         case capture.Item(base=base, key=key):
             return f"{print_source(base)}[{key!r}]"
         case capture.DictKey(base=base, index=index):

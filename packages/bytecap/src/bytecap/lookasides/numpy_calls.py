@@ -16,7 +16,7 @@ import torch
 from bytecap.errors import UnsupportedCall
 from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS, leaves_of
 from bytecap.nodes.torch_calls import call_torch
-from bytecap.objects.arrays.numpy_arrays import NUMPY, ArrayValue, OutsideArray
+from bytecap.objects.arrays.numpy_arrays import NUMPY, ArrayValue, OutsideArray, refusing_warnings
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.semantics.constant_folding import fold_call
@@ -45,20 +45,16 @@ def is_numpy_function(real: Any) -> bool:
     if isinstance(real, NUMPY.ufunc) or (isinstance(real, type) and issubclass(real, (NUMPY.generic, NUMPY.dtype))):
         return True
     name = getattr(real, "__name__", None)
-    return isinstance(name, str) and name not in _IMPURE and vars(NUMPY).get(name) is real and callable(real)
+    is_pure = isinstance(name, str) and name not in _IMPURE and callable(real)
+    return is_pure and any(vars(module).get(name) is real for module in (NUMPY, NUMPY.linalg, NUMPY.fft))
 
 
 def call_numpy(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call it now, if all arguments are known."""
     if "out" in kwargs or "where" in kwargs:
         raise UnsupportedCall(f"numpy.{real.__name__}() with out= or where=")
-    warned: list[str] = []
-    note = dict.fromkeys(("divide", "over", "invalid"), "call")
-    with NUMPY.errstate(call=lambda kind, flag: warned.append(kind), **note):
-        result = fold_call(tracer, real, args, kwargs)
-    if warned:
-        raise UnsupportedCall(f"numpy.{real.__name__}() warns of these numbers: {warned[0]}")
-    return result
+    with refusing_warnings(f"numpy.{real.__name__}()"):
+        return fold_call(tracer, real, args, kwargs)
 
 
 def _from_numpy(tracer: Tracer, array: Value) -> Value:

@@ -38,6 +38,15 @@ def holds_identity(key: Value) -> bool:
     return any(isinstance(part, IdentityToken) for part in _parts(key))
 
 
+def with_number(tracer: Tracer, key: Value) -> Value:
+    """A key that is the id() of an outside object, as the number: the object is guarded by its identity."""
+    known = tracer.objects.by_object.get(id(key.real)) if isinstance(key, IdentityToken) else None
+    if known is None or known.source is None:
+        return key
+    tracer.guards.identity(known.source, key.real, tracer.line())
+    return Constant(id(key.real))
+
+
 def refuse_among_numbers(key: Value, others: Iterable[Value]) -> None:
     """For a key that was not found among `others`: a number from elsewhere may be the id."""
     if holds_identity(key) and any(_is_number(part) for other in others for part in _parts(other)):

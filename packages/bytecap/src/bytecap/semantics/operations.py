@@ -145,6 +145,9 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
             result = bound.call(tracer, [right], {})
             if not _is_not_implemented(result):
                 return result
+        if isinstance(left, ArrayValue):
+            left.write(tracer, row.inplace, right)
+            return left
         if _inplace_container(tracer, symbol, left.plain(), right):
             return left
         if not isinstance(left, Constant) and has_method(left, row.inplace_method):

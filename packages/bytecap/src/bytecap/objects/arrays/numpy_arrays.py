@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import operator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecap.errors import CannotRebuild, UnsupportedMutation, UnsupportedValue
+from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation, UnsupportedValue
 from bytecap.graph.builder import tensor_type
 from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.objects.signals import run
 from stagewire.capture import Reading, Source
@@ -26,11 +29,12 @@ except ImportError:
 # The largest array whose numbers are compared in each call.
 _MOST_GUARDED = 1024
 _PLAIN_KINDS = frozenset("biufc")
-# Methods that write into the array, or give away its memory.
-_WRITERS = frozenset(
-    {"fill", "sort", "partition", "put", "resize", "setflags", "setfield", "itemset", "byteswap", "tofile", "dump",
-     "view", "__setitem__", "__setstate__", "__array_interface__", "__dlpack__", "data", "ctypes", "__buffer__"}
-)  # fmt: skip
+_WRITERS = frozenset({"fill", "sort", "partition", "put", "__setitem__"})
+"""Methods that write into the array."""
+_LENDERS = frozenset(
+    {"resize", "setflags", "setfield", "byteswap", "tofile", "dump", "view", "__setstate__", "data", "ctypes"}
+) | {"__array_interface__", "__dlpack__", "__buffer__"}
+"""What gives away its memory, or makes another array of it."""
 
 
 def is_number(real: Any) -> bool:
@@ -48,6 +52,17 @@ def is_array(real: Any) -> bool:
 def is_function(real: Any) -> bool:
     """Whether it is one of NumPy's functions of classes of its own."""
     return NUMPY is not None and type(real) in (NUMPY.ufunc, type(NUMPY.sum))
+
+
+@contextlib.contextmanager
+def refusing_warnings(what: str) -> Iterator[None]:
+    """Compute with NumPy now; where it warns of the numbers, each run is to warn."""
+    warned: list[str] = []
+    note = dict.fromkeys(("divide", "over", "invalid"), "call")
+    with NUMPY.errstate(call=lambda kind, flag: warned.append(kind), **note):
+        yield
+    if warned:
+        raise UnsupportedCall(f"{what} warns of these numbers: {warned[0]}")
 
 
 class ArrayValue(Value):
@@ -77,7 +92,7 @@ class ArrayValue(Value):
         self.lent = True
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        if name in _WRITERS or name.startswith("__array"):
+        if name in _LENDERS or name.startswith("__array"):
             raise UnsupportedMutation(f"{name!r} of an array")
         found = getattr(type(self.real), name, None)
         if callable(found):
@@ -85,13 +100,26 @@ class ArrayValue(Value):
         return super().get_attribute(tracer, name) if found is None else tracer.objects.fresh(getattr(self.real, name))
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-
-        if name in _WRITERS or "out" in kwargs:
+        if name in _LENDERS or "out" in kwargs:
             raise UnsupportedMutation(f"{name}() of an array")
+        if name in _WRITERS:
+            return self.write(tracer, getattr(type(self.real), name), *args, **kwargs)
         return tracer.evaluate.fold_call(tracer, getattr(self.real, name), args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         return tracer.objects.fresh(run(tracer, self.real.__getitem__, (key.concrete(),)))
+
+    def write(self, tracer: Tracer, function: Callable[..., Any], *args: Value, **kwargs: Value) -> Value:
+        """Do a write into the array at once: only arrays that the code made have its memory."""
+        if any(array.lent and NUMPY.may_share_memory(self.real, array.real) for array in tracer.objects.arrays):
+            raise UnsupportedMutation("a write into an array whose memory a tensor or an outside array has too")
+        concrete = [arg.concrete() for arg in args]
+        with refusing_warnings("a write into an array"):
+            run(tracer, function, (self.real, *concrete), {key: value.concrete() for key, value in kwargs.items()})
+        return Constant(None)
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        self.write(tracer, operator.setitem, key, value)
 
     def length(self, tracer: Tracer) -> int:
         return run(tracer, len, (self.real,))

@@ -19,7 +19,7 @@ from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import call_table_method
-from bytecap.objects.identity import holds_identity, refuse_among_numbers
+from bytecap.objects.identity import holds_identity, refuse_among_numbers, with_number
 from bytecap.objects.signals import EXHAUSTED, NotConcrete
 from stagewire.capture import HasAttribute, Source
 
@@ -95,6 +95,9 @@ class DictValue(Value):
         """The value under `key`, or None; guards the presence of the key."""
         self._settle(tracer)
         code = tracer.objects.hash_key(key)
+        if code not in self.new and self.real is not None:
+            key = with_number(tracer, key)
+            code = tracer.objects.hash_key(key)
         if code not in self.new and holds_identity(key):
             refuse_among_numbers(key, [other for other, _ in self.pairs(tracer)])
         if code in self.new:

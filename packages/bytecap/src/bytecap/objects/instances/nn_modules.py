@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as torch_module
 
+from bytecap.guards.printing import REGISTRIES
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import no_attribute
 from bytecap.objects.constant import Constant
@@ -17,7 +18,6 @@ from bytecap.torch_capabilities import TORCH
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
 
-REGISTRIES = ("_parameters", "_buffers", "_modules")
 HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
