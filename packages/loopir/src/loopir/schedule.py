@@ -19,6 +19,7 @@ from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Arg, references
 from stagewire.statements import map_indices, map_statements, rename, results, statements_of
+from stagewire.types import DType, contiguous
 
 Item = loop.Kernel | loop.Extern
 
@@ -56,6 +57,29 @@ class Names:
     def __call__(self, prefix: str) -> str:
         self.count += 1
         return f"{prefix}{self.count - 1}"
+
+
+class Rewriting:
+    """A schedule while a pass rewrites it: its buffers, unused names, and what is decided on the way."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule, self.hints = schedule, schedule.hints
+        self.buffers, self.names = dict(schedule.buffers), Names(schedule.fresh)
+        self.decisions: list[loop.Decision] = []
+
+    def add_buffer(self, nest: loop.Kernel, suffix: str, dtype: DType, shape: tuple[Dim, ...]) -> str:
+        """A row-major buffer on the device that the nest writes on; its name."""
+        name = f"{nest.name}_{suffix}"
+        device = self.buffers[writes_of(nest)[0]].type.device
+        self.buffers[name] = loop.Buffer(name, contiguous(dtype, shape, device), "kernel")
+        return name
+
+    def with_items(self, items: Iterable[Item]) -> Schedule:
+        """The schedule as it is now, of these items."""
+        decisions = (*self.schedule.decisions, *self.decisions)
+        return msgspec.structs.replace(
+            self.schedule, buffers=self.buffers, items=tuple(items), fresh=self.names.count, decisions=decisions
+        )
 
 
 def reads_of(item: Item) -> list[str]:

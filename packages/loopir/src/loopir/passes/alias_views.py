@@ -9,7 +9,7 @@ import msgspec
 
 from loopir.passes.definitions import Definition, piece_of
 from loopir.passes.expand import Expander
-from loopir.schedule import Item, Names, Schedule, output_names, read_elsewhere, writes_of
+from loopir.schedule import Item, Rewriting, Schedule, output_names, read_elsewhere, writes_of
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
@@ -31,14 +31,14 @@ class AliasViews:
     slack: float = 2.0
 
     def run(self, schedule: Schedule) -> Schedule:
-        buffers = dict(schedule.buffers)
+        state = Rewriting(schedule)
+        buffers = state.buffers
         owners = _Owners(schedule, buffers)
         written: dict[str, int] = {}
         for item in schedule.items:
             for name in set(writes_of(item)):
                 written[name] = written.get(name, 0) + 1
         items: list[Item] = []
-        decisions: list[Decision] = []
         windows: dict[str, Definition] = {}
         for item in schedule.items:
             window = None if isinstance(item, Extern) else window_of(item, buffers)
@@ -48,23 +48,18 @@ class AliasViews:
                 continue
             refusal = owners.refusal(window, self.slack)
             if refusal is not None:
-                decisions.append(Decision("refused", (window.name, window.base or ""), refusal))
+                state.decisions.append(Decision("refused", (window.name, window.base or ""), refusal))
                 items.append(item)
                 continue
             owners.share(window)
             buffers[window.name] = window
             windows[window.name] = Definition(window.name, window.type.dtype, (piece,))
             size = numel(window.type.shape) * ITEM_SIZE[window.type.dtype]
-            decisions.append(Decision("inlined", (window.name, window.base or ""), "a window, no copy", size * 2))
-        names = Names(schedule.fresh)
-        expander = Expander(windows, names)  # nests read the base, so that what they share with its writer is seen
-        return msgspec.structs.replace(
-            schedule,
-            buffers=buffers,
-            items=tuple([expander.nest(i) if windows and isinstance(i, Kernel) else i for i in items]),
-            decisions=(*schedule.decisions, *decisions),
-            fresh=names.count,
-        )
+            state.decisions.append(Decision("inlined", (window.name, window.base or ""), "a window, no copy", size * 2))
+        expander = Expander(
+            windows, state.names
+        )  # nests read the base, so that what they share with its writer is seen
+        return state.with_items([expander.nest(i) if windows and isinstance(i, Kernel) else i for i in items])
 
 
 class _Owners:

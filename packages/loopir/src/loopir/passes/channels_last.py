@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from loopir.passes.pad_products import copying
-from loopir.schedule import Item, Names, Schedule, public_outputs, reads_of, writes_of
+from loopir.schedule import Item, Rewriting, Schedule, public_outputs, reads_of, writes_of
 from stagewire.graph import Arg, Ref
 from stagewire.loop import Buffer, Decision, Extern, Kernel, Load
 from stagewire.statements import statements_of
@@ -69,7 +69,7 @@ class ChannelsLast:
                 state.call(item, CALLS[item.target])
             else:
                 state.items.append(item)
-        return state.result()
+        return state.with_items(state.items)
 
     def _is_convolution(self, item: Item, buffers: dict[str, Buffer]) -> bool:
         return (
@@ -89,16 +89,13 @@ def _is_backward(item: Item) -> bool:
     return isinstance(item, Extern) and item.target == "aten.convolution_backward.default"
 
 
-class _Layouts:
+class _Layouts(Rewriting):
     """Buffers and items while layouts change. fixed: buffers whose strides somebody else reads; copies: by source."""
 
     def __init__(self, schedule: Schedule, *, turns_weights: bool) -> None:
-        self.schedule = schedule
+        super().__init__(schedule)
         self.turns_weights = turns_weights
-        self.buffers = dict(schedule.buffers)
         self.items: list[Item] = []
-        self.names = Names(schedule.fresh)
-        self.decisions: list[Decision] = []
         self.copies: dict[str, str] = {}
         self.fixed = set(public_outputs(schedule))
         for item in schedule.items:
@@ -164,15 +161,6 @@ class _Layouts:
             return False
         self.buffers[name] = msgspec.structs.replace(buffer, type=last(buffer.type))
         return True
-
-    def result(self) -> Schedule:
-        return msgspec.structs.replace(
-            self.schedule,
-            buffers=self.buffers,
-            items=tuple(self.items),
-            decisions=(*self.schedule.decisions, *self.decisions),
-            fresh=self.names.count,
-        )
 
 
 def is_image(type: TensorType) -> bool:

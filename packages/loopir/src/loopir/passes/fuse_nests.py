@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import msgspec
+from dataclasses import dataclass
 
 from loopir.passes.dependence import Dependences
 from loopir.passes.expand import Expander
 from loopir.passes.merge_nests import GPU_LIMITS, LIMITS, Limits, Part, is_scalar, merge, part_of
-from loopir.schedule import Item, Names, Schedule, reads_of, writes_of
+from loopir.schedule import Item, Rewriting, Schedule, reads_of, writes_of
 from stagewire.loop import Decision, Kernel
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, numel
@@ -36,33 +34,25 @@ class FuseNests:
     scalars: bool = True
 
     def run(self, schedule: Schedule) -> Schedule:
-        names = Names(schedule.fresh)
-        fusion = _Fusion(schedule, self, names)
+        fusion = _Fusion(schedule, self)
         for number, item in enumerate(schedule.items):
             if isinstance(item, Kernel):
                 fusion.place(number)
             fusion.publish(number)
         if self.scalars:
             fusion.gather_scalars()
-        expander = Expander({}, names)
+        expander = Expander({}, fusion.names)
         items: list[Item] = []
         for group in fusion.dependences.order():
             item = fusion.items[group]
             items.append(expander.nest(item) if isinstance(item, Kernel) and group in fusion.changed else item)
-        return msgspec.structs.replace(
-            schedule, items=tuple(items), fresh=names.count, decisions=(*schedule.decisions, *fusion.decisions)
-        )
+        return fusion.with_items(items)
 
 
-@dataclass
-class _Fusion:
-    schedule: Schedule
-    options: FuseNests
-    names: Names
-    decisions: list[Decision] = field(default_factory=list)
-    changed: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
+class _Fusion(Rewriting):
+    def __init__(self, schedule: Schedule, options: FuseNests) -> None:
+        super().__init__(schedule)
+        self.options, self.changed = options, set[int]()
         self.items: dict[int, Item] = dict(enumerate(self.schedule.items))
         self.dependences = Dependences(self.schedule)
         self.types = {name: buffer.type for name, buffer in self.schedule.buffers.items()}

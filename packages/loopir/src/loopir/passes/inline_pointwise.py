@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
-
-import msgspec
 
 from loopir.passes.definitions import Definition, cost_of, definitions, instructions_of
 from loopir.passes.expand import Expander
 from loopir.passes.lookup_tables import lookup_tables, places_of, points_of
 from loopir.passes.unread_checks import UnreadChecks
-from loopir.schedule import Item, Names, Schedule, output_names, read_elsewhere, reads_of, writes_of
+from loopir.schedule import Item, Rewriting, Schedule, output_names, read_elsewhere, reads_of, writes_of
 from stagewire.index import axes_of, steps
 from stagewire.loop import Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import estimate
@@ -46,16 +44,14 @@ class InlinePointwise:
     def run(self, schedule: Schedule) -> Schedule:
         analysis = _Analysis(schedule, self)
         virtual = analysis.decide()
-        names = Names(schedule.fresh)
-        expander = Expander(virtual, names)
+        expander = Expander(virtual, analysis.names)
         items: list[Item] = []
         for item in schedule.items:
             if isinstance(item, Extern) or analysis.copies_a_kept_copy(item):
                 items.append(item)
             elif not all(name in virtual and name not in analysis.forced for name in writes_of(item)):
                 items.append(expander.nest(item))
-        decisions = (*schedule.decisions, *analysis.decisions)
-        return msgspec.structs.replace(schedule, items=tuple(items), decisions=decisions, fresh=names.count)
+        return analysis.with_items(items)
 
 
 class Work(NamedTuple):
@@ -69,13 +65,10 @@ class Work(NamedTuple):
     gathers: int = 0
 
 
-@dataclass
-class _Analysis:
-    schedule: Schedule
-    options: InlinePointwise
-    decisions: list[Decision] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+class _Analysis(Rewriting):
+    def __init__(self, schedule: Schedule, options: InlinePointwise) -> None:
+        super().__init__(schedule)
+        self.options = options
         self.definitions = definitions(self.schedule)
         self.forced = set(output_names(self.schedule))
         for item in self.schedule.items:

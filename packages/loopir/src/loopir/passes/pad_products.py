@@ -17,7 +17,7 @@ import msgspec
 from loopir.builder import Recorder, record
 from loopir.layout import packed, stride_order
 from loopir.passes.alias_views import strides_on, window_of
-from loopir.schedule import Item, Names, Schedule, output_names, reads_of, writes_of
+from loopir.schedule import Item, Names, Rewriting, Schedule, output_names, reads_of, writes_of
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
@@ -80,7 +80,8 @@ class PadResults:
     gain: Gain = Gain()
 
     def run(self, schedule: Schedule) -> Schedule:
-        buffers, names = dict(schedule.buffers), Names(schedule.fresh)
+        state = Rewriting(schedule)
+        buffers, names = state.buffers, state.names
         kept = output_names(schedule).union(*(reads_of(item) for item in schedule.items if isinstance(item, Extern)))
         given = _windows_on_given(schedule)
         items: list[Item] = []
@@ -103,7 +104,7 @@ class PadResults:
             buffers[product.result] = Buffer(product.result, type, "kernel")
             items[-1] = msgspec.structs.replace(item, results=(whole,))  # type: ignore[type-var]
             items.append(copying(whole, product.result, buffers, names, type.shape))
-        return msgspec.structs.replace(schedule, buffers=buffers, items=tuple(items), fresh=names.count)
+        return state.with_items(items)
 
 
 def _columns_to_split_off(product: Product, buffers: Mapping[str, Buffer], given: Set[str]) -> int | None:
@@ -190,7 +191,7 @@ class PadOperands:
         return product._replace(padded=(rows, inner, columns))
 
 
-class _Operands:
+class _Operands(Rewriting):
     """Buffers and items while operands are enlarged.
 
     before: nests to stand before an item, by its number; fixed: buffers whose sizes somebody else sees; asked: what
@@ -199,13 +200,10 @@ class _Operands:
     """
 
     def __init__(self, schedule: Schedule, products: Mapping[int, Product]) -> None:
-        self.schedule = schedule
-        self.buffers = dict(schedule.buffers)
+        super().__init__(schedule)
         self.items = list(schedule.items)
-        self.names = Names(schedule.fresh)
         self.before: dict[int, list[Item]] = {}
         self.first: dict[str, int] = {}
-        self.decisions: list[Decision] = []
         self.copies: dict[tuple[str, tuple[tuple[int, int], ...]], str] = {}
         self.fixed = set(output_names(schedule))
         self.fixed.update(b.base for b in self.buffers.values() if b.base is not None)
@@ -322,13 +320,7 @@ class _Operands:
     def result(self) -> Schedule:
         self._copying()
         items = [one for number, item in enumerate(self.items) for one in (*self.before.get(number, ()), item)]
-        return msgspec.structs.replace(
-            self.schedule,
-            buffers=self.buffers,
-            items=tuple(items),
-            decisions=(*self.schedule.decisions, *self.decisions),
-            fresh=self.names.count,
-        )
+        return self.with_items(items)
 
 
 def product_of(item: Item, buffers: Mapping[str, Buffer], hints: Hints = NO_HINTS) -> Product | None:

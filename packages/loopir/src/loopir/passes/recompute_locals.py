@@ -8,7 +8,7 @@ import msgspec
 
 from loopir.passes.definitions import COST
 from loopir.passes.expand import Expander
-from loopir.schedule import Item, Names, Schedule, output_names, reads_of, writes_of
+from loopir.schedule import Item, Names, Rewriting, Schedule, output_names, reads_of, writes_of
 from stagewire.graph import Ref
 from stagewire.index import axes_of, values_of
 from stagewire.loop import Compute, Decision, Kernel, Load, Scan, Section, Statement, Store
@@ -29,21 +29,18 @@ class RecomputeLocals:
 
     def run(self, schedule: Schedule) -> Schedule:
         private = _locals(schedule)
-        names = Names(schedule.fresh)
-        decisions: list[Decision] = []
+        state = Rewriting(schedule)
         items: list[Item] = []
         for number, item in enumerate(schedule.items):
             for buffer in private.get(number, ()):
                 cpu = schedule.buffers[buffer].type.device.startswith("cpu")
                 heavy = self.heavy_cpu if cpu else self.heavy_gpu
-                changed = _recompute(item, buffer, heavy, names)  # type: ignore[arg-type]
+                changed = _recompute(item, buffer, heavy, state.names)  # type: ignore[arg-type]
                 if changed is not None:
-                    item = Expander({}, names).nest(changed)  # shares what the section computes already
-                    decisions.append(Decision("inlined", (buffer,), f"cheap to compute again inside {item.name}"))
+                    item = Expander({}, state.names).nest(changed)  # shares what the section computes already
+                    state.decisions.append(Decision("inlined", (buffer,), f"cheap to compute again inside {item.name}"))
             items.append(item)
-        return msgspec.structs.replace(
-            schedule, items=tuple(items), fresh=names.count, decisions=(*schedule.decisions, *decisions)
-        )
+        return state.with_items(items)
 
 
 def _locals(schedule: Schedule) -> dict[int, list[str]]:

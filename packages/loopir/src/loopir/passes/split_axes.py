@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
-from loopir.schedule import Item, Names, Schedule, axis_sizes, substitute_axes
+from loopir.passes.split_nests import split_nests
+from loopir.schedule import Names, Schedule, axis_sizes, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Axis, FloorDivAtom, Index, Kernel, ModAtom
@@ -24,9 +23,7 @@ class SplitAxes:
     name = "split_axes"
 
     def run(self, schedule: Schedule) -> Schedule:
-        names = Names(schedule.fresh)
-        items: list[Item] = [split_nest(item, names) if isinstance(item, Kernel) else item for item in schedule.items]
-        return msgspec.structs.replace(schedule, items=tuple(items), fresh=names.count)
+        return split_nests(schedule, lambda nest, state: (split_nest(nest, state.names),))
 
 
 def split_nest(nest: Kernel, names: Names) -> Kernel:

@@ -3,50 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
-
-from loopir.schedule import Item, Names, Schedule, writes_of
+from loopir.schedule import Item, Names, Rewriting, Schedule, writes_of
 from stagewire import index as ix
+from stagewire import loop
 from stagewire.expr import Dim
-from stagewire.loop import Axis, Buffer, Decision, Kernel, Load, Section
-from stagewire.sizes import Hints
-from stagewire.types import DType, contiguous, numel
+from stagewire.graph import Ref
+from stagewire.loop import Axis, Buffer, Kernel, Load, Section
+from stagewire.types import DType, numel
 
 
-@dataclass
-class Splitting:
-    """What grows while nests are split."""
-
-    buffers: dict[str, Buffer]
-    names: Names
-    hints: Hints
-    decisions: list[Decision] = field(default_factory=list)
-
-    def add_buffer(self, nest: Kernel, suffix: str, dtype: DType, shape: tuple[Dim, ...]) -> str:
-        """A row-major buffer on the device that the nest writes on; its name."""
-        name = f"{nest.name}_{suffix}"
-        device = self.buffers[writes_of(nest)[0]].type.device
-        self.buffers[name] = Buffer(name, contiguous(dtype, shape, device), "kernel")
-        return name
-
-
-def split_nests(schedule: Schedule, split: Callable[[Kernel, Splitting], Iterable[Kernel] | None]) -> Schedule:
+def split_nests(schedule: Schedule, split: Callable[[Kernel, Rewriting], Iterable[Kernel] | None]) -> Schedule:
     """The schedule with what `split` makes of each nest in its place; None: the nest stays."""
-    state = Splitting(dict(schedule.buffers), Names(schedule.fresh), schedule.hints)
-    items: list[Item] = []
+    state, items = Rewriting(schedule), list[Item]()
     for item in schedule.items:
-        found = split(item, state) if isinstance(item, Kernel) else None
-        items.extend(found or (item,))
-    return msgspec.structs.replace(
-        schedule,
-        buffers=state.buffers,
-        items=tuple(items),
-        fresh=state.names.count,
-        decisions=(*schedule.decisions, *state.decisions),
-    )
+        items.extend((split(item, state) if isinstance(item, Kernel) else None) or (item,))
+    return state.with_items(items)
+
+
+class Writer(list[loop.Statement]):
+    """Statements in order: each method adds one, whose result has a new name, and gives what it defines."""
+
+    def __init__(self, names: Names, statements: Iterable[loop.Statement] = ()) -> None:
+        super().__init__(statements)
+        self.names = names
+
+    def add(self, kind: Callable[..., loop.Statement], *fields: Any) -> Ref:
+        """A statement with one result, which is its first field."""
+        name = self.names("v")
+        self.append(kind(name, *fields))
+        return Ref(name)
+
+    def compute(self, op: str, *operands: loop.Operand, dtype: DType = "bool") -> Ref:
+        return self.add(loop.Compute, op, operands, dtype)
+
+    def reduce(self, kind: loop.ReduceKind, operand: loop.Operand, dtype: DType) -> Ref:
+        name = self.names("v")
+        self.append(loop.Reduce((name,), kind, operand, dtype))
+        return Ref(name)
 
 
 def divisor(size: Dim, most: int) -> int:

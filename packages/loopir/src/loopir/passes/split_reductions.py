@@ -6,15 +6,16 @@ import math
 from dataclasses import dataclass
 from itertools import repeat
 
-from loopir.passes.split_nests import Splitting, Ways, is_on_gpu, points_of, split_nests, ways_of
+from loopir.passes.split_nests import Ways, Writer, is_on_gpu, points_of, split_nests, ways_of
 from loopir.passes.tiling import MOST_TILES_IN_ONE, Tiling, allows_masked_tail, masked, tile_evenly, tile_with_tail
-from loopir.schedule import Names, Schedule, substitute_axes
+from loopir.schedule import Names, Rewriting, Schedule, substitute_axes
 from stagewire import index as ix
 from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.sizes import Hints, rough
 from stagewire.statements import replace_values
+from stagewire.types import DType
 
 POSITIONS = frozenset({"argmax", "argmin"})
 SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "welford"}) | POSITIONS
@@ -45,7 +46,7 @@ class SplitReductions:
     def run(self, schedule: Schedule) -> Schedule:
         return split_nests(schedule, self._split)
 
-    def _split(self, nest: loop.Kernel, state: Splitting) -> tuple[loop.Kernel, loop.Kernel] | None:
+    def _split(self, nest: loop.Kernel, state: Rewriting) -> tuple[loop.Kernel, loop.Kernel] | None:
         looped = [section for section in nest.sections if section.axes]
         if len(looped) != 1 or nest.sections[0] is not looped[0] or not is_on_gpu(nest, state.buffers):
             return None
@@ -133,7 +134,7 @@ def _cuts(
 
 
 def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[Tiling, ...], along_rows: bool,
-            state: Splitting) -> tuple[loop.Kernel, loop.Kernel]:  # fmt: skip
+            state: Rewriting) -> tuple[loop.Kernel, loop.Kernel]:  # fmt: skip
     """The nest of the parts and the nest that combines them; the parts lie as the operand does."""
     names = state.names
     many = tuple(loop.Axis(names("a"), cut.parts) for cut in cuts)
@@ -145,9 +146,7 @@ def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[Tiling, .
     again = {a.name: loop.Axis(names("a"), a.size) for a in kept}
     place = {part.name: ix.row_major(many)}
     at = tuple([place.get(axis.name, ix.axis(axis.name)) for axis in kept])
-    stores: list[loop.Statement] = []
-    combining: list[loop.Statement] = []
-    after: list[loop.Statement] = []
+    stores, combining, after = list[loop.Statement](), Writer(names), Writer(names)
     values: dict[str, loop.Operand] = {}
     shape = tuple(axis.size for axis in kept)
     for reduce in reduces:
@@ -164,7 +163,7 @@ def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[Tiling, .
         loads = [
             loop.Load(names("v"), b, tuple(ix.axis(a.name) for a in again.values()), reduce.dtype) for b in partial
         ]
-        _combine(reduce, loads, (total, parts), (combining, after), values, names)
+        _combine(reduce, loads, (total, parts), (combining, after), values)
     renamed = {old: ix.axis(new.name) for old, new in again.items() if old != part.name}
     tail = substitute_axes(
         loop.Kernel(nest.name, nest.axes, nest.sections[1:]), renamed, {old: (again[old],) for old in renamed}
@@ -201,7 +200,7 @@ def _best(
     first: loop.Section,
     axes: tuple[loop.Axis, ...],
     again: dict[str, loop.Axis],
-    state: Splitting,
+    state: Rewriting,
     nest: loop.Kernel,
 ) -> tuple[loop.Reduce, list[loop.Statement], list[loop.Statement], loop.Load]:
     """For a position in a nest of parts: the value there, statements that store both; in the nest that combines the
@@ -210,19 +209,16 @@ def _best(
     (part,) = (axis for axis in axes if axis not in nest.axes)
     inside = next(s for s in first.statements if isinstance(s, loop.Reduce) and s.results == reduce.results)
     dtype = next(s.dtype for s in first.statements if Ref(getattr(s, "result", "")) == inside.operand)  # type: ignore[union-attr]
-    value, start, place, read, winner = (names("v") for _ in range(5))
+    value, kept, found = names("v"), Writer(names), Writer(names)
     values, places = (
         state.add_buffer(nest, f"{what}_{value}", kind, shape) for what, kind in (("best", dtype), ("place", "int64"))
     )
     at = tuple(ix.axis(axis.name) for axis in axes)
-    kept = [
-        loop.IndexValue(start, ix.scale(ix.axis(part.name), points_of(first.axes))),
-        loop.Compute(place, "add", (Ref(reduce.results[0]), Ref(start)), "int64"),
-        loop.Store(values, at, Ref(value)),
-        loop.Store(places, at, Ref(place)),
-    ]
-    later = tuple(ix.axis(again[axis.name].name) for axis in axes)
-    found = [loop.Load(read, values, later, dtype), loop.Reduce((winner,), reduce.reduction, Ref(read), "int64")]
+    start = kept.add(loop.IndexValue, ix.scale(ix.axis(part.name), points_of(first.axes)))
+    place = kept.compute("add", Ref(reduce.results[0]), start, dtype="int64")
+    kept += [loop.Store(values, at, Ref(value)), loop.Store(places, at, place)]
+    read = found.add(loop.Load, values, tuple(ix.axis(again[axis.name].name) for axis in axes), dtype)
+    winner = found.reduce(reduce.reduction, read, "int64").name
     chosen = tuple(ix.value(winner) if axis is part else ix.axis(again[axis.name].name) for axis in axes)
     best = loop.Reduce((value,), "max" if reduce.reduction == "argmax" else "min", inside.operand, dtype)
     return best, kept, found, loop.Load(names("v"), places, chosen, "int64")
@@ -232,9 +228,8 @@ def _combine(
     reduce: loop.Reduce,
     loads: list[loop.Load],
     counts: tuple[Dim, Dim],
-    where: tuple[list[loop.Statement], list[loop.Statement]],
+    where: tuple[Writer, Writer],
     values: dict[str, loop.Operand],
-    names: Names,
 ) -> None:
     """Statements that combine the parts of one reduction; `values` maps its old results to the new.
 
@@ -242,25 +237,24 @@ def _combine(
     """
     combining, after = where
     count, parts = counts
-    results = tuple(names("v") for _ in reduce.results)
-    values.update({old: Ref(new) for old, new in zip(reduce.results, results, strict=True)})
+    dtype = reduce.dtype
     if reduce.reduction != "welford":
-        combining += [loads[0], loop.Reduce(results, reduce.reduction, Ref(loads[0].result), reduce.dtype)]
+        combining.append(loads[0])
+        values[reduce.results[0]] = combining.reduce(reduce.reduction, Ref(loads[0].result), dtype)
         return
     mean, squares, _ = loads
-    apart, within, spread = names("v"), names("v"), names("v")
     combining += [mean, squares]
-    combining.append(loop.Reduce((results[0], apart, names("v")), "welford", Ref(mean.result), reduce.dtype))
-    combining.append(loop.Reduce((within,), "sum", Ref(squares.result), reduce.dtype))
-    after.append(loop.Compute(spread, "mul", (Ref(apart), _number(count, reduce, after, names)), reduce.dtype))
-    after.append(loop.Compute(results[1], "add", (Ref(within), Ref(spread)), reduce.dtype))
-    after.append(loop.Compute(results[2], "convert", (_number(count * parts, reduce, after, names),), reduce.dtype))
+    whole, apart, unused = (combining.names("v") for _ in range(3))
+    combining.append(loop.Reduce((whole, apart, unused), "welford", Ref(mean.result), dtype))
+    within = combining.reduce("sum", Ref(squares.result), dtype)
+    spread = after.compute("mul", Ref(apart), _number(count, dtype, after), dtype=dtype)
+    total = after.compute("add", within, spread, dtype=dtype)
+    number = after.compute("convert", _number(count * parts, dtype, after), dtype=dtype)
+    values.update(zip(reduce.results, (Ref(whole), total, number), strict=True))
 
 
-def _number(count: Dim, reduce: loop.Reduce, statements: list[loop.Statement], names: Names) -> loop.Operand:
-    """A count in the dtype of a reduction; statements: where what is symbolic is computed."""
+def _number(count: Dim, dtype: DType, made: Writer) -> loop.Operand:
+    """A count in a dtype; made: where what is symbolic is computed."""
     if isinstance(count, int):
         return float(count)
-    at, value = names("v"), names("v")
-    statements += [loop.IndexValue(at, ix.constant(count)), loop.Compute(value, "convert", (Ref(at),), reduce.dtype)]
-    return Ref(value)
+    return made.compute("convert", made.add(loop.IndexValue, ix.constant(count)), dtype=dtype)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, split_nests, ways_of
+from loopir.passes.split_nests import Writer, divisor, is_on_gpu, points_of, split_nests, ways_of
 from loopir.passes.tiling import Tiling, allows_masked_tail, masked, tile_with_tail
-from loopir.schedule import Names, Schedule, substitute_axes
+from loopir.schedule import Names, Rewriting, Schedule, substitute_axes
 from stagewire import index as ix
 from stagewire import loop
 from stagewire.expr import Dim
@@ -58,7 +58,7 @@ class SplitScans:
         return split_nests(schedule, _split)
 
 
-def _split(nest: loop.Kernel, state: Splitting) -> tuple[loop.Kernel, loop.Kernel, loop.Kernel] | None:
+def _split(nest: loop.Kernel, state: Rewriting) -> tuple[loop.Kernel, loop.Kernel, loop.Kernel] | None:
     if len(nest.sections) != 1 or len(nest.sections[0].axes) != 1 or not is_on_gpu(nest, state.buffers):
         return None
     (section,) = nest.sections
@@ -119,10 +119,10 @@ def _totals(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, totals: str, names:
     values = {name: names("v") for s in reversed(kept) for name in results(s)}
     renamed = [rename(s, values) for s in kept]
     operand = Ref(values[scan.operand.name]) if isinstance(scan.operand, Ref) else scan.operand
-    total = names("v")
-    reduce = loop.Reduce((total,), scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
-    inner = _inside(loop.Section(section.axes, (*renamed, reduce)), cut, part, names)
-    sections = (inner, loop.Section((), (loop.Store(totals, _places(axes), Ref(total)),)))
+    made = Writer(names, renamed)
+    total = made.reduce(scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
+    inner = _inside(loop.Section(section.axes, tuple(made)), cut, part, names)
+    sections = (inner, loop.Section((), (loop.Store(totals, _places(axes), total),)))
     return loop.Kernel(f"{nest.name}_totals", axes, sections, nest.origins, nest.line)
 
 
@@ -130,33 +130,24 @@ def _sums(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, buffers: tuple[str, s
     """What each part and those before it come to."""
     outer = tuple(loop.Axis(names("a"), axis.size) for axis in nest.axes)
     part = loop.Axis(names("a"), cut.parts)
-    place, value, found = _places((part, *outer)), names("v"), names("v")
-    statements = (
-        loop.Load(value, buffers[0], place, scan.dtype),
-        loop.Scan(found, scan.scan, Ref(value), scan.dtype),
-        loop.Store(buffers[1], place, Ref(found)),
-    )
-    return loop.Kernel(f"{nest.name}_sums", outer, (loop.Section((part,), statements),), nest.origins, nest.line)
+    place, made = _places((part, *outer)), Writer(names)
+    found = made.add(loop.Scan, scan.scan, made.add(loop.Load, buffers[0], place, scan.dtype), scan.dtype)
+    made.append(loop.Store(buffers[1], place, found))
+    return loop.Kernel(f"{nest.name}_sums", outer, (loop.Section((part,), tuple(made)),), nest.origins, nest.line)
 
 
 def _rest(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, sums: str, names: Names) -> loop.Kernel:
     """Each part, from where the one before it ended."""
     over, axes, part = _over_parts(nest, cut, names)
     section = _inside(over.sections[0], cut, part, names)
-    number, inside, before, found = (names("v") for _ in range(4))
     place = tuple(ix.shift(ix.axis(axis.name), -1 if axis is part else 0) for axis in axes)
-    start = (
-        loop.IndexValue(number, ix.axis(part.name)),
-        loop.Compute(inside, "gt", (Ref(number), 0), "bool"),
-        loop.Load(before, sums, place, scan.dtype, Ref(inside), NEUTRAL[scan.scan]),
-    )
-    statements: list[loop.Statement] = []
+    start, made = Writer(names), Writer(names)
+    inside = start.compute("gt", start.add(loop.IndexValue, ix.axis(part.name)), 0)
+    before = start.add(loop.Load, sums, place, scan.dtype, inside, NEUTRAL[scan.scan])
     values: dict[str, loop.Operand] = {}
     for statement in section.statements:
-        statements.append(replace_values(statement, values))
-        if statement == scan or (isinstance(statement, loop.Scan) and statement.result == scan.result):
-            operands = (Ref(before), Ref(scan.result))
-            statements.append(loop.Compute(found, COMBINE[scan.scan], operands, scan.dtype))
-            values = {scan.result: Ref(found)}
-    sections = (loop.Section((), start), loop.Section(section.axes, tuple(statements)))
+        made.append(replace_values(statement, values))
+        if isinstance(statement, loop.Scan) and statement.result == scan.result:
+            values[scan.result] = made.compute(COMBINE[scan.scan], before, Ref(scan.result), dtype=scan.dtype)
+    sections = (loop.Section((), tuple(start)), loop.Section(section.axes, tuple(made)))
     return loop.Kernel(nest.name, axes, sections, nest.origins, nest.line)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loopir.passes.expand import Expander
-from loopir.passes.split_nests import Splitting, is_on_gpu, points_of, split_nests
-from loopir.schedule import Names, Schedule, axis_sizes, substitute_axes
+from loopir.passes.split_nests import Writer, is_on_gpu, points_of, split_nests
+from loopir.schedule import Names, Rewriting, Schedule, axis_sizes, substitute_axes
 from stagewire import index as ix
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Decision, IndexValue, Kernel, Load, Operand, Reduce, Section, Statement, Store
+from stagewire.loop import Axis, Decision, IndexValue, Kernel, Load, Operand, Section, Statement, Store
 from stagewire.sizes import rough
 from stagewire.statements import makers, used_axes
 from stagewire.types import DType
@@ -33,7 +33,7 @@ class SumFewRows:
     def run(self, schedule: Schedule) -> Schedule:
         return split_nests(schedule, self._split)
 
-    def _split(self, nest: Kernel, state: Splitting) -> tuple[Kernel, ...] | None:
+    def _split(self, nest: Kernel, state: Rewriting) -> tuple[Kernel, ...] | None:
         if len(nest.sections) != 1 or nest.sections[0].axes or not is_on_gpu(nest, state.buffers):
             return None
         (section,) = nest.sections
@@ -58,7 +58,7 @@ def _value(write: Store, dimension: int) -> str:
     return next(iter(ix.values_of(write.index[dimension])))
 
 
-def _sums(nest: Kernel, write: Store, dimension: int, size: int, state: Splitting) -> tuple[Kernel, ...]:
+def _sums(nest: Kernel, write: Store, dimension: int, size: int, state: Rewriting) -> tuple[Kernel, ...]:
     """The nests of the terms and of the rows that they are for, and that of the sums."""
     names, (section,), chosen = state.names, nest.sections, _value(write, dimension)
     fixed = {ix.single_axis(c) for c in write.index}
@@ -73,25 +73,22 @@ def _sums(nest: Kernel, write: Store, dimension: int, size: int, state: Splittin
 
     value = {write.value.name} if isinstance(write.value, Ref) else set[str]()
     terms = kept("terms", write.value, dtype, (*columns, *loop), makers(section.statements, value))
-    chain, narrow = makers(section.statements, {chosen}), names("v")
+    chain = Writer(names, makers(section.statements, {chosen}))
     along = {name for statement in chain for name in used_axes(statement)}
-    chain = [*chain, Compute(narrow, "convert", (Ref(chosen),), "int32")]
-    rows = kept("rows", Ref(narrow), "int32", tuple(axis for axis in (*columns, *loop) if axis.name in along), chain)
+    narrow = chain.compute("convert", Ref(chosen), dtype="int32")
+    rows = kept("rows", narrow, "int32", tuple(axis for axis in (*columns, *loop) if axis.name in along), chain)
 
-    row, (term, wanted, at, hit, part, total) = Axis(names("a"), size), (names("v") for _ in range(6))
-    body: tuple[Statement, ...] = (
-        *(
-            Load(result, one.name, tuple(ix.axis(axis.name) for axis in one.axes), kind)
-            for result, one, kind in ((term, terms, dtype), (wanted, rows, "int32"))
-        ),
-        IndexValue(at, ix.axis(row.name), "int32"),
-        Compute(hit, "eq", (Ref(wanted), Ref(at)), "bool"),
-        Compute(part, "where", (Ref(hit), Ref(term), False if dtype == "bool" else 0), dtype),
-        Reduce((total,), "sum", Ref(part), dtype),
+    row, made = Axis(names("a"), size), Writer(names)
+    term, wanted = (
+        made.add(Load, one.name, tuple(ix.axis(axis.name) for axis in one.axes), kind)
+        for one, kind in ((terms, dtype), (rows, "int32"))
     )
+    hit = made.compute("eq", wanted, made.add(IndexValue, ix.axis(row.name), "int32"))
+    part = made.compute("where", hit, term, False if dtype == "bool" else 0, dtype=dtype)
+    total = made.reduce("sum", part, dtype)
     where = tuple(ix.axis(row.name) if d == dimension else c for d, c in enumerate(write.index))
-    store = Store(write.buffer, where, Ref(total), "atomic_add")
-    sums = Kernel(nest.name, (row, *columns), (Section(loop, body), Section((), (store,))), nest.origins, nest.line)
+    sections = (Section(loop, tuple(made)), Section((), (Store(write.buffer, where, total, "atomic_add"),)))
+    sums = Kernel(nest.name, (row, *columns), sections, nest.origins, nest.line)
     return terms, _renamed(rows, names), _renamed(sums, names)
 
 

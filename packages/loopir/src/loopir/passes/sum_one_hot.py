@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.schedule import Item, Names, Schedule
+from loopir.passes.split_nests import Writer, split_nests
+from loopir.schedule import Names, Rewriting, Schedule
 from stagewire import loop
 from stagewire.graph import Ref
 from stagewire.statements import makers, results, used_axes, used_values
@@ -23,17 +24,14 @@ class SumOneHot:
     name = "sum_one_hot"
 
     def run(self, schedule: Schedule) -> Schedule:
-        names = Names(schedule.fresh)
-        decisions: list[loop.Decision] = []
-        items: list[Item] = []
-        for item in schedule.items:
-            changed = _without_sums(item, names) if isinstance(item, loop.Kernel) else item
-            if changed is not item:
-                decisions.append(loop.Decision("inlined", (item.name,), "a sum of which one term at most is not zero"))
-            items.append(changed)
-        return msgspec.structs.replace(
-            schedule, items=tuple(items), fresh=names.count, decisions=(*schedule.decisions, *decisions)
-        )
+        return split_nests(schedule, _split_nest)
+
+
+def _split_nest(nest: loop.Kernel, state: Rewriting) -> tuple[loop.Kernel]:
+    changed = _without_sums(nest, state.names)
+    if changed is not nest:
+        state.decisions.append(loop.Decision("inlined", (nest.name,), "a sum of which one term at most is not zero"))
+    return (changed,)
 
 
 def _without_sums(nest: loop.Kernel, names: Names) -> loop.Kernel:
@@ -142,19 +140,13 @@ class _Terms:
     ) -> tuple[loop.Statement, ...]:
         """The sum: the first of the values where the position is inside, else the other."""
         position, dtype, more = place
-        made: list[loop.Statement] = []
-
-        def compute(op: str, *operands: loop.Operand, to: DType = "bool") -> Ref:
-            made.append(loop.Compute(self.names("v"), op, operands, to))
-            return Ref(made[-1].result)  # type: ignore[union-attr]
-
-        made.append(loop.IndexValue(self.names("v"), loop.Index(self.axis.size), dtype))
-        size = Ref(made[0].result)  # type: ignore[union-attr]
-        holds = compute("logical_and", compute("ge", position, 0), compute("lt", position, size))
+        made = Writer(self.names)
+        size = made.add(loop.IndexValue, loop.Index(self.axis.size), dtype)
+        holds = made.compute("logical_and", made.compute("ge", position, 0), made.compute("lt", position, size))
         for condition in more:
-            holds = compute("logical_and", holds, condition)
-        value = compute("where", holds, *values, to=dtypes[0])
+            holds = made.compute("logical_and", holds, condition)
+        value = made.compute("where", holds, *values, dtype=dtypes[0])
         for to in (*dtypes[1:], reduce.dtype):
-            value = compute("convert", value, to=to)
+            value = made.compute("convert", value, dtype=to)
         last = made.pop()
         return (*made, msgspec.structs.replace(last, result=reduce.results[0]))

@@ -13,7 +13,7 @@ from loopir.passes.dependence import Dependences
 from loopir.passes.merge_nests import GPU_LIMITS, Sections, merge, part_of
 from loopir.passes.split_nests import is_on_gpu, points_of
 from loopir.passes.tiling import unmasked
-from loopir.schedule import Item, Names, Schedule, axis_sizes, output_names, reads_of, substitute_axes, writes_of
+from loopir.schedule import Item, Rewriting, Schedule, axis_sizes, output_names, reads_of, substitute_axes, writes_of
 from stagewire import index as ix
 from stagewire.expr import Dim, greatest
 from stagewire.graph import Ref
@@ -63,36 +63,26 @@ class SumOverRows:
         for number, item in enumerate(schedule.items):
             if isinstance(item, Kernel) and _is_of_sums(item) and is_on_gpu(item, schedule.buffers):
                 state.place(number, _over_whole_axes(item))
-        return state.result() if state.decisions else schedule
+        order = state.dependences.order()
+        return state.with_items([state.items[group] for group in order]) if state.decisions else schedule
 
 
-class _State:
+class _State(Rewriting):
     """made: by the item that they are in now, the nest of rows and the nests of sums that one was made of.
 
     touching: the items that read or write a buffer.
     """
 
     def __init__(self, schedule: Schedule, options: SumOverRows) -> None:
-        self.schedule, self.options = schedule, options
+        super().__init__(schedule)
+        self.options = options
         self.items: dict[int, Item] = dict(enumerate(schedule.items))
-        self.buffers = dict(schedule.buffers)
-        self.names = Names(schedule.fresh)
         self.dependences = Dependences(schedule)
-        self.decisions: list[Decision] = []
         self.made: dict[int, tuple[Kernel, list[Kernel]]] = {}
         self.touching: dict[str, list[int]] = {}
         for number, item in self.items.items():
             for name in {*reads_of(item), *writes_of(item)}:
                 self.touching.setdefault(name, []).append(number)
-
-    def result(self) -> Schedule:
-        return msgspec.structs.replace(
-            self.schedule,
-            buffers=self.buffers,
-            items=tuple([self.items[group] for group in self.dependences.order()]),
-            fresh=self.names.count,
-            decisions=(*self.schedule.decisions, *self.decisions),
-        )
 
     def place(self, number: int, sums: Kernel) -> None:
         """Put the sums into a nest of rows, if one reads or writes the same."""

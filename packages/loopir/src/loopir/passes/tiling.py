@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir.passes.split_nests import divisor
+from loopir.passes.split_nests import Writer, divisor
 from loopir.schedule import Names
 from stagewire import index as ix
 from stagewire import literals, loop
@@ -84,25 +84,19 @@ def tile_with_tail(axis: loop.Axis, parts: int, hints: Hints) -> Tiling:
     return Tiling(axis, parts, length, parts, has_tail=True)
 
 
-def in_bounds(places: list[TailPosition], names: Names) -> tuple[tuple[loop.Statement, ...], Ref]:
+def in_bounds(places: list[TailPosition], names: Names) -> tuple[Writer, Ref]:
     """Statements that compute whether each place lies before the end of its axis.
 
     What is left of the axis at the start of a part is the same for all of it, and is compared with.
     """
-    statements: list[loop.Statement] = []
+    made = Writer(names)
     found: Ref | None = None
     for start, inside, size in places:
-        at, left, one = names("v"), names("v"), names("v")
-        statements.append(loop.IndexValue(at, inside))
-        statements.append(loop.IndexValue(left, ix.shift(ix.scale(start, -1), size)))
-        statements.append(loop.Compute(one, "lt", (Ref(at), Ref(left)), "bool"))
-        if found is not None:
-            both = names("v")
-            statements.append(loop.Compute(both, "logical_and", (found, Ref(one)), "bool"))
-            one = both
-        found = Ref(one)
+        at = made.add(loop.IndexValue, inside)
+        one = made.compute("lt", at, made.add(loop.IndexValue, ix.shift(ix.scale(start, -1), size)))
+        found = one if found is None else made.compute("logical_and", found, one)
     assert found is not None, "asked only where an axis has a masked tail"
-    return tuple(statements), found
+    return made, found
 
 
 def masked(section: loop.Section, tail_positions: list[TailPosition], names: Names) -> loop.Section:
@@ -110,18 +104,16 @@ def masked(section: loop.Section, tail_positions: list[TailPosition], names: Nam
 
     What does not depend on positions in a tail is read as it was: once for all points.
     """
-    tests, inside = in_bounds(tail_positions, names)
+    statements, inside = in_bounds(tail_positions, names)
     moving = {name for one in tail_positions for place in (one.start, one.inside) for name in ix.axes_of(place)}
     dtypes: dict[str, DType] = {}
-    statements: list[loop.Statement] = list(tests)
     both: dict[str, Ref] = {}
 
     def narrowed(mask: Ref | None) -> Ref:
         if mask is None:
             return inside
         if mask.name not in both:
-            both[mask.name] = Ref(names("v"))
-            statements.append(loop.Compute(both[mask.name].name, "logical_and", (inside, mask), "bool"))
+            both[mask.name] = statements.compute("logical_and", inside, mask)
         return both[mask.name]
 
     for statement in section.statements:
@@ -138,9 +130,8 @@ def masked(section: loop.Section, tail_positions: list[TailPosition], names: Nam
                 statement = msgspec.structs.replace(statement, mask=narrowed(mask))
             case loop.Reduce(reduction=reduction, operand=operand, dtype=dtype):
                 dtype = dtypes[operand.name] if isinstance(operand, Ref) else dtype
-                kept = names("v")
-                statements.append(loop.Compute(kept, "where", (inside, operand, neutral(reduction, dtype)), dtype))
-                statement = msgspec.structs.replace(statement, operand=Ref(kept))
+                kept = statements.compute("where", inside, operand, neutral(reduction, dtype), dtype=dtype)
+                statement = msgspec.structs.replace(statement, operand=kept)
             case loop.Compute(result=result, dtype=dtype) | loop.IndexValue(result=result, dtype=dtype):
                 dtypes[result] = dtype
         statements.append(statement)
