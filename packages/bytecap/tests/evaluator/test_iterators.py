@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import bisect
 import collections
+import copy
+import functools
+import heapq
 import itertools
 import operator
 
 import pytest
 import torch
 
+from bytecap import executor, optimize
+from bytecap.objects.live import call_native
 from bytecap.testing import Programs
 
 PROGRAMS = Programs()
@@ -160,6 +166,99 @@ def what_cannot_be_iterated(x):
 @PROGRAMS.add(vector)
 def sums_are_those_of_python(x):
     return sum([0.1] * 10), sum((x, x), start=x), sum(iter([(1,), (2,)]), start=()), sum(iter([True, 2.5]))
+
+
+@PROGRAMS.add(vector)
+def copies_of_one_iterator_leave_the_frame(x):
+    first, second = itertools.tee(map(abs, [-1, -2, x, -4]))
+    third = copy.copy(first)
+    return next(first), next(first), first, second, third, x + 1
+
+
+@PROGRAMS.add(vector)
+def a_callback_that_stops_ends_what_it_feeds(x):
+    def until_two(value):
+        if value == 2:
+            raise StopIteration
+        return value
+
+    chained = list(itertools.chain(map(until_two, [1, 2, 3]), [x]))
+    try:
+        functools.reduce(lambda total, value: until_two(value), [0, 1, 2, 3])
+    except StopIteration:
+        chained.append("stopped")
+    return chained, list(zip(map(until_two, range(5)), "abcde", strict=False))
+
+
+@PROGRAMS.add(vector)
+def what_c_code_refuses(x):
+    messages = []
+    for attempt in (
+        lambda: itertools.islice([1], "a"), lambda: itertools.islice([1], -1), lambda: sorted([2, 1], reverse=None),
+        lambda: itertools.permutations([1], "a"), lambda: heapq.heappop([]), lambda: heapq.heappush((), 1),
+        lambda: bisect.bisect([1], 1, -1), lambda: max([]), lambda: sorted([1, "a"]), lambda: map(), lambda: max(1),
+        lambda: functools.reduce(max, []), lambda: sorted([1], kee=abs),
+    ):  # fmt: skip
+        try:
+            attempt()
+        except Exception as error:
+            messages.append((type(error).__name__, str(error)))
+    return messages, x + 1
+
+
+class Weight:
+    """Compares itself, and counts how often."""
+
+    compared = 0
+
+    def __init__(self, value):
+        self.value = value
+
+    def __lt__(self, other):
+        Weight.compared += 1
+        return self.value < other.value
+
+
+@PROGRAMS.add(vector, list)
+def sorts_and_heaps_call_back(x, heap):
+    weights = [Weight(value) for value in (3, 1, 2, 5, 4)]
+    ordered = [weight.value for weight in sorted(weights)]
+    for weight in weights:
+        heapq.heappush(heap, (weight.value, x))
+    bisect.insort(ordered, 2.5, key=float)
+    least = heapq.heappop(heap)[0]
+    queue = [Weight(1), Weight(2)]
+    try:
+        heapq.heappush(queue, Weight("a"))
+    except TypeError as error:
+        return (
+            ordered,
+            least,
+            heap,
+            len(queue),
+            str(error),
+            min(weights).value,
+            max(weights, key=lambda w: -w.value).value,
+        )
+
+
+def test_a_sort_asks_no_more_than_cpython_does():
+    def program(x, values):
+        weights = [Weight(value) for value in values]
+        Weight.compared = 0
+        return [weight.value for weight in sorted(weights)], Weight.compared, x + 1
+
+    arguments = vector(), [3, 1, 2, 5, 4]
+    plain, captured = program(*arguments), optimize(program, lambda capture, _: executor(capture))(*arguments)
+    assert captured[:2] == plain[:2]
+
+
+def test_a_fault_of_the_evaluator_is_no_exception_of_the_program():
+    def faulty(number):
+        raise ValueError(number)
+
+    with pytest.raises(ValueError, match="3"):
+        call_native(None, lambda: faulty(3))
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

@@ -7,7 +7,7 @@ import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CellType
 from typing import Any
 
@@ -110,11 +110,6 @@ def new_set(items: tuple[Any, ...], cls: type, holes: tuple[int, ...] = ()) -> A
 def new_deque(items: list[Any]) -> deque[Any]:
     """A deque."""
     return deque(items)
-
-
-def new_iterator(items: tuple[Any, ...]) -> Iterator[Any]:
-    """The rest of an iterator."""
-    return iter(items)
 
 
 def new_cell() -> types.CellType:
@@ -248,7 +243,7 @@ def without_first_entry(error: BaseException) -> BaseException:
 HELPERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        new_object, new_container, new_tuple, new_dict, new_defaultdict, new_set, new_deque, new_iterator,
+        new_object, new_container, new_tuple, new_dict, new_defaultdict, new_set, new_deque,
         new_cell, new_function, new_method, new_partial, new_exception, set_attribute, delete_attribute,
         set_item, delete_item, replace_items, add_items, replace_pairs, call_with, dict_key, dict_value,
         free_variable, stored_item, raised_in_caller, without_first_entry,

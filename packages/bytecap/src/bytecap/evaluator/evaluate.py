@@ -26,7 +26,7 @@ from bytecap.semantics.attributes import (
 )
 from bytecap.semantics.constant_folding import fold_call, fold_method
 from bytecap.semantics.methods import call_object_method
-from bytecap.semantics.operations import binary, equal
+from bytecap.semantics.operations import binary, compare, equal
 from bytecap.semantics.string_conversion import printable
 
 
@@ -45,6 +45,7 @@ class Evaluate:
     bind = staticmethod(bind)
     equal = staticmethod(equal)
     binary = staticmethod(binary)
+    compare = staticmethod(compare)
     call_object_method = staticmethod(call_object_method)
     printable = staticmethod(printable)
     fold_call = staticmethod(fold_call)

@@ -30,7 +30,7 @@ from bytecap.objects.identity import Identity, IdentityToken, UserKey
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.nn_modules import NNModuleValue
 from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.iterators.generators import HostIterator
+from bytecap.objects.live import Live, NativeIterator
 from bytecap.objects.numbers.dynamic_sources import refuse_changing
 from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue
@@ -70,6 +70,7 @@ class KnownObjects:
         self.dicts: dict[int, DictValue] = {}
         self.cells: dict[int, CellValue] = {}
         self.alive: list[Any] = []
+        self.iterators: dict[int, NativeIterator] = {}
         self.hashed_by_identity: dict[Value, None] = {}
 
     def close(self) -> None:
@@ -78,7 +79,15 @@ class KnownObjects:
             if isinstance(value, ObjectValue):
                 value.attributes.owner = None
         self.frame_globals = None
-        for known in (self.by_object, self.dicts, self.cells, self.hashed_by_identity, self.alive, self.arrays):
+        for known in (
+            self.by_object,
+            self.dicts,
+            self.cells,
+            self.hashed_by_identity,
+            self.alive,
+            self.arrays,
+            self.iterators,
+        ):
             known.clear()  # type: ignore[attr-defined]
 
     def wrap(self, real: Any, source: Source | None) -> Value:
@@ -109,6 +118,8 @@ class KnownObjects:
     def fresh(self, real: Any) -> Value:
         """The value of an object that a host call just made: containers belong to the evaluated program."""
         kind = type(real)
+        if isinstance(real, Live):
+            return real.value
         if kind is list:
             return ListValue([self.fresh(item) for item in real])
         if kind is deque:
@@ -128,8 +139,12 @@ class KnownObjects:
         if kind in (set, frozenset):
             return set_of(self.tracer, real, kind, None).as_new()
         if isinstance(real, Iterator) and not isinstance(real, IOBase):
-            return HostIterator(self.fresh(item) for item in real)
+            return self.iterator(real)
         return self.wrap(real, None)
+
+    def iterator(self, host: Any) -> NativeIterator:
+        """The value of an iterator that C made during the capture; one value per object."""
+        return self.iterators.setdefault(id(host), NativeIterator(host))
 
     def constant(self, real: Any) -> Value:
         """A constant of a code object; a tuple is one object, however often it is loaded."""

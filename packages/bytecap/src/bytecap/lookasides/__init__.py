@@ -12,10 +12,10 @@ from bytecap.lookasides.classes import CLASSES
 from bytecap.lookasides.content_sized_functions import KNOWN_CONTENTS
 from bytecap.lookasides.deep_copies import DEEP_COPIES
 from bytecap.lookasides.index_mode import INDEX_MODE
-from bytecap.lookasides.iterators import ITERATORS
 from bytecap.lookasides.kernel_choices import KERNEL_CHOICES
 from bytecap.lookasides.legacy import LEGACY
 from bytecap.lookasides.library import INSPECTION, LIBRARY
+from bytecap.lookasides.native import NATIVE
 from bytecap.lookasides.numpy_calls import NUMPY_CALLS
 from bytecap.lookasides.optimizers import OPTIMIZERS
 from bytecap.lookasides.parameters import PARAMETERS
@@ -36,7 +36,7 @@ TABLES = (
     INDEX_MODE,
     INFERENCE,
     INSPECTION,
-    ITERATORS,
+    NATIVE,
     KERNEL_CHOICES,
     KNOWN_CONTENTS,
     LEGACY,

@@ -16,15 +16,14 @@ from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect, result_or_stop
 from bytecap.objects.class_lookup import has_method, static_lookup
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import Constant, ConstantIterator
+from bytecap.objects.constant import Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue, DictView
-from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
+from bytecap.objects.containers.sequences import ListValue, Sequence, SequenceIterator, TupleValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.identity import Identity, IdentityToken, is_lasting_key
 from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.iterators.builtin import ReverseIterator
-from bytecap.objects.iterators.protocols import CallIterator, ItemIterator
+from bytecap.objects.live import LiveSequence, call_native, native
 from bytecap.objects.numbers.open_constants import open_format
 from bytecap.objects.numbers.symbolic import SymbolicInt, is_size
 from bytecap.objects.numbers.unbacked import extreme, is_of_data
@@ -174,7 +173,7 @@ def _iter(tracer: Tracer, value: Value, sentinel: Value | None = None) -> Value:
         return value.iterate(tracer)
     if not _callable(tracer, value).concrete():
         raise tracer.raises(TypeError, "iter(v, w): v must be callable")
-    return CallIterator(value, sentinel)
+    return native(iter)(tracer, value, sentinel)
 
 
 def _next(tracer: Tracer, iterator: Value, default: Value | None = None) -> Value:
@@ -206,29 +205,16 @@ def _sum(tracer: Tracer, iterable: Value, /, start: Value = Constant(0)) -> Valu
     return total
 
 
-def _extreme(function: Any, symbol: str) -> Callable[..., Value]:
-    def pick(tracer: Tracer, *args: Value, key: Value | None = None, default: Value | None = None) -> Value:
+def _extreme(function: Any) -> Callable[..., Value]:
+    by_comparing = native(function)
+
+    def pick(tracer: Tracer, *args: Value, **options: Value) -> Value:
         items = collect(tracer, args[0]) if len(args) == 1 else list(args)
-        if not items:
-            if default is None:
-                return fold(tracer, function, ([],))
-            return default
-        has_key = key is not None and not key.is_none()
-        of_data = None if has_key else extreme(tracer, items, least=function is min)
-        if of_data is not None:
-            return of_data
-        best, best_key = items[0], key.call(tracer, [items[0]], {}) if has_key else items[0]  # type: ignore[union-attr]
-        for item in items[1:]:
-            item_key = key.call(tracer, [item], {}) if has_key else item  # type: ignore[union-attr]
-            if compare(tracer, symbol, item_key, best_key).truth(tracer):
-                best, best_key = item, item_key
-        return best
+        key = options.get("key")
+        of_data = extreme(tracer, items, least=function is min) if items and (key is None or key.is_none()) else None
+        return of_data or by_comparing(tracer, *([ListValue(items)] if len(args) < 2 else items), **options)
 
     return pick
-
-
-def _sorted(tracer: Tracer, values: Value, *, key: Value | None = None, reverse: Value | None = None) -> Value:
-    return ListValue(sort_values(tracer, collect(tracer, values), key, reverse))
 
 
 def _reversed(tracer: Tracer, values: Value) -> Value:
@@ -240,11 +226,11 @@ def _reversed(tracer: Tracer, values: Value) -> Value:
             return _reversed_items(tracer, values)
         values = values.base
     if isinstance(values, Sequence) and not isinstance(values, DequeValue):
-        return ReverseIterator(values)
+        return SequenceIterator(values, len(values.items) - 1, -1)
     if isinstance(values, (DequeValue, DictValue, DictView)):
         return values.call_method(tracer, "__reversed__", [], {})
     if isinstance(values, Constant):
-        return run(tracer, ConstantIterator, (values.value, reversed))
+        return fold(tracer, reversed, (values.value,))
     if isinstance(values, TensorValue):
         return values.call_method(tracer, "__reversed__", [], {})
     raise tracer.raises(TypeError, f"'{values.python_type().__name__}' object is not reversible")
@@ -254,7 +240,7 @@ def _reversed_items(tracer: Tracer, values: ObjectValue) -> Value:
     """reversed() of an object with `__len__` and `__getitem__`."""
     if values.base is None and not has_method(values, "__getitem__"):
         raise tracer.raises(TypeError, f"'{values.cls.__name__}' object is not reversible")
-    return ItemIterator(values, values.length(tracer) - 1, -1)
+    return tracer.objects.iterator(call_native(tracer, reversed, LiveSequence(tracer, values)))
 
 
 def _super(tracer: Tracer, *args: Value) -> Value:
@@ -372,7 +358,7 @@ def _dir(tracer: Tracer, value: Value) -> Value:
 BUILTIN: dict[Any, Callable[..., Value]] = {
     len: _len, isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr,
     setattr: _setattr, delattr: _delattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
-    any: _any, all: _all, sum: _sum, min: _extreme(min, "<"), max: _extreme(max, ">"), sorted: _sorted,
+    any: _any, all: _all, sum: _sum, min: _extreme(min), max: _extreme(max), sorted: native(sorted),
     reversed: _reversed, super: _super,
     vars: _vars, globals: _globals, print: _print, round: _round, abs: _abs, pow: _pow, divmod: _divmod,
     format: _format, hash: _hash, dir: _dir,

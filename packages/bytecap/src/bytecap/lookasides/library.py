@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
-import functools
 import inspect
 import logging
 import os
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.errors import UnsupportedCall
-from bytecap.objects.base import Value
+from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
@@ -31,7 +30,8 @@ from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
 from bytecap.objects.identity import IdentityToken
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.signals import End
+from bytecap.objects.live import NativeIterator
+from bytecap.objects.signals import fold
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
 
@@ -83,19 +83,13 @@ INSPECTION: dict[Any, Callable[..., Value]] = {check: _is_kind(check) for check 
 NONE = Constant(None)
 
 
-def _reduce(tracer: Tracer, function: Value, values: Value, initial: Value | None = None) -> Value:
-    items = values.iterate(tracer)
-    total: Any = initial if initial is not None else items.next(tracer)
-    if isinstance(total, End):
-        raise tracer.raises(TypeError, "reduce() of empty iterable with no initial value")
-    while not isinstance(item := items.next(tracer), End):
-        total = function.call(tracer, [total, item], {})
-    return total
-
-
 def _copy(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, (ListValue, DictValue, SetValue)):
         return value.call_method(tracer, "copy", [], {})
+    if isinstance(value, NativeIterator):
+        return fold(tracer, copy.copy, (value.host,))
+    if isinstance(value, IteratorValue):
+        raise UnsupportedCall(f"copy.copy of a {value.describe()}")
     if isinstance(value, ObjectValue):
         method = value._special(tracer, "__copy__")
         return method.call(tracer, [], {}) if method is not None else _copy_object(tracer, value)
@@ -176,7 +170,6 @@ def _thread_identity(tracer: Tracer) -> Value:
 LIBRARY: dict[Any, Callable[..., Value]] = {
     collections.namedtuple: _namedtuple,
     sys.exc_info: _exc_info, sys.exception: lambda tracer: _exc_info(tracer).items[1],  # type: ignore[attr-defined]
-    functools.reduce: _reduce,
     threading.get_ident: _thread_identity, copy.copy: _copy, dataclasses.fields: _fields,
     dataclasses.is_dataclass: _is_dataclass, typing.cast: lambda tracer, kind, value: value,
     warnings.warn: _message(warnings.warn),

@@ -14,8 +14,8 @@ from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import handler_of
-from bytecap.objects.iterators.generators import HostIterator
 from bytecap.objects.signals import fold, run
 from stagewire.capture import Source
 
@@ -80,7 +80,7 @@ class ClassValue(Value):
 
     def iterate(self, tracer: Tracer) -> Value:
         members: Any = run(tracer, list, (self.real,))
-        return HostIterator(tracer.objects.wrap(member, None) for member in members)
+        return TupleValue([tracer.objects.wrap(member, None) for member in members]).iterate(tracer)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         return run(tracer, lambda: item.concrete() in self.real, ())  # type: ignore[operator]

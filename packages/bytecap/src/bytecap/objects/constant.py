@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bytecap.guards.guard_set import is_watched
-from bytecap.objects.base import IteratorValue, Value, collect, contains_by_iteration
+from bytecap.objects.base import Value, collect, contains_by_iteration
 from bytecap.objects.class_lookup import static_lookup
-from bytecap.objects.signals import EXHAUSTED, NotConcrete, fold, run
+from bytecap.objects.signals import NotConcrete, fold, run
 from stagewire.capture import Attribute, Source
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ class Constant(Value):
         return fold(tracer, operator.getitem, (self.value, key.concrete()))
 
     def iterate(self, tracer: Tracer) -> Value:
-        return run(tracer, ConstantIterator, (self.value, iter))
+        return fold(tracer, iter, (self.value,))
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         try:
@@ -125,33 +124,6 @@ class Constant(Value):
 
     def __repr__(self) -> str:
         return f"<Constant {self.value!r}>"
-
-
-class ConstantIterator(IteratorValue):
-    """iter() or reversed() of a text, bytes or range."""
-
-    __slots__ = ("maker", "rest", "taken", "value")
-
-    def __init__(self, value: Any, maker: Callable[[Any], Iterator[Any]]) -> None:
-        super().__init__()
-        self.value = value
-        self.maker = maker
-        self.rest = maker(value)
-        self.taken = 0
-
-    def python_type(self) -> type:
-        return type(self.rest)
-
-    def next(self, tracer: Tracer) -> Any:
-        for item in self.rest:
-            self.taken += 1
-            return tracer.objects.fresh(item)
-        return EXHAUSTED
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.constant(self.value)
-        emitter.call_function(self.maker, arguments=1)
-        emitter.call_helper("advance", self.taken, arguments=1)
 
 
 def _named_like(value: Value) -> Any:

@@ -20,7 +20,6 @@ from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
-from bytecap.objects.iterators.generators import HostIterator
 from bytecap.objects.signals import run
 from stagewire.capture import Source
 
@@ -158,7 +157,7 @@ class OpaqueValue(Value):
     def iterate(self, tracer: Tracer) -> Value:
         self._need_fixed()
         members = run(tracer, list, (self.real,))
-        return HostIterator(tracer.objects.wrap(member, None) for member in members)
+        return TupleValue([tracer.objects.wrap(member, None) for member in members]).iterate(tracer)
 
     def _need_fixed(self) -> None:
         """The content of any other object may change, and no guard would see it."""

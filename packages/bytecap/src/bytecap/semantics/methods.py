@@ -18,6 +18,7 @@ from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.dispatch import METHODS
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
+from bytecap.objects.live import native
 from bytecap.objects.signals import fold, run
 from bytecap.semantics.attributes import default_delete_attribute, default_set_attribute, find_attribute
 from bytecap.semantics.constant_folding import fold_call
@@ -108,20 +109,12 @@ def _sort(tracer: Tracer, self: ListValue, *, key: Value | None = None, reverse:
 
 
 def sort_values(tracer: Tracer, items: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
-    """sorted(items, key=key, reverse=reverse), stable."""
-    import functools
+    """sorted(items, key=key, reverse=reverse), by CPython's own sort."""
+    named = {} if reverse is None else {"reverse": reverse}
+    return _SORTED(tracer, ListValue(items), key=key or NONE, **named).items  # type: ignore[attr-defined,no-any-return]
 
-    no_key = key is None or key.is_none()
-    keys = items if no_key else [key.call(tracer, [item], {}) for item in items]  # type: ignore[union-attr]
 
-    def order(a: int, b: int) -> int:
-        if compare(tracer, "<", keys[a], keys[b]).truth(tracer):
-            return -1
-        return 1 if compare(tracer, "<", keys[b], keys[a]).truth(tracer) else 0
-
-    backwards = reverse is not None and reverse.truth(tracer)
-    indices = sorted(range(len(items)), key=functools.cmp_to_key(order), reverse=backwards)
-    return [items[index] for index in indices]
+_SORTED = native(sorted)
 
 
 def _count(tracer: Tracer, self: Sequence, item: Value) -> Value:

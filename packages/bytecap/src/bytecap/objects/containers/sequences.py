@@ -263,35 +263,39 @@ class ListValue(Sequence):
 
 
 class SequenceIterator(IteratorValue):
-    """iter() of a list or tuple; sees changes of a list while it runs, as CPython's does. Once ended it stays so."""
+    """iter() or reversed() of a list or tuple; sees changes of a list while it runs. Once ended it stays so."""
 
-    __slots__ = ("index", "sequence")
+    __slots__ = ("index", "sequence", "step")
 
-    def __init__(self, sequence: Sequence, index: int = 0) -> None:
+    def __init__(self, sequence: Sequence, index: int = 0, step: int = 1) -> None:
         super().__init__()
         self.sequence = sequence
         self.index = index
+        self.step = step
 
     def python_type(self) -> type:
-        return type(iter(self.sequence.builtin()))
+        return type(self._maker(self.sequence.builtin()))
+
+    @property
+    def _maker(self) -> Any:
+        return iter if self.step > 0 else reversed
 
     def next(self, tracer: Tracer) -> Any:
-        if self.index >= len(self.sequence.items):
-            self.sequence = type(self.sequence)([])
+        if not 0 <= self.index < len(self.sequence.items):
+            self.sequence, self.index = type(self.sequence)([]), -1
             return EXHAUSTED
-        self.index += 1
-        return self.sequence.item(tracer, self.index - 1)
+        self.index += self.step
+        return self.sequence.item(tracer, self.index - self.step)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load(self.sequence)
-        emitter.constant(self.index)
-        emitter.call_helper("resume_sequence", arguments=2)
+        emitter.call_helper("resumed", self._maker, self.index, arguments=1)
         resume_in_changed(emitter, self, self.sequence, self.index)
 
 
 def resume_in_changed(emitter: Emitter, iterator: IteratorValue, sequence: Sequence, index: int) -> None:
     """An iterator over an outside list finds its place when the list has become what the program makes of it."""
-    if not isinstance(sequence, ListValue) or sequence.real is None or not sequence.mutated:
+    if index < 0 or not isinstance(sequence, ListValue) or sequence.real is None or not sequence.mutated:
         return
 
     def move(emitter: Emitter) -> None:

@@ -9,7 +9,8 @@ from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
-from bytecap.objects.iterators.protocols import ItemIterator, ObjectIterator
+from bytecap.objects.iterators.protocols import ObjectIterator
+from bytecap.objects.live import LiveSequence
 from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
 
@@ -149,7 +150,7 @@ class ObjectValue(Value):
         if self.base is not None:
             return self.base.iterate(tracer)
         if self._special(tracer, "__getitem__") is not None:
-            return ItemIterator(self)
+            return tracer.objects.iterator(iter(LiveSequence(tracer, self)))
         raise tracer.raises(TypeError, f"'{self.cls.__name__}' object is not iterable")
 
     def contains(self, tracer: Tracer, item: Value) -> bool:

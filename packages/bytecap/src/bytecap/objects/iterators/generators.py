@@ -1,9 +1,8 @@
-"""Iterators that the evaluator drives: over host generators, and generator frames of the evaluated program."""
+"""Generators of the evaluated program: frames that stop at each yield."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -18,34 +17,6 @@ if TYPE_CHECKING:
     from bytecap.evaluator.frame import Frame
     from bytecap.evaluator.tracer import Tracer
     from bytecap.replacement.emit import Emitter
-
-
-_RANGE_ITERATOR = type(iter(range(0)))
-
-
-class HostIterator(IteratorValue):
-    """Any iterator (range, zip, enumerate, map...) as a host iterator over Values."""
-
-    __slots__ = ("cls", "items")
-
-    def __init__(self, items: Iterator[Value], cls: type = _RANGE_ITERATOR) -> None:
-        super().__init__()
-        self.items = items
-        self.cls = cls
-
-    def python_type(self) -> type:
-        return self.cls
-
-    def next(self, tracer: Tracer) -> Any:
-        return next(self.items, EXHAUSTED)
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        rest = list(self.items)
-        self.items = iter(rest)
-        for item in rest:
-            emitter.load(item)
-        emitter.build_tuple(len(rest))
-        emitter.call_helper("new_iterator", arguments=1)
 
 
 class GeneratorValue(IteratorValue):

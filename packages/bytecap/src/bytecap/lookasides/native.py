@@ -1,0 +1,47 @@
+"""Functions and classes of C that run as they are, on `Live` values: iterators, heaps, searches."""
+
+from __future__ import annotations
+
+import _bisect
+import _heapq
+import functools
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bytecap.objects.base import Value
+from bytecap.objects.live import Live, NativeIterator, native, native_on_list
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+
+def _pairwise(tracer: Tracer, iterable: Value, /) -> Value:
+    source = iter(Live(tracer, iterable))
+    return NativeIterator(itertools.pairwise(source), source)
+
+
+NATIVE: dict[Any, Callable[..., Value]] = {
+    function: native(function)
+    for function in (
+        zip, map, filter, itertools.chain, itertools.chain.from_iterable, itertools.count, itertools.cycle,
+        itertools.compress, itertools.accumulate, itertools.zip_longest, itertools.groupby, itertools.starmap,
+        itertools.takewhile, itertools.dropwhile, itertools.filterfalse, functools.reduce,
+    )
+} | {
+    enumerate: native(enumerate, 1, "start"),
+    itertools.islice: native(itertools.islice, 1, 2, 3),
+    itertools.repeat: native(itertools.repeat, 1, "times"),
+    itertools.product: native(itertools.product, "repeat"),
+    itertools.tee: native(itertools.tee, 1),
+    itertools.pairwise: _pairwise,
+} | {
+    function: native(function, 1, "r")
+    for function in (itertools.permutations, itertools.combinations, itertools.combinations_with_replacement)
+} | {
+    function: native_on_list(function)
+    for function in (_heapq.heappush, _heapq.heappop, _heapq.heapreplace, _heapq.heappushpop, _heapq.heapify)
+} | {
+    function: native_on_list(function, 1, 2, "lo", "hi")
+    for function in (_bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right)
+}  # fmt: skip

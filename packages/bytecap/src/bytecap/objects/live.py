@@ -1,0 +1,253 @@
+"""Values in the hands of C code: CPython's own iterators, sorts and heaps run on them.
+
+A `Live` is an object whose special methods are the operations of the evaluated program, so C functions that compare,
+call and iterate need no second implementation. What holds for every such call:
+
+L1  C code is given `Live`s, None, and ints that the capture has fixed where C reads a number; never an open number.
+L2  A list that C code changes in place is a mirror: afterwards its items are written back, also when the call raised.
+L3  What C code itself raises is raised in the evaluated program. An exception that an operation of the evaluator let
+    out goes through unchanged: it is the program's (`PythonRaise`), a refusal, or a fault.
+L4  A C iterator is rebuilt from what its `__reduce__` says. What has none cannot be rebuilt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from functools import cache, partial
+from types import BuiltinFunctionType
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import CannotRebuild, UnsupportedCall
+from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.class_lookup import has_method
+from bytecap.objects.constant import Constant
+from bytecap.objects.signals import EXHAUSTED, End, PythonRaise
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+    from bytecap.replacement.emit import Emitter
+
+
+class Live:
+    """A value as C code sees it."""
+
+    __slots__ = ("tracer", "value")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, tracer: Tracer, value: Value) -> None:
+        self.tracer = tracer
+        self.value = value
+
+    def __iter__(self) -> Live:
+        return Live(self.tracer, self.value.iterate(self.tracer))
+
+    def __next__(self) -> Live:
+        self.tracer.frames.count_iteration()
+        item = self.value.next(self.tracer)
+        if isinstance(item, End):
+            raise StopIteration
+        return Live(self.tracer, item)
+
+    def __call__(self, *args: Any) -> Live:
+        values = [self.tracer.objects.fresh(arg) for arg in args]
+        try:
+            return Live(self.tracer, self.value.call(self.tracer, values, {}))
+        except PythonRaise as error:
+            if issubclass(error.value.python_type(), StopIteration):
+                raise RaisedStop(error) from None
+            raise
+
+    def __getattr__(self, name: str) -> Live:
+        if not has_method(self.value, name):
+            raise AttributeError(name)
+        return Live(self.tracer, self.value.get_attribute(self.tracer, name))
+
+    def __bool__(self) -> bool:
+        return self.value.truth(self.tracer)
+
+    def __index__(self) -> int:
+        return self.value.as_int(self.tracer)
+
+    def __eq__(self, other: object) -> bool:
+        return self.tracer.evaluate.equal(self.tracer, self.value, self.tracer.objects.fresh(other))
+
+    def __lt__(self, other: object) -> Live:
+        return self._compared("<", other)
+
+    def __gt__(self, other: object) -> Live:
+        return self._compared(">", other)
+
+    def _compared(self, symbol: str, other: object) -> Live:
+        right = self.tracer.objects.fresh(other)
+        return Live(self.tracer, self.tracer.evaluate.compare(self.tracer, symbol, self.value, right))
+
+    def __add__(self, other: object) -> Live:
+        right = self.tracer.objects.fresh(other)
+        return Live(self.tracer, self.tracer.evaluate.binary(self.tracer, "+", self.value, right))
+
+
+class LiveSequence(Live):
+    """A value that C code reads by index."""
+
+    __slots__ = ()
+    __iter__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return self.value.length(self.tracer)
+
+    def __getitem__(self, index: int) -> Live:
+        try:
+            return Live(self.tracer, self.value.get_item(self.tracer, Constant(index)))
+        except PythonRaise as error:
+            kind = error.value.python_type()
+            if issubclass(kind, (IndexError, StopIteration)):
+                raise RaisedStop(error) from None
+            raise
+
+
+class RaisedStop(StopIteration):
+    """StopIteration of the evaluated program: the end, to C code that iterates."""
+
+    def __init__(self, raised: PythonRaise) -> None:
+        super().__init__()
+        self.raised = raised
+
+
+def to_host(tracer: Tracer, value: Value) -> Any:
+    """What C code is given for a value; it complains of the class that the value has."""
+    return None if value.is_none() else _named(Live, value.python_type().__name__)(tracer, value)
+
+
+@cache
+def _named(cls: type[Live], name: str) -> type[Live]:
+    return type(name, (cls,), {"__slots__": ()})
+
+
+def call_native(tracer: Tracer, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a C function on what stands for values; the result is as C gives it."""
+    try:
+        return function(*args, **kwargs)
+    except RaisedStop as stop:
+        raise stop.raised from None
+    except Exception as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise
+        raise tracer.raises_real(error) from None
+
+
+def native(function: Callable[..., Any], *indices: int | str) -> Callable[..., Value]:
+    """A table entry that runs the C function itself; indices: which arguments are numbers that it reads."""
+
+    def handler(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+        given = [_argument(tracer, value, at in indices) for at, value in enumerate(args)]
+        named = {name: _argument(tracer, value, name in indices) for name, value in kwargs.items()}
+        return tracer.objects.fresh(call_native(tracer, function, *given, **named))
+
+    return handler
+
+
+def _argument(tracer: Tracer, value: Value, is_index: bool) -> Any:
+    is_number = is_index and hasattr(value.python_type(), "__index__")
+    return value.as_int(tracer) if is_number else to_host(tracer, value)
+
+
+def native_on_list(function: Callable[..., Any], *indices: int | str) -> Callable[..., Value]:
+    """The same for a function of a sequence, which it reads by index, or of a list, which it may change."""
+
+    def handler(tracer: Tracer, sequence: Value, *args: Value, **kwargs: Value) -> Value:
+        known: Any = sequence.plain()
+        is_list = issubclass(known.python_type(), list)
+        before = known.values(tracer) if is_list else []
+        mirror = [Live(tracer, item) for item in before] if is_list else _by_index(tracer, sequence)
+
+        try:
+            return native(partial(function, mirror), *indices)(tracer, *args, **kwargs)
+        finally:
+            if is_list:
+                _write_back(tracer, known, before, [tracer.objects.fresh(item) for item in mirror])
+
+    return handler
+
+
+def _by_index(tracer: Tracer, sequence: Value) -> Any:
+    cls = sequence.python_type()
+    is_sequence = hasattr(cls, "__getitem__") and not issubclass(cls, dict)
+    return _named(LiveSequence, cls.__name__)(tracer, sequence) if is_sequence else to_host(tracer, sequence)
+
+
+def _write_back(tracer: Tracer, known: Any, before: list[Value], after: list[Value]) -> None:
+    if list(map(id, known.items)) != list(map(id, before)):
+        raise UnsupportedCall("a list that changes while C code works on it")
+    if list(map(id, after)) != list(map(id, before)):
+        known.mutate(tracer)
+        known.replace(after)
+
+
+_DATA = (int, float, complex, str, bytes, bytearray, range, type(None), type, BuiltinFunctionType)
+
+
+class NativeIterator(IteratorValue):
+    """An iterator of CPython's own, over `Live`s or plain data. `last`: what it gave last."""
+
+    __slots__ = ("host", "last", "source_iterator")
+
+    def __init__(self, host: Any, source_iterator: Any = None) -> None:
+        super().__init__()
+        self.host = host
+        self.last: Any = None
+        self.source_iterator = source_iterator
+
+    def python_type(self) -> type:
+        return type(self.host)
+
+    def next(self, tracer: Tracer) -> Any:
+        self.last = call_native(tracer, next, self.host, EXHAUSTED)
+        return EXHAUSTED if self.last is EXHAUSTED else tracer.objects.fresh(self.last)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "__copy__" and not args and hasattr(self.host, "__copy__"):
+            return tracer.objects.fresh(self.host.__copy__())
+        return super().call_method(tracer, name, args, kwargs)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        function, arguments, *state = self._reduced()
+        for argument in arguments:
+            _load(emitter, argument)
+        if not state or state[0] is None:
+            emitter.call_function(function, arguments=len(arguments))
+            return
+        emitter.build_tuple(len(arguments))
+        _load(emitter, state[0])
+        emitter.call_helper("restored", function, arguments=2)
+
+    def _reduced(self) -> tuple[Any, ...]:
+        if isinstance(self.host, itertools.pairwise):
+            first = () if self.last is None or self.last is EXHAUSTED else self.last[1:]
+            return itertools.pairwise, (itertools.chain(first, self.source_iterator),)
+        try:
+            with warnings.catch_warnings():
+                # CPython 3.12 deprecates the method for iterators of itertools; 3.14 takes it away.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                reduced: tuple[Any, ...] = self.host.__reduce__()
+        except TypeError as error:
+            raise CannotRebuild(f"{type(self.host).__name__}: {error}") from None
+        is_open = self.last is not None and self.last is not EXHAUSTED
+        if isinstance(self.host, itertools.groupby) and is_open and len(reduced) == 2:
+            raise CannotRebuild("itertools.groupby in the middle of a group")
+        return reduced
+
+
+def _load(emitter: Emitter, host: Any) -> None:
+    """Push what stands in the state of an iterator."""
+    if isinstance(host, Live):
+        emitter.load(host.value)
+    elif type(host) in (tuple, list):
+        for item in host:
+            _load(emitter, item)
+        emitter.build("TUPLE" if type(host) is tuple else "LIST", len(host))
+    elif isinstance(host, _DATA):
+        emitter.constant(host)
+    else:
+        emitter.load(emitter.tracer.objects.iterator(host))
