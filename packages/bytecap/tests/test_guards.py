@@ -30,6 +30,7 @@ from bytecap.guards import (
     with_relations,
 )
 from bytecap.hook import Entry, FrameView, Owner, call_with_owner
+from bytecap.testing import frame_view
 from stagewire import graph
 from stagewire.capture import (
     Attribute,
@@ -61,7 +62,7 @@ from stagewire.graph import SourceLine
 from stagewire.types import TensorType
 
 X = Local("x")
-LAYOUTS = ("offsets", "stable_abi", "attributes")
+LAYOUTS = ("offsets", "attributes")
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -327,7 +328,7 @@ def test_modules_and_enums() -> None:
         IdentityIs(Attribute(Attribute(Global("torch"), "nn"), "functional"), "F"),
         IdentityIs(Attribute(X, "RED"), "Color.RED"),
     ]
-    view = FrameView(lambda x: x, {"x": Color})
+    view = frame_view(lambda x: x, {"x": Color})
     program = compile_guards(guards, view, objects={"F": nn.functional, "Color.RED": Color.RED})
     assert program.check(view)
     plain = compile_guards([Equals(Attribute(X, "value"), 1)], {"x": types.SimpleNamespace(value=1)})
@@ -679,7 +680,7 @@ def test_globals_builtins_cells_and_functions() -> None:
         Equals(Item(Cell("free", Cell("inner")), 0), 1),
         Equals(Global("maxsize", "sys"), sys.maxsize),
     ]
-    view = FrameView(function, {"a": ()})
+    view = frame_view(function, {"a": ()})
     program = compile_guards(guards, view)
     entry = Entry(program, function.__code__)
     owner = Owner(lambda view: entry)

@@ -19,6 +19,7 @@ from torch import nn
 from bytecap import _evalframe, executor, hook, optimize
 from bytecap.guards import GuardProgram, compile_guards
 from bytecap.hook import INPUTS, Entry, FrameView, Owner, call_with_owner
+from bytecap.testing import frame_view
 from stagewire.capture import Attribute, Equals, Item, Local
 
 EAGER = lambda capture, inputs: executor(capture)  # noqa: E731
@@ -117,7 +118,7 @@ def test_hook_cycles_leave_no_references() -> None:
         return c
 
     token = object()
-    view = FrameView(function, {"a": token, "rest": (), "c": 1, "named": {}})
+    view = frame_view(function, {"a": token, "rest": (), "c": 1, "named": {}})
     guard = compile_guards([Equals(Local("c"), 1)], view)
     codes = function.__code__, replacement.__code__
 

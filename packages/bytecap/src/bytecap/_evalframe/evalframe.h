@@ -58,15 +58,8 @@ typedef struct {
 /* A local of the replacement code with this name gets the tuple of the guard program's inputs. */
 #define INPUTS_NAME ".inputs"
 
-typedef struct {
-    PyObject_HEAD
-    PyObject *code;
-    PyObject *function;
-    PyObject *globals;
-    PyObject *builtins;
-    PyObject *locals; /* dict: arguments by name */
-    PyObject *cells;  /* dict: free variable -> cell */
-} FrameView;
+/* The items of a FrameView, which is a struct sequence. */
+enum { VIEW_CODE, VIEW_FUNCTION, VIEW_GLOBALS, VIEW_BUILTINS, VIEW_LOCALS, VIEW_CELLS };
 
 /* Where a guard finds its values: a live frame (slots) or a FrameView / dict (named_locals). */
 typedef struct {

@@ -1,7 +1,6 @@
 /* Guard programs from Python data: tuples of nodes, checks and relations. */
 #include "guards.h"
 
-int torch_state_parse(PyObject *tuple, TorchState *state);
 TensorSpec *tensor_spec_parse(PyObject *tuple, Py_ssize_t symbol_count);
 
 typedef enum {

@@ -4,7 +4,6 @@
 
 PyTypeObject *guard_program_type;
 
-int torch_symbols_init(PyObject *module);
 
 static PyObject *
 program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -80,13 +79,12 @@ scope_of(PyObject *object, Scope *scope)
 {
     memset(scope, 0, sizeof *scope);
     if (Py_TYPE(object) == frame_view_type) {
-        FrameView *view = (FrameView *)object;
-        scope->named_locals = view->locals;
-        scope->function = view->function;
-        scope->globals = view->globals;
-        scope->builtins = view->builtins;
-        scope->cells = view->cells;
-        scope->code = (PyCodeObject *)view->code;
+        scope->named_locals = PyStructSequence_GET_ITEM(object, VIEW_LOCALS);
+        scope->function = PyStructSequence_GET_ITEM(object, VIEW_FUNCTION);
+        scope->globals = PyStructSequence_GET_ITEM(object, VIEW_GLOBALS);
+        scope->builtins = PyStructSequence_GET_ITEM(object, VIEW_BUILTINS);
+        scope->cells = PyStructSequence_GET_ITEM(object, VIEW_CELLS);
+        scope->code = (PyCodeObject *)PyStructSequence_GET_ITEM(object, VIEW_CODE);
         return 0;
     }
     if (PyDict_Check(object)) {
@@ -231,8 +229,5 @@ guard_program_init(PyObject *module)
     if (guard_program_type == NULL || PyModule_AddType(module, guard_program_type) < 0) {
         return -1;
     }
-    return torch_symbols_init(module) < 0 || torch_state_init(module) < 0 ||
-                   tensor_init(module) < 0 || fetch_init(module) < 0
-               ? -1
-               : 0;
+    return torch_state_init(module) < 0 || tensor_init(module) < 0 || fetch_init(module) < 0 ? -1 : 0;
 }

@@ -110,18 +110,20 @@ int tensor_init(PyObject *module);
 
 /* ---- torch's own state ----------------------------------------------------------------- */
 
+#define STATE_WORDS 9
+#define STATE_INCLUDED 5
+
+/* In the order of bytecap.guards.native.read_state: grad and inference mode, default dtype, determinism, length of the
+ * torch function mode stack, the thread's included and excluded dispatch keys (autocast, modes, transforms), autocast
+ * dtypes of CPU and CUDA (-1: not enabled). */
 typedef struct {
-    int grad_enabled, inference_mode, default_dtype, deterministic;
-    int function_modes;              /* length of the torch function mode stack */
-    uint64_t included, excluded;     /* dispatch keys of the thread: autocast, modes, transforms */
-    int autocast_cpu_dtype, autocast_cuda_dtype; /* -1: not enabled */
+    int64_t word[STATE_WORDS];
 } TorchState;
 
-int torch_state_read(TorchState *state); /* 0, or -1 with an error set */
 int torch_state_matches(const TorchState *expected); /* 1 or 0 */
 int torch_state_init(PyObject *module);
-int torch_symbols_load(void); /* 0 when libtorch is not in the process */
-void *torch_symbol(const char *name);
+int torch_state_parse(PyObject *tuple, TorchState *state);
+void *torch_symbol(const char *name); /* of libtorch; NULL when it is not in the process */
 
 /* ---- checks ---------------------------------------------------------------------------- */
 

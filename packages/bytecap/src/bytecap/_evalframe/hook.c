@@ -60,10 +60,6 @@ stack_is_short(void)
     char *here = __builtin_frame_address(0);
     if (thread_scope.stack_limit == NULL) {
         char *lowest = NULL;
-#ifdef __APPLE__
-        lowest = (char *)pthread_get_stackaddr_np(pthread_self()) -
-                 pthread_get_stacksize_np(pthread_self());
-#else
         pthread_attr_t attributes;
         size_t size = 0;
         void *address = NULL;
@@ -72,7 +68,6 @@ stack_is_short(void)
             pthread_attr_destroy(&attributes);
             lowest = address;
         }
-#endif
         thread_scope.stack_limit = lowest != NULL ? lowest + STACK_MARGIN : (char *)1;
     }
     return here < thread_scope.stack_limit;

@@ -292,110 +292,31 @@ frame_view_new(Frame *frame)
 {
     PyCodeObject *code = frame_code(frame);
     PyObject *function = frame_function(frame);
-    PyObject *locals = arguments_dict(frame, code);
-    PyObject *cells = cells_dict(function, code);
-    FrameView *view = (FrameView *)frame_view_type->tp_alloc(frame_view_type, 0);
-    if (locals == NULL || cells == NULL || view == NULL) {
-        Py_XDECREF(locals);
-        Py_XDECREF(cells);
-        Py_XDECREF((PyObject *)view);
+    PyObject *view = PyStructSequence_New(frame_view_type);
+    if (view == NULL) {
         return NULL;
     }
-    view->code = Py_NewRef((PyObject *)code);
-    view->function = Py_NewRef(function != NULL ? function : Py_None);
-    view->globals = Py_NewRef(frame->f_globals);
-    view->builtins = Py_NewRef(frame->f_builtins);
-    view->locals = locals;
-    view->cells = cells;
-    return (PyObject *)view;
-}
-
-/* FrameView(function, locals): the view that a call would show, for tests and for callers that
- * capture without running. */
-static int
-frame_view_init(PyObject *object, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"function", "locals", NULL};
-    FrameView *self = (FrameView *)object;
-    PyObject *function, *locals;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!:FrameView", names, &PyFunction_Type,
-                                     &function, &PyDict_Type, &locals)) {
-        return -1;
+    PyStructSequence_SET_ITEM(view, VIEW_CODE, Py_NewRef((PyObject *)code));
+    PyStructSequence_SET_ITEM(view, VIEW_FUNCTION, Py_NewRef(function != NULL ? function : Py_None));
+    PyStructSequence_SET_ITEM(view, VIEW_GLOBALS, Py_NewRef(frame->f_globals));
+    PyStructSequence_SET_ITEM(view, VIEW_BUILTINS, Py_NewRef(frame->f_builtins));
+    PyStructSequence_SET_ITEM(view, VIEW_LOCALS, arguments_dict(frame, code));
+    PyStructSequence_SET_ITEM(view, VIEW_CELLS, cells_dict(function, code));
+    if (PyErr_Occurred()) {
+        Py_DECREF(view);
+        return NULL;
     }
-    PyFunctionObject *plain = (PyFunctionObject *)function;
-    PyObject *cells = cells_dict(function, (PyCodeObject *)plain->func_code);
-    if (cells == NULL) {
-        return -1;
-    }
-    Py_XSETREF(self->code, Py_NewRef(plain->func_code));
-    Py_XSETREF(self->function, Py_NewRef(function));
-    Py_XSETREF(self->globals, Py_NewRef(plain->func_globals));
-    Py_XSETREF(self->builtins, Py_NewRef(plain->func_builtins));
-    Py_XSETREF(self->locals, Py_NewRef(locals));
-    Py_XSETREF(self->cells, cells);
-    return 0;
+    PyObject_GC_Track(view);
+    return view;
 }
 
-static int
-frame_view_traverse(PyObject *object, visitproc visit, void *arg)
-{
-    FrameView *self = (FrameView *)object;
-    Py_VISIT(Py_TYPE(object));
-    Py_VISIT(self->function);
-    Py_VISIT(self->globals);
-    Py_VISIT(self->builtins);
-    Py_VISIT(self->locals);
-    Py_VISIT(self->cells);
-    return 0;
-}
-
-static int
-frame_view_clear(PyObject *object)
-{
-    FrameView *self = (FrameView *)object;
-    Py_CLEAR(self->function);
-    Py_CLEAR(self->globals);
-    Py_CLEAR(self->builtins);
-    Py_CLEAR(self->locals);
-    Py_CLEAR(self->cells);
-    return 0;
-}
-
-static void
-frame_view_dealloc(PyObject *object)
-{
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    frame_view_clear(object);
-    Py_CLEAR(((FrameView *)object)->code);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
-static PyMemberDef frame_view_members[] = {
-    {"code", T_OBJECT, offsetof(FrameView, code), READONLY, NULL},
-    {"function", T_OBJECT, offsetof(FrameView, function), READONLY, NULL},
-    {"globals", T_OBJECT, offsetof(FrameView, globals), READONLY, NULL},
-    {"builtins", T_OBJECT, offsetof(FrameView, builtins), READONLY, NULL},
-    {"locals", T_OBJECT, offsetof(FrameView, locals), READONLY, "arguments by name"},
-    {"cells", T_OBJECT, offsetof(FrameView, cells), READONLY, "free variable -> cell"},
-    {NULL},
+static PyStructSequence_Field frame_view_fields[] = {
+    {"code", NULL}, {"function", NULL}, {"globals", NULL}, {"builtins", NULL},
+    {"locals", "arguments by name"}, {"cells", "free variable -> cell"}, {NULL, NULL},
 };
 
-static PyType_Slot frame_view_slots[] = {
-    {Py_tp_doc, "FrameView(function, locals)\n\nA frame that is about to start."},
-    {Py_tp_init, frame_view_init},
-    {Py_tp_new, PyType_GenericNew},
-    {Py_tp_traverse, frame_view_traverse},
-    {Py_tp_clear, frame_view_clear},
-    {Py_tp_dealloc, frame_view_dealloc},
-    {Py_tp_members, frame_view_members},
-    {0, NULL},
-};
-
-static PyType_Spec frame_view_spec = {
-    "bytecap._evalframe.FrameView", sizeof(FrameView), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, frame_view_slots,
+static PyStructSequence_Desc frame_view_description = {
+    "bytecap._evalframe.FrameView", "A frame that is about to start.", frame_view_fields, 6,
 };
 
 static PyTypeObject *
@@ -413,6 +334,6 @@ objects_init(PyObject *module)
 {
     owner_type = add_type(module, &owner_spec);
     entry_type = owner_type ? add_type(module, &entry_spec) : NULL;
-    frame_view_type = entry_type ? add_type(module, &frame_view_spec) : NULL;
-    return frame_view_type == NULL ? -1 : 0;
+    frame_view_type = entry_type ? PyStructSequence_NewType(&frame_view_description) : NULL;
+    return frame_view_type == NULL ? -1 : PyModule_AddType(module, frame_view_type);
 }

@@ -1,24 +1,18 @@
-/* Reading a tensor's metadata without torch's headers, in one of three ways:
+/* Reading a tensor's metadata without torch's headers, in one of two ways:
  *
  *   offsets     fields of c10::TensorImpl at offsets found by search on probe tensors and
  *               verified on all of them (TensorImpl.h: sizes_and_strides_, data_type_,
  *               device_opt_, key_set_)
- *   stable_abi  aoti_torch_get_* on the handle inside the Python object; no search in TensorImpl
  *   attributes  tensor.dtype, .shape, .stride(), .device, .requires_grad
  */
 #include "guards.h"
-#ifdef __APPLE__
-#include <malloc/malloc.h>
-#elif defined(__linux__)
 #include <malloc.h>
-#endif
 
-typedef enum { LAYOUT_ATTRIBUTES, LAYOUT_STABLE_ABI, LAYOUT_OFFSETS } Layout;
-static const char *const layout_names[] = {"attributes", "stable_abi", "offsets"};
+typedef enum { LAYOUT_ATTRIBUTES, LAYOUT_OFFSETS } Layout;
+static const char *const layout_names[] = {"attributes", "offsets"};
 
 static Layout layout = LAYOUT_ATTRIBUTES, best_layout = LAYOUT_ATTRIBUTES;
 
-#define IMPL_BYTES 160 /* how far into a TensorImpl the search goes where its size is not known */
 #define INLINE_RANK 5  /* SizesAndStrides keeps up to five dimensions inline */
 
 static struct {
@@ -32,29 +26,9 @@ static struct {
 static struct {
     uint8_t (*requires_grad)(const void *impl); /* c10::TensorImpl::requires_grad() const */
     uint8_t (*is_leaf)(const void *handle);     /* at::TensorBase::is_leaf() const */
-    int32_t (*dtype)(void *, int32_t *);
-    int32_t (*device_type)(void *, int32_t *);
-    int32_t (*device_index)(void *, int32_t *);
-    int32_t (*dim)(void *, int64_t *);
-    int32_t (*sizes)(void *, int64_t **);
-    int32_t (*strides)(void *, int64_t **);
 } tensor_functions;
 
-static PyObject *dispatch_keys; /* tensor -> int, for the ways that cannot read the key set */
-
-static void
-load_functions(void)
-{
-    *(void **)&tensor_functions.requires_grad =
-        torch_symbol("_ZNK3c1010TensorImpl13requires_gradEv");
-    *(void **)&tensor_functions.is_leaf = torch_symbol("_ZNK2at10TensorBase7is_leafEv");
-    *(void **)&tensor_functions.dtype = torch_symbol("aoti_torch_get_dtype");
-    *(void **)&tensor_functions.device_type = torch_symbol("aoti_torch_get_device_type");
-    *(void **)&tensor_functions.device_index = torch_symbol("aoti_torch_get_device_index");
-    *(void **)&tensor_functions.dim = torch_symbol("aoti_torch_get_dim");
-    *(void **)&tensor_functions.sizes = torch_symbol("aoti_torch_get_sizes");
-    *(void **)&tensor_functions.strides = torch_symbol("aoti_torch_get_strides");
-}
+static PyObject *dispatch_keys; /* tensor -> int, where the key set is not read at its offset */
 
 /* ---- by offsets ------------------------------------------------------------------------ */
 
@@ -124,7 +98,7 @@ attribute_is_true(PyObject *tensor, const char *name)
 static int
 requires_grad_matches(const TensorSpec *spec, PyObject *tensor)
 {
-    int actual = tensor_functions.requires_grad != NULL && layout == LAYOUT_OFFSETS
+    int actual = layout == LAYOUT_OFFSETS
                      ? tensor_functions.requires_grad(tensor_impl(tensor)) & 1
                      : attribute_is_true(tensor, "requires_grad");
     if (actual != spec->requires_grad) {
@@ -136,7 +110,7 @@ requires_grad_matches(const TensorSpec *spec, PyObject *tensor)
     if (!actual) {
         return spec->is_leaf == 1; /* what needs no gradient is a leaf */
     }
-    int leaf = tensor_functions.is_leaf != NULL && layout == LAYOUT_OFFSETS
+    int leaf = layout == LAYOUT_OFFSETS
                    ? tensor_functions.is_leaf((const char *)tensor + offsets.handle) & 1
                    : attribute_is_true(tensor, "is_leaf");
     return leaf == spec->is_leaf;
@@ -173,25 +147,6 @@ key_set_matches(const TensorSpec *spec, PyObject *tensor)
     Py_XDECREF(keys);
     PyErr_Clear();
     return same;
-}
-
-static int
-matches_by_stable_abi(const TensorSpec *spec, PyObject *tensor, Symbols *symbols)
-{
-    void *handle = (char *)tensor + offsets.handle;
-    int32_t dtype, device_type, device_index;
-    int64_t rank, *sizes, *strides;
-    if (tensor_functions.dtype(handle, &dtype) || dtype != spec->dtype ||
-        tensor_functions.device_type(handle, &device_type) || device_type != spec->device_type ||
-        tensor_functions.device_index(handle, &device_index) ||
-        device_index != spec->device_index || tensor_functions.dim(handle, &rank) ||
-        rank != spec->rank || tensor_functions.sizes(handle, &sizes) ||
-        tensor_functions.strides(handle, &strides)) {
-        return 0;
-    }
-    return dims_match(spec->dims, sizes, spec->rank, symbols) &&
-           dims_match(spec->dims + spec->rank, strides, spec->rank, symbols) &&
-           key_set_matches(spec, tensor);
 }
 
 static int
@@ -237,8 +192,7 @@ matches_by_attributes(const TensorSpec *spec, PyObject *tensor, Symbols *symbols
 int
 tensor_reads_raw(void)
 {
-    return layout == LAYOUT_OFFSETS && tensor_functions.requires_grad != NULL &&
-           tensor_functions.is_leaf != NULL;
+    return layout == LAYOUT_OFFSETS;
 }
 
 int
@@ -247,17 +201,8 @@ tensor_matches(const TensorSpec *spec, PyObject *value, Symbols *symbols)
     if (Py_TYPE(value) != spec->type) {
         return 0;
     }
-    int same;
-    switch (layout) {
-    case LAYOUT_OFFSETS:
-        same = matches_by_offsets(spec, value, symbols);
-        break;
-    case LAYOUT_STABLE_ABI:
-        same = matches_by_stable_abi(spec, value, symbols);
-        break;
-    default:
-        same = matches_by_attributes(spec, value, symbols);
-    }
+    int same = layout == LAYOUT_OFFSETS ? matches_by_offsets(spec, value, symbols)
+                                        : matches_by_attributes(spec, value, symbols);
     return same && requires_grad_matches(spec, value);
 }
 
@@ -339,14 +284,7 @@ impl_bytes(const Probe *probes, int count)
 {
     size_t least = SIZE_MAX;
     for (int i = 0; i < count; i++) {
-#ifdef __APPLE__
-        size_t bytes = malloc_size(probes[i].impl);
-#elif defined(__linux__)
         size_t bytes = malloc_usable_size((void *)probes[i].impl);
-#else
-        size_t bytes = 0;
-#endif
-        bytes = bytes != 0 ? bytes : IMPL_BYTES;
         least = bytes < least ? bytes : least;
     }
     return least;
@@ -409,7 +347,9 @@ functions_agree(const Probe *probes, int count)
 static Layout
 calibrate(const Probe *probes, int count)
 {
-    load_functions();
+    *(void **)&tensor_functions.requires_grad =
+        torch_symbol("_ZNK3c1010TensorImpl13requires_gradEv");
+    *(void **)&tensor_functions.is_leaf = torch_symbol("_ZNK2at10TensorBase7is_leafEv");
     offsets.handle = find_handle(probes, count);
     if (offsets.handle < 0) {
         return LAYOUT_ATTRIBUTES;
@@ -419,14 +359,9 @@ calibrate(const Probe *probes, int count)
     offsets.dtype = search(probes, count, dtype_lies_at, 2, 2);
     offsets.device = search(probes, count, device_lies_at, 1, 2);
     offsets.key_set = search(probes, count, key_set_lies_at, 8, 8);
-    if (offsets.sizes >= 0 && offsets.dtype >= 0 && offsets.device >= 0 &&
-        offsets.key_set >= 0 && functions_agree(probes, count)) {
-        return LAYOUT_OFFSETS;
-    }
-    int abi = tensor_functions.dtype && tensor_functions.device_type &&
-              tensor_functions.device_index && tensor_functions.dim && tensor_functions.sizes &&
-              tensor_functions.strides;
-    return abi ? LAYOUT_STABLE_ABI : LAYOUT_ATTRIBUTES;
+    int found = offsets.sizes >= 0 && offsets.dtype >= 0 && offsets.device >= 0 &&
+                offsets.key_set >= 0;
+    return found && functions_agree(probes, count) ? LAYOUT_OFFSETS : LAYOUT_ATTRIBUTES;
 }
 
 /* configure_tensors(probes, dispatch_keys, module_getattr) -> the name of the layout in use */

@@ -1,6 +1,46 @@
-/* torch's modes, read in a few nanoseconds: grad, inference, autocast, default dtype, determinism,
- * the dispatch keys of the thread (active modes and transforms show there). */
+/* libtorch as it is in the process, by names: no headers, no linking. And torch's modes, read in a few nanoseconds:
+ * grad, inference, autocast, default dtype, determinism, the dispatch keys of the thread (active modes and
+ * transforms show there). */
 #include "guards.h"
+#include <dlfcn.h>
+
+static void *libraries[3];
+
+/* configure_libraries(paths): full paths of libc10, libtorch_cpu, in any order. Nothing is loaded
+ * that the process does not hold already. */
+static PyObject *
+py_configure_libraries(PyObject *module, PyObject *paths)
+{
+    (void)module;
+    if (!PyTuple_Check(paths) || PyTuple_GET_SIZE(paths) > 3) {
+        PyErr_SetString(PyExc_TypeError, "expected a tuple of at most three paths");
+        return NULL;
+    }
+    Py_ssize_t found = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(paths); i++) {
+        const char *path = PyUnicode_AsUTF8(PyTuple_GET_ITEM(paths, i));
+        if (path == NULL) {
+            return NULL;
+        }
+        libraries[i] = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+        found += libraries[i] != NULL;
+    }
+    return PyLong_FromSsize_t(found);
+}
+
+void *
+torch_symbol(const char *name)
+{
+    for (int i = 0; i < 3; i++) {
+        void *address = libraries[i] != NULL ? dlsym(libraries[i], name) : NULL;
+        if (address != NULL) {
+            return address;
+        }
+    }
+    return NULL;
+}
+
+/* ---- the state ------------------------------------------------------------------------- */
 
 /* C++ functions of libc10 and libtorch_cpu; ScalarType and DeviceType are int8_t. */
 static struct {
@@ -12,7 +52,23 @@ static struct {
     int64_t (*function_modes)(void);
     uint8_t (*autocast_enabled)(int8_t device);
     int8_t (*autocast_dtype)(int8_t device);
+    void *key_set; /* that it is there; its address is the thread's */
 } torch_functions;
+
+#define KEY_SET "_ZN3c104impl26raw_local_dispatch_key_setE"
+static const char *const function_names[] = {
+    "_ZN3c108GradMode10is_enabledEv",
+    "_ZN3c1013InferenceMode10is_enabledEv",
+    "_ZN3c1031get_default_dtype_as_scalartypeEv",
+    "_ZN2at13globalContextEv",
+    "_ZNK2at7Context23deterministicAlgorithmsEv",
+    "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv",
+    "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
+    "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",
+    KEY_SET,
+};
+#define FUNCTIONS (int)(sizeof function_names / sizeof *function_names)
+_Static_assert(sizeof torch_functions == sizeof function_names, "a name for each function");
 
 static PyObject *read_by_python; /* () -> tuple, the readings by torch's Python functions */
 static int use_native;
@@ -24,68 +80,58 @@ static uint64_t included_xor, excluded_xor;
 static int
 load_functions(void)
 {
-    *(void **)&torch_functions.grad_enabled = torch_symbol("_ZN3c108GradMode10is_enabledEv");
-    *(void **)&torch_functions.inference_mode =
-        torch_symbol("_ZN3c1013InferenceMode10is_enabledEv");
-    *(void **)&torch_functions.default_dtype =
-        torch_symbol("_ZN3c1031get_default_dtype_as_scalartypeEv");
-    *(void **)&torch_functions.global_context = torch_symbol("_ZN2at13globalContextEv");
-    *(void **)&torch_functions.deterministic =
-        torch_symbol("_ZNK2at7Context23deterministicAlgorithmsEv");
-    *(void **)&torch_functions.function_modes =
-        torch_symbol("_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv");
-    *(void **)&torch_functions.autocast_enabled =
-        torch_symbol("_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE");
-    *(void **)&torch_functions.autocast_dtype =
-        torch_symbol("_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE");
-    return torch_functions.grad_enabled && torch_functions.inference_mode &&
-           torch_functions.default_dtype &&
-           torch_functions.global_context && torch_functions.deterministic &&
-           torch_functions.function_modes && torch_functions.autocast_enabled &&
-           torch_functions.autocast_dtype &&
-           torch_symbol("_ZN3c104impl26raw_local_dispatch_key_setE") != NULL;
+    int found = 0;
+    for (int i = 0; i < FUNCTIONS; i++) {
+        void *address = torch_symbol(function_names[i]);
+        memcpy((char *)&torch_functions + (size_t)i * sizeof address, &address, sizeof address);
+        found += address != NULL;
+    }
+    return found == FUNCTIONS;
 }
 
-static void
-read_native(TorchState *state)
+static int64_t
+autocast_dtype(int8_t device)
+{
+    return torch_functions.autocast_enabled(device) & 1 ? torch_functions.autocast_dtype(device) : -1;
+}
+
+static TorchState
+read_native(void)
 {
     if (local_keys == NULL) {
-        local_keys = torch_symbol("_ZN3c104impl26raw_local_dispatch_key_setE");
+        local_keys = torch_symbol(KEY_SET);
     }
-    state->grad_enabled = torch_functions.grad_enabled() & 1;
-    state->inference_mode = torch_functions.inference_mode() & 1;
-    state->default_dtype = torch_functions.default_dtype();
-    state->deterministic = torch_functions.deterministic(torch_functions.global_context()) & 1;
-    state->function_modes = (int)torch_functions.function_modes();
-    state->included = local_keys[0] ^ included_xor;
-    state->excluded = local_keys[1] ^ excluded_xor;
-    state->autocast_cpu_dtype =
-        (torch_functions.autocast_enabled(0) & 1) ? torch_functions.autocast_dtype(0) : -1;
-    state->autocast_cuda_dtype =
-        (torch_functions.autocast_enabled(1) & 1) ? torch_functions.autocast_dtype(1) : -1;
-}
-
-static int
-state_from_tuple(PyObject *tuple, TorchState *state)
-{
-    unsigned long long included, excluded;
-    if (!PyTuple_Check(tuple) ||
-        !PyArg_ParseTuple(tuple, "ppipiKKii", &state->grad_enabled, &state->inference_mode,
-                          &state->default_dtype, &state->deterministic, &state->function_modes,
-                          &included, &excluded, &state->autocast_cpu_dtype,
-                          &state->autocast_cuda_dtype)) {
-        return -1;
-    }
-    state->included = included;
-    state->excluded = excluded;
-    return 0;
+    return (TorchState){{
+        torch_functions.grad_enabled() & 1,
+        torch_functions.inference_mode() & 1,
+        torch_functions.default_dtype(),
+        torch_functions.deterministic(torch_functions.global_context()) & 1,
+        torch_functions.function_modes(),
+        (int64_t)(local_keys[0] ^ included_xor),
+        (int64_t)(local_keys[1] ^ excluded_xor),
+        autocast_dtype(0),
+        autocast_dtype(1),
+    }};
 }
 
 int
-torch_state_read(TorchState *state)
+torch_state_parse(PyObject *tuple, TorchState *state)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != STATE_WORDS) {
+        PyErr_SetString(PyExc_TypeError, "bytecap: a bad state of torch");
+        return -1;
+    }
+    for (int i = 0; i < STATE_WORDS; i++) {
+        state->word[i] = (int64_t)PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(tuple, i));
+    }
+    return PyErr_Occurred() == NULL ? 0 : -1;
+}
+
+static int
+state_read(TorchState *state)
 {
     if (use_native) {
-        read_native(state);
+        *state = read_native();
         return 0;
     }
     if (read_by_python == NULL) {
@@ -93,36 +139,20 @@ torch_state_read(TorchState *state)
         return -1;
     }
     PyObject *tuple = PyObject_CallNoArgs(read_by_python);
-    int status = tuple == NULL ? -1 : state_from_tuple(tuple, state);
+    int status = tuple == NULL ? -1 : torch_state_parse(tuple, state);
     Py_XDECREF(tuple);
     return status;
-}
-
-static int
-states_equal(const TorchState *a, const TorchState *b)
-{
-    return a->grad_enabled == b->grad_enabled && a->inference_mode == b->inference_mode &&
-           a->default_dtype == b->default_dtype && a->deterministic == b->deterministic &&
-           a->function_modes == b->function_modes && a->included == b->included &&
-           a->excluded == b->excluded && a->autocast_cpu_dtype == b->autocast_cpu_dtype &&
-           a->autocast_cuda_dtype == b->autocast_cuda_dtype;
 }
 
 int
 torch_state_matches(const TorchState *expected)
 {
     TorchState state;
-    if (torch_state_read(&state) < 0) {
+    if (state_read(&state) < 0) {
         PyErr_Clear();
         return 0;
     }
-    return states_equal(&state, expected);
-}
-
-int
-torch_state_parse(PyObject *tuple, TorchState *state)
-{
-    return state_from_tuple(tuple, state);
+    return memcmp(&state, expected, sizeof state) == 0;
 }
 
 /* configure_state(read_by_python) -> bool: may the state be read natively? The native reading must
@@ -133,19 +163,19 @@ py_configure_state(PyObject *module, PyObject *reader)
     (void)module;
     Py_XSETREF(read_by_python, Py_NewRef(reader));
     use_native = 0;
-    TorchState expected, native;
-    if (torch_state_read(&expected) < 0) {
+    TorchState expected;
+    if (state_read(&expected) < 0) {
         return NULL;
     }
     if (!load_functions()) {
         Py_RETURN_FALSE;
     }
     included_xor = excluded_xor = 0;
-    read_native(&native);
-    included_xor = native.included ^ expected.included;
-    excluded_xor = native.excluded ^ expected.excluded;
-    read_native(&native);
-    use_native = states_equal(&native, &expected);
+    TorchState native = read_native();
+    included_xor = (uint64_t)(native.word[STATE_INCLUDED] ^ expected.word[STATE_INCLUDED]);
+    excluded_xor = (uint64_t)(native.word[STATE_INCLUDED + 1] ^ expected.word[STATE_INCLUDED + 1]);
+    native = read_native();
+    use_native = memcmp(&native, &expected, sizeof native) == 0;
     return PyBool_FromLong(use_native);
 }
 
@@ -154,15 +184,12 @@ py_read_state(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    TorchState s;
-    if (torch_state_read(&s) < 0) {
+    TorchState state;
+    if (state_read(&state) < 0) {
         return NULL;
     }
-    return Py_BuildValue("(NNiNiKKii)", PyBool_FromLong(s.grad_enabled),
-                         PyBool_FromLong(s.inference_mode), s.default_dtype,
-                         PyBool_FromLong(s.deterministic), s.function_modes,
-                         (unsigned long long)s.included, (unsigned long long)s.excluded,
-                         s.autocast_cpu_dtype, s.autocast_cuda_dtype);
+    const int64_t *w = state.word;
+    return Py_BuildValue("(LLLLLKKLL)", w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8]);
 }
 
 static PyObject *
@@ -174,6 +201,8 @@ py_use_native_state(PyObject *module, PyObject *flag)
 }
 
 static PyMethodDef state_methods[] = {
+    {"configure_libraries", py_configure_libraries, METH_O,
+     "configure_libraries(paths) -> how many of them the process holds."},
     {"configure_state", py_configure_state, METH_O,
      "configure_state(read_by_python) -> bool: the native reading agrees with Python's."},
     {"read_state", py_read_state, METH_NOARGS,

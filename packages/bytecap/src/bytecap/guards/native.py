@@ -1,14 +1,12 @@
 """Teaches the C evaluator how this build of torch lays out its tensors and modes.
 
-`READING` says what it found: tensors are read at verified offsets, or through the stable C ABI,
-or through Python attributes; the modes natively or through Python. Every way gives the same
-answers, only the cost differs.
+`READING` says what it found: tensors are read at verified offsets or through Python attributes; the modes natively or
+through Python. Every way gives the same answers, only the cost differs.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from typing import NamedTuple
 
 import torch
@@ -36,7 +34,7 @@ NAMES_BY_DTYPE: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES_
 
 
 class Reading(NamedTuple):
-    """How the C evaluator reads torch: `tensors` is offsets, stable_abi, attributes or nothing."""
+    """How the C evaluator reads torch: `tensors` is offsets, attributes or nothing."""
 
     tensors: str
     native_state: bool
@@ -111,9 +109,8 @@ def _probe_dtypes() -> tuple[torch.dtype, ...]:
 
 
 def _library_paths() -> tuple[str, ...]:
-    suffix = "dylib" if sys.platform == "darwin" else "so"
     folder = os.path.join(os.path.dirname(torch.__file__), "lib")
-    return tuple(os.path.join(folder, f"lib{name}.{suffix}") for name in ("c10", "torch_cpu"))
+    return tuple(os.path.join(folder, f"lib{name}.so") for name in ("c10", "torch_cpu"))
 
 
 def _state_agrees() -> bool:

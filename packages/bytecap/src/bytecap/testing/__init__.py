@@ -5,7 +5,7 @@ outcome ::= result | exception, arguments as the call left them, printed text
 """
 
 from bytecap.testing.comparison import differences
-from bytecap.testing.oracle import Outcome, Report, check, observe
+from bytecap.testing.oracle import Outcome, Report, check, frame_view, observe
 from bytecap.testing.programs import Program, Programs
 
-__all__ = ["Outcome", "Program", "Programs", "Report", "check", "differences", "observe"]
+__all__ = ["Outcome", "Program", "Programs", "Report", "check", "differences", "frame_view", "observe"]

@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from bytecap.driver.optimize import optimize
 from bytecap.driver.stage import Options
 from bytecap.events import Broke, Captured, Event, Refused
 from bytecap.guards.process_state import TorchModes, torch_modes
+from bytecap.hook import FrameView
 from bytecap.testing.comparison import differences
 from stagewire.capture import Capture
 from stagewire.codec import decode, encode
@@ -55,6 +57,12 @@ class Report:
     def codes(self) -> tuple[str, ...]:
         """The codes of the breaks and refusals."""
         return tuple(event.error.code for event in self.events if isinstance(event, Broke | Refused))
+
+
+def frame_view(function: FunctionType, arguments: dict[str, Any]) -> FrameView:
+    """What a callback would see of a call of `function` with these arguments by name."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return FrameView((function.__code__, function, function.__globals__, function.__builtins__, arguments, cells))
 
 
 def observe(function: Callable[..., Any], arguments: Arguments) -> Outcome:
