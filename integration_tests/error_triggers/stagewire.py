@@ -15,7 +15,7 @@ from stagewire.parser import parse_document
 from stagewire.passes import run_passes
 from stagewire.stage import discover, expect
 from stagewire.verify import verify
-from stagewire.vocabulary import find, namespaces
+from stagewire.vocabulary import find
 
 
 def SW001() -> None:
@@ -54,17 +54,6 @@ def SW006(folder: Path, patch: pytest.MonkeyPatch) -> None:
         (information / "entry_points.txt").write_text(f"[stagefold.stages]\nmine = {owner}:Stage\n")
         patch.syspath_prepend(folder / owner)
     discover()
-
-
-def SW009(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    for owner in ("one", "another"):
-        information = folder / owner / f"{owner}-1.0.dist-info"
-        information.mkdir(parents=True)
-        (information / "METADATA").write_text(f"Name: {owner}\nVersion: 1.0\n")
-        (information / "entry_points.txt").write_text(f"[stagefold.vocabularies]\nmine = {owner}:VOCABULARY\n")
-        patch.syspath_prepend(folder / owner)
-    namespaces.cache_clear()
-    namespaces()
 
 
 def SW010() -> None:

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from stagewire import vocabulary
+from stagewire import stage, vocabulary
 from stagewire.loop_ops import VOCABULARY as LOOP
 from stagewire.vocabulary import namespaces
 
@@ -16,7 +16,7 @@ from stagewire.vocabulary import namespaces
 def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     """The entry points of vocabularies; tests add their own."""
     points: list[EntryPoint] = []
-    monkeypatch.setattr(vocabulary, "entry_points", lambda group: points)
+    monkeypatch.setattr(stage, "entry_points", lambda group: points)
     monkeypatch.setattr(vocabulary, "_REGISTERED", {"loop": LOOP})
     namespaces.cache_clear()
     yield points

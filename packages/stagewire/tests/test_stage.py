@@ -10,7 +10,7 @@ import pytest
 
 from stagewire import stage
 from stagewire.codec import Document
-from stagewire.errors import StageClash, StageError
+from stagewire.errors import NameClash, StageError
 from stagewire.stage import GROUP, Stage, discover
 
 
@@ -45,12 +45,12 @@ def test_discovery_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_two_owners_of_a_name_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found(monkeypatch, ("loopir", "one:Stage"), ("loopir", "two:Stage"))
-    with pytest.raises(StageClash, match=r"'loopir'.*one:Stage.*two:Stage"):
+    with pytest.raises(NameClash, match=r"'loopir'.*one:Stage.*two:Stage"):
         discover()
 
 
 def test_errors_have_a_code_a_place_and_a_fix() -> None:
-    error = StageClash("two", where="here.py:3", fix="Choose.")
+    error = NameClash("two", where="here.py:3", fix="Choose.")
     assert str(error) == "SW006: two\n  at here.py:3\n  fix: Choose."
     assert isinstance(error, StageError)
 

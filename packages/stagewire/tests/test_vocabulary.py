@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from stagewire.__main__ import main
-from stagewire.errors import UnknownOp, VerifyError, VocabularyClash
+from stagewire.errors import NameClash, UnknownOp, VerifyError
 from stagewire.graph import Graph
 from stagewire.parser import parse_graph
 from stagewire.testing.graphs import Calls, graphs
@@ -68,7 +68,7 @@ def test_an_unknown_op_is_refused_with_the_nearest() -> None:
 
 def test_two_of_one_namespace_are_an_error(registered: list[EntryPoint]) -> None:
     registered.append(EntryPoint("mine", "theirs:VOCABULARY", GROUP))
-    with pytest.raises(VocabularyClash, match="theirs:VOCABULARY"):
+    with pytest.raises(NameClash, match="theirs:VOCABULARY"):
         find("mine.halve")
 
 
@@ -77,7 +77,7 @@ def test_one_is_registered_without_being_installed(registered: list[EntryPoint])
     namespaces.cache_clear()
     assert register(VOCABULARY) is register(VOCABULARY)
     assert find("mine.halve") is HALVE
-    with pytest.raises(VocabularyClash, match="another vocabulary for the namespace 'mine'"):
+    with pytest.raises(NameClash, match="another vocabulary for the namespace 'mine'"):
         register(Vocabulary("mine", 4, {}, {}))
 
 

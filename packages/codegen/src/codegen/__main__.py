@@ -1,4 +1,4 @@
-"""python -m codegen LOOP [-o PROGRAM] [--sources DIRECTORY] [--show] [--target cpp|triton] [--isa LEVEL]"""
+"""python -m codegen LOOP [-o PROGRAM] [--sources DIRECTORY] [--show] [--target NAME] [--isa LEVEL]"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import get_args
 
 from codegen.cpp.target import Isa
 from codegen.stage import Codegen, Options
+from codegen.targets import find
 from stagewire.command import carry, guarded
 from stagewire.program import CallExtern, Launch, Program, Unit
 
@@ -21,14 +22,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", metavar="PROGRAM", help="where to write the Program document (by its suffix)")
     parser.add_argument("--sources", metavar="DIRECTORY", type=Path, help="where to write the kernels as source files")
     parser.add_argument("--show", action="store_true", help="print the document, also with -o or --sources")
-    parser.add_argument("--target", choices=("cpp", "triton"), help="without it, the target follows the devices")
+    parser.add_argument("--target", default="auto", help="without it, the target follows the devices")
     parser.add_argument("--isa", choices=get_args(Isa), default="native", help="what the C++ is compiled for")
     given = parser.parse_args(arguments)
     return guarded(lambda: _run(given))
 
 
 def _run(given: argparse.Namespace) -> int:
-    options = Options(target=given.target or "auto", isa=given.isa)
+    options = Options(target=given.target, isa=given.isa)
     show = given.show or not (given.output or given.sources)
     program = carry(given.loop, "loop", lambda loop: Codegen().run(loop, options), output=given.output, show=show)
     if given.sources:
@@ -49,8 +50,7 @@ def write_sources(program: Program, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for name, unit in directions(program):
         if unit.source:
-            suffix = "cpp" if unit.target == "cpp" else "py"
-            (directory / f"{name}.{suffix}").write_text(unit.source)
+            (directory / f"{name}.{find(unit.target).suffix}").write_text(unit.source)
         if unit.host_source:
             (directory / f"{name}_host.cpp").write_text(unit.host_source)
 

@@ -90,10 +90,10 @@ class WrongInput(StageError, TypeError):
 
 
 class UnknownTarget(StageError):
-    """A target that no emitter serves, or a unit that this process cannot load."""
+    """A target that no installed distribution registers, or one that was made for another codegen."""
 
     code = "CG009"
-    fix = 'The targets are "cpp" and "triton".'
+    fix = "Install the distribution that registers it."
 
 
 class UnknownExtern(StageError):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 from codegen.choices import Bound, Replay
-from codegen.errors import UnknownTarget
+from codegen.targets import DEVICES, Executor, find
 from stagewire.private_files import usable_directory
 from stagewire.program import Unit
 
 Loaded = Callable[..., tuple[Any, ...]]
-Executor = Literal["fast", "reference"]
 
 
 @overload
@@ -61,26 +60,40 @@ def _directory(cache_dir: str | Path | None) -> Path:
     return usable_directory(cache_dir, "machine code")
 
 
-def _bound(units: tuple[Unit, ...], directory: Path, executor: Executor) -> tuple[Bound, ...]:
-    targets = {one.target for one in units}
-    if targets <= {"cpp"}:
-        from codegen.runtime.native import load_cpp
-
-        return load_cpp(units, directory, executor)
-    if targets == {"triton"}:
-        from codegen.runtime.triton_loader import load_triton
-
-        return load_triton(units, directory, executor)
-    raise UnknownTarget(f"cannot load units for {', '.join(sorted(targets))} together")
+def _bound(units: Sequence[Unit], directory: Path, executor: Executor) -> tuple[Bound, ...]:
+    """The units in order, those of each target loaded together."""
+    found: dict[int, Bound] = {}
+    for target in dict.fromkeys(one.target for one in units):
+        numbers = [number for number, one in enumerate(units) if one.target == target]
+        found |= zip(numbers, find(target).load([units[n] for n in numbers], directory, executor), strict=True)
+    return tuple(found[number] for number in range(len(units)))
 
 
-def prepare(cache_dir: str | Path | None = None) -> None:
-    """Begin what loading a unit for a GPU waits for, while it is still being made: Triton and the native executor."""
-    from codegen.runtime.native import prepare_machine
-    from codegen.triton.compiling import start_server
+def run_functions(unit: Unit, functions: Mapping[str, Callable[..., None]]) -> Bound:
+    """A unit that runs step by step, for targets whose kernels are Python functions, by name.
 
-    start_server()
-    prepare_machine(_directory(cache_dir))
+    A function takes a list of tensors and a tuple of ints, which a launch names as buffers and sizes. What it writes
+    into the tensors is its result; what it raises is what the run raises.
+    """
+    from codegen.runtime.python_wrapper import PythonWrapper
+
+    return Bound(PythonWrapper(unit, functions), lambda: unit)
+
+
+def run_addresses(unit: Unit, addresses: Mapping[str, int], keep: object, directory: Path, executor: Executor) -> Bound:
+    """A unit of the CPU that the native executor runs, for targets whose kernels are machine code, by name.
+
+    addresses: of functions of the C interface (`codegen.targets`), which live as long as `keep` is referred to. Step by
+    step, with a warning, where there is no C++ compiler for the executor.
+    """
+    from codegen.runtime.native import bind_addresses
+
+    return bind_addresses(unit, addresses, keep, directory, executor)
+
+
+def prepare(cache_dir: str | Path | None = None, device: str = "cuda") -> None:
+    """Begin what loading a unit for a device waits for, while it is still being made."""
+    find(device, DEVICES).prepare(_directory(cache_dir))
 
 
 def why_not_recorded(unit: Unit) -> str | None:

@@ -6,24 +6,20 @@ import dataclasses
 from math import gcd
 from typing import Any, Literal
 
-from msgspec.structs import replace
-
-from codegen.cpp.emit import emit_unit
+from codegen import targets
 from codegen.cpp.target import Isa, Sanitizer, Target, check_target
-from codegen.errors import UnknownTarget, UnsupportedDevice
 from codegen.in_place import without_copies_in_place
 from codegen.triton.tuning import VECTOR_BYTES
-from codegen.wrapper import write_unit
-from stagewire.expr import symbols_of
 from stagewire.loop import Loop, LoopGraph
-from stagewire.program import Launch, Program, Unit
+from stagewire.program import Program, Unit
 from stagewire.sizes import NO_HINTS, Hints, hints_of
 from stagewire.stage import expect
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """`target`: which emitter; "auto" takes Triton for a program that touches a CUDA device.
+    """`target`: which one (`codegen.targets`); "auto" takes the one that is registered for the program's device: Triton
+    where it touches a CUDA device, else C++.
 
     `parallel_threshold`: rough count of scalar operations below which a kernel stays on one thread (starting a parallel
     region costs some microseconds, more with more threads: the threshold grows by an eighth for each).
@@ -42,7 +38,7 @@ class Options:
     report. "address" needs its runtime loaded first (`tools/sanitize_kernels.py`).
     """
 
-    target: Literal["auto", "cpp", "triton"] = "auto"
+    target: str = "auto"
     parallel_threshold: int = 65536
     autotune: Literal["off", "time", "force"] = "off"
     depthwise: bool = True
@@ -59,12 +55,17 @@ class Codegen:
     produces = "program"
     Options = Options
 
+    def uses(self, options: Any = None) -> tuple[targets.Target, ...]:
+        """The target, whose code is then a part of the stage; none where the document decides ("auto")."""
+        name = (options or Options()).target
+        return () if name == "auto" else (targets.find(name),)
+
     def run(self, document: Loop, options: Any = None) -> Program:
         """Emit both directions."""
         expect(document, "loop", self.name)
         options = options or Options()
-        if options.target == "auto":
-            options = dataclasses.replace(options, target=_target_for(document.forward, document.backward))
+        target = targets.choose(options.target, document.forward, document.backward)
+        options = dataclasses.replace(options, target=target.name)
         hints = hints_of(document.binding.symbols)
         symbols = document.binding.symbols
         multiples = tuple((s.name, gcd(s.hint, VECTOR_BYTES)) for s in symbols if s.hint and s.hint % 2 == 0)
@@ -79,30 +80,7 @@ def emit(
 ) -> Unit:
     """One direction. `hints`: values of symbols for which a GPU's kernels are cut; others are as right. `multiples`:
     symbols that were multiples of a power of two."""
-    for buffer in graph.buffers:
-        if not buffer.type.device.startswith(_DEVICES):
-            raise UnsupportedDevice(f"{buffer.name} is a tensor on the device {buffer.type.device}")
+    target = targets.choose(options.target, graph)
+    targets.check(target, graph)
     check_target(Target(options.isa, options.sanitize))
-    graph = without_copies_in_place(graph)
-    target = _target_for(graph) if options.target == "auto" else options.target
-    if target == "triton":
-        from codegen.triton.unit import emit_triton_unit  # what runs on a CPU does not need it
-
-        unit = emit_triton_unit(graph, options, hints)
-        taken = [size for one in unit.instructions if isinstance(one, Launch) for size in one.sizes]
-        named = {name for size in taken for name in symbols_of(size)}
-        divisible = tuple(one for one in multiples if one[0] in named)
-        return replace(unit, multiples=divisible, isa=options.isa, sanitize=options.sanitize)
-    if target != "cpp":
-        raise UnknownTarget(f"no emitter for the target {target!r}")
-    source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)
-    compiled = {"isa": options.isa, "sanitize": options.sanitize}
-    return write_unit(graph, launches, target="cpp", source=source, kernels=kernels, **compiled)
-
-
-_DEVICES = ("cpu", "cuda")
-
-
-def _target_for(*graphs: LoopGraph | None) -> Literal["cpp", "triton"]:
-    buffers = [buffer for graph in graphs if graph is not None for buffer in graph.buffers]
-    return "triton" if any(buffer.type.device.startswith("cuda") for buffer in buffers) else "cpp"
+    return target.emit(without_copies_in_place(graph), options, hints, multiples)

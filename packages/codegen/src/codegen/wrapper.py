@@ -9,11 +9,30 @@ from typing import Any
 
 from codegen.choices import Templates
 from codegen.errors import MalformedLoop
+from stagewire.expr import Expr, symbol, symbols_of
 from stagewire.graph import references
 from stagewire.loop import Buffer, Extern, Free, Kernel, LoopGraph, Store
-from stagewire.program import Allocate, CallExtern, Choice, Instruction, Launch, MakeView, Release, Unit
-from stagewire.statements import select
+from stagewire.program import Allocate, CallExtern, Choice, Instruction, KernelInfo, Launch, MakeView, Release, Unit
+from stagewire.statements import buffers_of, select
+from stagewire.substitution import map_sizes
 from stagewire.types import ScalarType, TensorType
+
+
+def launch_each(graph: LoopGraph) -> tuple[tuple[KernelInfo, ...], dict[str, Launch]]:
+    """For targets with one function for each kernel of the graph, of its name: entry points, and their launches on the
+    buffers that the kernel touches, in order, and every symbol that it names, sorted."""
+    infos: list[KernelInfo] = []
+    launches: dict[str, Launch] = {}
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    for kernel in graph.steps:
+        if isinstance(kernel, Kernel):
+            names = tuple(dict.fromkeys(buffers_of(kernel)))
+            sizes: list[Expr] = []
+            map_sizes((kernel, tuple(types[name] for name in names)), lambda size: sizes.append(size) or size)  # type: ignore[func-returns-value]  # noqa: B023
+            named = sorted({name for size in sizes for name in symbols_of(size)})
+            infos.append(KernelInfo(kernel.name, names))
+            launches[kernel.name] = Launch(kernel.name, names, tuple(map(symbol, named)))
+    return tuple(infos), launches
 
 
 def write_unit(

@@ -44,7 +44,7 @@ def test_the_device_of_a_kernel_is_current_when_it_is_launched(monkeypatch, tmp_
             return lambda *buffers, **options: seen.append((current[-1], *(buffer.device for buffer in buffers)))
 
     unit = sines("cuda:0", "cuda:1")
-    wrapper = TritonWrapper(unit, None)
+    wrapper = TritonWrapper(unit, {})
     monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(wrapper, "kernels", {info.name: (Function(), info) for info in unit.kernels})
     for number in (0, 1, 0):

@@ -46,7 +46,7 @@ def interpret(
     for step in graph.steps:
         match step:
             case loop.Kernel():
-                _KernelRun(step, memory).run()
+                run_kernel(step, memory)
             case loop.Extern():
                 _run_extern(step, memory, externs or {})
             case loop.Free(buffer):
@@ -104,6 +104,11 @@ def _argument(arg: Arg, memory: Memory) -> object:
         case DTypeArg(name):
             return numpy_ops.held_type(name)
     return arg
+
+
+def run_kernel(kernel: loop.Kernel, memory: Memory) -> None:
+    """Run all points of one kernel on memory."""
+    _KernelRun(kernel, memory).run()
 
 
 class _KernelRun:

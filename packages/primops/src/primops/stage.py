@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -19,7 +19,7 @@ from primops.passes import DEFAULT_PASSES, Pass
 from primops.prims import OPSET
 from stagewire import vocabulary
 from stagewire.grad import Grad
-from stagewire.graph import Graph, Node
+from stagewire.graph import Graph, Node, node_references
 from stagewire.graph import Value as NamedValue
 from stagewire.graph_passes import rename, rename_node
 from stagewire.passes import run_passes
@@ -45,6 +45,7 @@ class Options:
         then computed by formula (module `philox`). 0 leaves masks of dropout on GPUs to ATen.
     deterministic: calls whose compiled code would add up in an order that changes from run to run stay with ATen, which
         obeys `torch.use_deterministic_algorithms` (or says that it cannot).
+    lacks: prims and dtypes, by name, for which the target has no code: calls that need one stay with ATen.
     """
 
     keep: tuple[str, ...] = ()
@@ -55,6 +56,7 @@ class Options:
     channels_last: bool = True
     random_threads: int = 0
     deterministic: bool = False
+    lacks: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for target in (*self.keep, *dict(self.decompositions)):
@@ -86,7 +88,7 @@ class Primops:
         strict = frozenset(table if options.strict else dict(options.decompositions))
         joint = lower_graph(
             graph, table, options.passes, strict=strict, exact=exact, deterministic=options.deterministic,
-            random_threads=options.random_threads, trains=trains,
+            random_threads=options.random_threads, trains=trains, lacks=options.lacks,
         )  # fmt: skip
         return Prim(binding=document.binding, joint=joint, opset=OPSET)
 
@@ -101,12 +103,13 @@ def lower_graph(
     deterministic: bool = False,
     random_threads: int = 0,
     trains: bool = False,
+    lacks: frozenset[str] = frozenset(),
 ) -> Graph:
     """One graph of ATen calls as a graph of prims and externs.
 
     strict: the ops whose decompositions may not fail; None: all. trains: whether it has a backward.
     """
-    lowering = _Lowering(graph, table, frozenset(table) if strict is None else strict, exact, deterministic)
+    lowering = _Lowering(graph, table, frozenset(table) if strict is None else strict, exact, deterministic, lacks)
     lowering.builder.most_threads, lowering.builder.trains = random_threads, trains
     return run_passes("primops", passes, lowering.run(), verify_graph)
 
@@ -119,13 +122,15 @@ class _Lowering:
     """The state of one graph's decomposition: the builder and, for each ATen value, the value that stands for it."""
 
     def __init__(
-        self, graph: Graph, table: Mapping[str, Function], strict: frozenset[str], exact: bool, deterministic: bool
-    ) -> None:
+        self, graph: Graph, table: Mapping[str, Function], strict: frozenset[str], exact: bool, deterministic: bool,
+        lacks: frozenset[str],
+    ) -> None:  # fmt: skip
         self.graph = graph
         self.table = table
         self.strict = strict
         self.exact = exact
         self.deterministic = deterministic
+        self.lacks = lacks
         names = {value.name for value in graph.inputs}
         names.update(value.name for node in graph.nodes for value in node.results)
         self.builder = Builder(names)
@@ -165,13 +170,22 @@ class _Lowering:
             del builder.nodes[mark:]
             return False
         emitted = builder.nodes[mark:]
-        if (self.exact and not is_exact(node.target, emitted)) or (
-            self.deterministic and not is_deterministic(emitted)
+        if (
+            (self.exact and not is_exact(node.target, emitted))
+            or (self.deterministic and not is_deterministic(emitted))
+            or (self.lacks and not self.lacks.isdisjoint(self.needs(node, emitted)))
         ):
             del builder.nodes[mark:]
             return False
         self.settle(node, made, mark)
         return True
+
+    def needs(self, node: Node, emitted: Sequence[Node]) -> Iterator[str]:
+        """The prims of a decomposition, and the dtypes that it computes with, by name."""
+        types = [self.values[name].type for name in node_references(node)]
+        types += [value.type for one in (node, *emitted) for value in one.results]  # type: ignore[misc]
+        yield from (one.dtype for one in types if isinstance(one, TensorType))
+        yield from (one.target.removeprefix("prims.") for one in emitted if one.target.startswith("prims."))
 
     def settle(self, node: Node, made: tuple[Value | None, ...], mark: int) -> None:
         """Give the values made their names and exact types; operands returned as they are stand for the results."""

@@ -139,6 +139,9 @@ def fingerprint(package: str) -> str:
     place (a checkout) have none: the sizes and times of their files are hashed.
     """
     spec = importlib.util.find_spec(package) if package != "__main__" else None
+    if spec is not None and not spec.submodule_search_locations and spec.has_location and spec.origin:
+        status = Path(spec.origin).stat()
+        return hashlib.sha256(f"{spec.origin} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:16]
     if spec is None or not spec.submodule_search_locations:
         return ""
     root = Path(next(iter(spec.submodule_search_locations)))

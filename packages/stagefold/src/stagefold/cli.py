@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     conform.add_argument("--only", default="", metavar="WORD", help="trials with this in their name")
     conform.add_argument("--drawn", type=int, default=100, help="so many drawn programs")
     conform.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    conform.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="as of compile, any number")
     conform.set_defaults(run=_conform)
 
     doctor = commands.add_parser("doctor", help="what is installed and what is missing")
@@ -184,11 +185,26 @@ def _blame(chosen: argparse.Namespace) -> int:
     return 1
 
 
+def _setting(text: str) -> tuple[str, Any]:
+    """KEY=VALUE, the value as Python writes it, or else a text.
+
+    >>> _setting("codegen.target=numpy"), _setting("codegen.depthwise=False")
+    (('codegen.target', 'numpy'), ('codegen.depthwise', False))
+    """
+    key, _, value = text.partition("=")
+    try:
+        return key, ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return key, value
+
+
 def _conform(chosen: argparse.Namespace) -> int:
     from stagefold.testing.conformance import conform
 
     count = 0
-    for misfit in conform(chosen.slot, chosen.name, only=chosen.only, drawn=chosen.drawn, device=chosen.device):
+    settings = dict(map(_setting, chosen.option))
+    more = {"only": chosen.only, "drawn": chosen.drawn, "device": chosen.device, "options": settings}
+    for misfit in conform(chosen.slot, chosen.name, **more):
         count += 1
         print(f"{misfit.trial}: {misfit.message}")
         if misfit.blame is not None:

@@ -12,10 +12,12 @@ decomposition). What a foreign slot is given and what it makes is verified; what
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,9 @@ class Pipeline:
             stage = chosen.get(slot) or _default_stage(slot)
             rows.append((slot, stage, _stage_options(slot, stage, options)))
         pipeline = Pipeline(tuple(rows), options.verify, options.broken_directory)
+        lacks = [getattr(one, "lacks", frozenset()) for _, *row in rows for one in _used(*row)]
+        if any(lacks):
+            pipeline = pipeline.with_facts(lacks=frozenset.union(*lacks))
         times = options.autotune and "autotune" not in options.for_stage("codegen")
         return pipeline.with_facts(autotune="time") if times else pipeline
 
@@ -158,7 +163,8 @@ class Pipeline:
         """The pipeline whose stages are told facts of a program: each those that are fields of its Options.
 
         gradient_order: the program is the gradient of so many others (0: of none). deterministic: sums are in order.
-        random_threads: as in `codegen.random_threads`. autotune: "time" where products are to be timed.
+        random_threads: as in `codegen.random_threads`. autotune: "time" where products are to be timed. lacks: as in
+        `codegen.targets`, of what the stages use.
         """
 
         def told(options: Any) -> Any:
@@ -170,7 +176,7 @@ class Pipeline:
 
     def describe(self) -> str:
         """Names, versions, code and options: part of every cache key."""
-        shared = f"stagewire={fingerprint('stagewire')};absint={fingerprint('absint')}"
+        shared = ";".join(f"{package}={fingerprint(package)}" for package in registering_packages())
         return ";".join((shared, *(_describe(slot, stage, options) for slot, stage, options in self.stages)))
 
     @property
@@ -184,7 +190,7 @@ class Pipeline:
     @property
     def takes_symbols(self) -> bool:
         """Whether all stages take symbolic sizes: one that takes none says so (`takes_symbols = False`)."""
-        return all(getattr(stage, "takes_symbols", True) for _, stage, _ in self.stages)
+        return all(getattr(one, "takes_symbols", True) for row in self.stages for one in (row[1], *_used(*row[1:])))
 
     def run(
         self, document: stagewire.Document, *, until: str = "program", observe: Callable[[Event], None] | None = None
@@ -273,9 +279,21 @@ _OURS = frozenset(("aotgrad", "primops", "loopir", "codegen"))
 
 def _is_foreign(slot: str, stage: Stage, options: Any) -> bool:
     """Whether code of others than ours is at work."""
-    return type(stage) is not _class(DEFAULT_STAGES[slot]) or any(
-        not _is_ours(getattr(options, name)) for name in _fields(options)
-    )
+    values = (*(getattr(options, name) for name in _fields(options)), *_used(stage, options))
+    return type(stage) is not _class(DEFAULT_STAGES[slot]) or not all(map(_is_ours, values))
+
+
+def _used(stage: Stage, options: Any) -> tuple[Any, ...]:
+    """The registered objects whose code is a part of the stage, where it says so."""
+    return getattr(stage, "uses", lambda options: ())(options)
+
+
+@functools.cache
+def registering_packages() -> tuple[str, ...]:
+    """The packages that register ops, targets and the like: programs may depend on the code of each."""
+    every = entry_points()
+    points = (point for group in every.groups if group.startswith("stagefold.") for point in every.select(group=group))
+    return tuple(sorted({point.module.partition(".")[0] for point in points}))
 
 
 def _is_ours(value: Any) -> bool:

@@ -89,11 +89,11 @@ class ParseError(StageError):
     fix = "Print the document again; the printed form is the only accepted one."
 
 
-class StageClash(StageError):
-    """Two installed distributions register a stage under one name."""
+class NameClash(StageError):
+    """Two owners of one name: of a stage, a target, or a namespace of ops."""
 
     code = "SW006"
-    fix = "Uninstall one of the two distributions, or pass the stage object itself in stages=."
+    fix = "Uninstall one of the two distributions; a stage may be passed as an object, too."
 
 
 class PartlyDone(StageError):
@@ -105,13 +105,6 @@ class PartlyDone(StageError):
     def __init__(self, error: Exception) -> None:
         super().__init__(f"{type(error).__name__} in a call that has changed its inputs already: {error}")
         self.error = error
-
-
-class VocabularyClash(StageError):
-    """Two installed distributions register a vocabulary under one namespace."""
-
-    code = "SW009"
-    fix = "Uninstall one of the two distributions."
 
 
 class UnknownOp(StageError):

@@ -123,7 +123,10 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """One direction: one source (a C++ translation unit or a Triton module) and the wrapper instructions.
+    """One direction: one source and the wrapper instructions.
+
+    `target`: whose source it is, by name: "cpp" (a translation unit), "triton" (a module), or another one that is
+    registered where the unit is loaded.
 
     An input of a scalar type is an integer, the value of the size symbol of its name; every other symbol is the size or
     the stride of a dimension of an input.
@@ -141,7 +144,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     of x86-64: a machine that lacks it refuses the unit. `sanitize`: checks of the compiler that go into the C++.
     """
 
-    target: Literal["cpp", "triton"]
+    target: str
     source: str
     kernels: tuple[KernelInfo, ...]
     inputs: tuple[str, ...]

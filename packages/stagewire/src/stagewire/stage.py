@@ -1,4 +1,4 @@
-"""The protocol that every stage follows, and how stages are found."""
+"""The protocol that every stage follows, and how stages, and whatever else distributions register, are found."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from stagewire.codec import Document, form_of
-from stagewire.errors import Misplaced, StageClash
+from stagewire.errors import Misplaced, NameClash
 
 GROUP = "stagefold.stages"
 
@@ -33,17 +33,19 @@ def expect(document: Document, form: str, reader: str) -> None:
         raise Misplaced(f"{reader} reads a {form} document; this is a {form_of(document)}")
 
 
-def discover() -> dict[str, EntryPoint]:
-    """Installed stages by entry-point name, not loaded yet; a name with two owners is an error naming both."""
+def discover(group: str = GROUP) -> dict[str, EntryPoint]:
+    """What installed distributions register in a group of entry points, by name, not loaded yet.
+
+    A name with two owners is an error that names both.
+    """
     found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=GROUP):
-        other = found.get(point.name)
-        if other is not None and other.value != point.value:
-            raise StageClash(
-                f"two distributions register the stage {point.name!r}: {_owner(other)} ({other.value}) "
+    for point in entry_points(group=group):
+        other = found.setdefault(point.name, point)
+        if other.value != point.value:
+            raise NameClash(
+                f"two distributions register {point.name!r} in {group}: {_owner(other)} ({other.value}) "
                 f"and {_owner(point)} ({point.value})"
             )
-        found[point.name] = point
     return found
 
 

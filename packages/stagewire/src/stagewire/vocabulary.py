@@ -21,13 +21,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, Literal
 
-from stagewire.errors import UnknownOp, VocabularyClash
+from stagewire.errors import NameClash, UnknownOp
 from stagewire.expr import Expr
 from stagewire.graph import Arg, DTypeArg, Effect, List, Node, NonFinite, Ref
 from stagewire.literals import number
+from stagewire.stage import discover
 from stagewire.types import DTYPES, TensorType
 
 GROUP = "stagefold.vocabularies"
@@ -184,12 +185,7 @@ def parameters(text: str) -> tuple[Parameter, ...]:
 @cache
 def namespaces() -> Mapping[str, EntryPoint]:
     """Those that installed distributions have a vocabulary for. Two for one are an error naming both."""
-    found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=GROUP):
-        other = found.setdefault(point.name, point)
-        if other.value != point.value:
-            raise VocabularyClash(f"two vocabularies for the namespace {point.name!r}: {other.value} and {point.value}")
-    return found
+    return discover(GROUP)
 
 
 _REGISTERED: dict[str, Vocabulary | None] = {}
@@ -200,7 +196,7 @@ def register(added: Vocabulary) -> Vocabulary:
     """Have a vocabulary in this process, whether it is installed or not; another one of its namespace is an error."""
     known = _REGISTERED.get(added.namespace)
     if known is not None and known is not added:
-        raise VocabularyClash(f"another vocabulary for the namespace {added.namespace!r} is there already")
+        raise NameClash(f"another vocabulary for the namespace {added.namespace!r} is there already")
     _REGISTERED[added.namespace] = added
     return added
 

@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+from codegen.choices import Bound
 from codegen.cpp.kernel import KernelWriter
 from codegen.cpp.parallel_regions import Stages, group_kernels
 from codegen.cpp.plan import Plan, make_plan, shares, total_work
@@ -24,11 +26,17 @@ from codegen.cpp.types import c_type
 from codegen.errors import UnsupportedKernel
 from codegen.index_splitting import split_pieces
 from codegen.memory import memory_roots
+from codegen.targets import Executor, Target
+from codegen.wrapper import write_unit
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Kernel, LoopGraph, Scan
-from stagewire.program import KernelInfo, Launch
+from stagewire.program import KernelInfo, Launch, Unit
+from stagewire.sizes import NO_HINTS, Hints
 from stagewire.statements import select
 from stagewire.types import TensorType
+
+if TYPE_CHECKING:
+    from codegen.stage import Options
 
 SIGNATURE = "(void *const *p, const i64 *n, i64 threads, i64 *status)"
 """p: data pointers; n: symbolic sizes; status: bits of errors met, or-ed in."""
@@ -225,3 +233,25 @@ def _write(stages: Stages, types: Mapping[str, TensorType], roots: Mapping[str, 
     if len(set(memory)) == len(memory):
         return text
     return write_function(stages, types, threshold=threshold, aliased=True)
+
+
+class CppTarget(Target):
+    """C++ with OpenMP, compiled by the machine's compiler."""
+
+    name, interface, suffix = "cpp", 1, "cpp"
+    devices = frozenset(("cpu", "cuda"))  # tensors on a CUDA device may stand in calls of ATen
+
+    def emit(
+        self, graph: LoopGraph, options: Options, hints: Hints = NO_HINTS, multiples: tuple[tuple[str, int], ...] = ()
+    ) -> Unit:
+        source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)
+        compiled = {"isa": options.isa, "sanitize": options.sanitize}
+        return write_unit(graph, launches, target="cpp", source=source, kernels=kernels, **compiled)
+
+    def load(self, units: Sequence[Unit], directory: Path, executor: Executor) -> Sequence[Bound]:
+        from codegen.runtime.native import load_cpp  # loads torch
+
+        return load_cpp(units, directory, executor)
+
+
+CPP = CppTarget()

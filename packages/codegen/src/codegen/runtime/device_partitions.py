@@ -99,7 +99,7 @@ class InTurns(PythonWrapper):
     """Runs the partitions of a unit: `runs`, in order. An empty list runs nothing: each gives back its memory."""
 
     def __init__(self, unit: Unit, partitions: Sequence[Unit], runs: Sequence[Callable[..., Any]]) -> None:
-        super().__init__(unit, None)
+        super().__init__(unit, {})
         self.turns: list[_Turn] = []
         later = {name for output in unit.outputs for name in references(output)}
         for one, run in reversed(tuple(zip(partitions, runs, strict=True))):

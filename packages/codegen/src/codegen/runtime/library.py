@@ -8,6 +8,7 @@ import hashlib
 import os
 import weakref
 from _ctypes import dlclose
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -19,6 +20,7 @@ from codegen.cpp.statements import NO_SUCH_VALUE, OUT_OF_RANGE, ZERO_DIVISOR
 from codegen.errors import LaunchFailed
 from codegen.triton.cubins import Cubin
 from stagewire.errors import PartlyDone
+from stagewire.program import KernelInfo
 
 LAUNCH_FAILED = 1 << 16
 HAS_WRITTEN = 1 << 40
@@ -49,9 +51,9 @@ class Library:
         assert found is not None
         return found
 
-    def launch(self, name: str) -> tuple[str, tuple[int, ...]]:
-        """The operation of the native executor that runs a function, and its first operands."""
-        return "LAUNCH", (self.address(name),)
+    def addresses(self, kernels: Iterable[KernelInfo]) -> dict[str, int]:
+        """The addresses of kernels by name."""
+        return {kernel.name: self.address(kernel.name) for kernel in kernels}
 
 
 @lru_cache(maxsize=1)

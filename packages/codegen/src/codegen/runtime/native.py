@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -22,10 +22,10 @@ from codegen.cpp.machine_code import compile_sources, load_code
 from codegen.cpp.target import Target
 from codegen.errors import CompilerFault, NoCompiler, OperatorFailed, SlowExecutor, WrongInput
 from codegen.runtime.arguments import symbol_reader, with_values
-from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, Launcher, encode
+from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, encode
 from codegen.runtime.library import HAS_WRITTEN, LAUNCH_FAILED, Driver, Library, raise_partly_done, raise_status
 from codegen.runtime.memory_kinds import plan_memory, single_device
-from codegen.runtime.python_wrapper import PythonWrapper, copied, settled
+from codegen.runtime.python_wrapper import PythonWrapper, copied, from_address, settled
 from codegen.triton.tuning import VECTOR_BYTES
 from stagewire.program import Unit
 from stagewire.types import ScalarType
@@ -150,13 +150,19 @@ def _check_layout() -> None:
             raise LayoutMismatch(f"torch {torch.__version__} does not take the tensor's field as a handle")
 
 
-def bind_native(unit: Unit, library: Library | None, machine: Machine) -> Any:
-    """A C++ unit as a built-in function of its inputs."""
-    slow = PythonWrapper(unit, library)
-    if single_device(unit) != "cpu":
-        return slow
-    launch: Launcher = library.launch if library is not None else lambda _: None
-    return make_native(unit, slow, machine, encode(unit, launch), library)
+def bind_native(unit: Unit, addresses: Mapping[str, int], keep: object, machine: Machine | None) -> Bound:
+    """A unit of the CPU as a built-in function of its inputs, step by step without a machine; its kernels are at these
+    addresses, as long as `keep` lives."""
+    run = PythonWrapper(unit, {name: from_address(address, keep) for name, address in addresses.items()})
+    if machine is not None and single_device(unit) == "cpu":
+        encoded = encode(unit, lambda kernel: ("LAUNCH", (addresses[kernel],)))
+        run = make_native(unit, run, machine, encoded, keep)
+    return Bound(run, lambda: unit)
+
+
+def bind_addresses(unit: Unit, addresses: Mapping[str, int], keep: object, directory: Path, executor: str) -> Bound:
+    """`codegen.load.run_addresses`."""
+    return bind_native(unit, addresses, keep, machine_for(directory) if executor == "fast" else None)
 
 
 def make_native(
@@ -281,15 +287,16 @@ def _load(units: Sequence[Unit], directory: Path, executor: str, target: Target)
         loads[executor_source()] = load_machine
     libraries = load_code(loads, directory, target)
     machine = libraries.pop(executor_source()) if executor == "fast" else None
-    return tuple(Bound(_run(unit, libraries.get(unit.source), machine), lambda unit=unit: unit) for unit in units)  # type: ignore[misc]
+    found = [libraries[unit.source] if unit.source else None for unit in units]
+    return tuple(
+        bind_native(unit, library.addresses(unit.kernels) if library else {}, library, machine)
+        for unit, library in zip(units, found, strict=True)
+    )
 
 
-def _run(unit: Unit, library: Library | None, machine: Machine | None) -> Any:
-    return PythonWrapper(unit, library) if machine is None else bind_native(unit, library, machine)
-
-
-def machine_for(directory: Path, driver: Driver) -> Machine | None:
-    """The native executor for a CUDA device; None, with a warning, where there is no compiler to make it."""
+def machine_for(directory: Path, driver: Driver | None = None) -> Machine | None:
+    """The native executor for a CUDA device (without a driver: for the CPU); None, with a warning, where there is no
+    compiler to make it."""
     try:
         (machine,) = load_code({executor_source(): partial(load_machine, driver=driver)}, directory).values()
     except NoCompiler as error:

@@ -6,29 +6,30 @@ A run that raises has left its inputs as they were, or raises `PartlyDone` of wh
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from codegen.errors import WrongResult
 from codegen.runtime.arguments import Environment, Symbols, operator_of, resolve, sizes, symbol_reader
-from codegen.runtime.library import KERNEL, Library, raise_status
+from codegen.runtime.library import KERNEL, raise_status
 from stagewire.errors import PartlyDone
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
 from stagewire.types import TensorType
 
+Function = Callable[[Sequence[torch.Tensor], Sequence[int]], None]
+"""A kernel on the buffers and the sizes of a launch."""
+
 
 class PythonWrapper:
-    """Runs a unit's instructions on tensors, in order. `functions`: of the kernels that `library` holds."""
+    """Runs a unit's instructions on tensors, in order. `functions`: the kernels, by name."""
 
-    def __init__(self, unit: Unit, library: Library | None) -> None:
+    def __init__(self, unit: Unit, functions: Mapping[str, Function]) -> None:
         self.unit = unit
-        self.library = library  # whose addresses `functions` are
+        self.functions = functions
         self.symbols_of = symbol_reader(unit)
         self.stated = stated_offsets(unit)
-        kernels = unit.kernels if unit.target == "cpp" else unit.host_kernels
-        self.functions = {k.name: KERNEL(library.address(k.name)) for k in kernels} if library else {}
         calls = [(n, one) for n, one in enumerate(unit.instructions) if isinstance(one, CallExtern)]
         self.operators = {number: operator_of(one) for number, one in calls}
 
@@ -77,7 +78,7 @@ class PythonWrapper:
 
     def launch(self, kernel: str, buffers: list[torch.Tensor], dims: tuple[int, ...], symbols: Symbols) -> None:
         """Run one kernel; `symbols` are the values of this run."""
-        launch(self.functions[kernel], buffers, dims)
+        self.functions[kernel](buffers, dims)
 
 
 def taken(inputs: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
@@ -124,13 +125,18 @@ def view(base: torch.Tensor, type: TensorType, symbols: Symbols, stated: Any) ->
     return torch.empty(0, dtype=dtype, device=type.device).set_(base.untyped_storage(), start, shape, stride)
 
 
-def launch(function: Any, buffers: Sequence[torch.Tensor], dims: Sequence[int]) -> None:
-    """Run one kernel; errors that it met are raised."""
-    pointers = (ctypes.c_void_p * len(buffers))(*(buffer.data_ptr() for buffer in buffers))
-    numbers = (ctypes.c_int64 * len(dims))(*dims)
-    status = ctypes.c_int64(0)
-    function(pointers, numbers, torch.get_num_threads(), ctypes.byref(status))
-    raise_status(status.value)
+def from_address(address: int, keep: object) -> Function:
+    """The kernel at an address as a function, which keeps `keep` alive. Errors that it met are raised."""
+    function = KERNEL(address)
+
+    def launch(buffers: Sequence[torch.Tensor], dims: Sequence[int], keep: object = keep) -> None:
+        pointers = (ctypes.c_void_p * len(buffers))(*(buffer.data_ptr() for buffer in buffers))
+        numbers = (ctypes.c_int64 * len(dims))(*dims)
+        status = ctypes.c_int64(0)
+        function(pointers, numbers, torch.get_num_threads(), ctypes.byref(status))
+        raise_status(status.value)
+
+    return launch
 
 
 def call(instruction: CallExtern, operator: Callable[..., Any], environment: Environment, symbols: Symbols) -> None:

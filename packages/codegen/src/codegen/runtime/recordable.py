@@ -168,4 +168,4 @@ class Recordable:
 
     @cached_property
     def _multiples(self) -> tuple[tuple[str, int], ...]:
-        return useful(self._current()) if self.unit.target == "triton" else ()
+        return useful(self._current()) if self.unit.multiples else ()

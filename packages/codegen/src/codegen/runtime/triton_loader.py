@@ -25,7 +25,7 @@ from codegen.runtime.encode import encode
 from codegen.runtime.library import Driver, Library, driver_of
 from codegen.runtime.memory_kinds import single_device, stated
 from codegen.runtime.native import Machine, by_target, machine_for, make_native
-from codegen.runtime.python_wrapper import PythonWrapper
+from codegen.runtime.python_wrapper import PythonWrapper, from_address
 from codegen.runtime.required_cubins import Multiples, required_cubins, useful
 from codegen.runtime.tuning import Bench, by_precision, make_choices, tf32_allowed, with_tf32
 from codegen.triton.compiling import module_of
@@ -59,6 +59,12 @@ class Load(NamedTuple):
         return Needed(self.unit.source, kernels, {name: one for name, one in self.known.items() if name not in changed})
 
 
+def step_by_step(unit: Unit, library: Library | None) -> Load:
+    """A unit as it runs without the native executor; the library holds its kernels on memory of the CPU."""
+    on_cpu = library.addresses(unit.host_kernels).items() if library else ()
+    return Load(unit, TritonWrapper(unit, {name: from_address(place, library) for name, place in on_cpu}), library)
+
+
 def load_triton(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound, ...]:
     """One callable for each unit; units of several GPUs run in turns."""
     plain = [chosen(unit, {}) for unit in units]
@@ -90,9 +96,7 @@ def _load_each(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound,
 def _load(units: Sequence[Unit], libraries: Mapping[str, Library], place: Place | None) -> Iterator[Bound]:
     """One callable for each of some units of one device; without a place they are run step by step."""
     plain = [chosen(unit, {}) for unit in units]
-    loads = [
-        Load(one, TritonWrapper(one, libraries.get(one.host_source)), libraries.get(one.host_source)) for one in plain
-    ]
+    loads = [step_by_step(one, libraries.get(one.host_source)) for one in plain]
     if place is not None and any(unit.choices for unit in units) and place.machine() is None:
         place = None  # what is timed is what would run
     runs = iter(
@@ -165,7 +169,7 @@ class Place(NamedTuple):
         def launch(name: str) -> tuple[str, tuple[Dim, ...]] | None:
             if name not in functions:
                 assert library is not None
-                return library.launch(name)
+                return "LAUNCH", (library.address(name),)
             info, function, count = functions[name]
             grid = (*info.grid, 1, 1)[:3]
             if 0 in grid:
@@ -198,7 +202,7 @@ def load_tuned(unit: Unit, place: Place, plain: Load) -> Bound:
     unit = with_tf32(unit) if allowed else unit
     picks, cubins = make_choices(unit, Bench(place.driver.index, place.capability, place.directory, place.bind))
     best = chosen(unit, picks)
-    (run,) = place.load([Load(best, TritonWrapper(best, plain.library), plain.library, cubins)])
+    (run,) = place.load([step_by_step(best, plain.library)._replace(known=cubins)])
     if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in required_cubins(best)):
         return Bound(run, lambda: best)
     by_flags = by_precision(allowed, run, Later(lambda: place.load([plain])[0]))

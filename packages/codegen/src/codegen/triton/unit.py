@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from codegen.choices import Templates, chosen
+from codegen.choices import Bound, Templates, chosen
 from codegen.cpp.emit import emit_unit
 from codegen.errors import UnsupportedKernel
 from codegen.memory import buffers_of, taken_by_value
+from codegen.targets import Executor, Target
 from codegen.triton import tuning
+from codegen.triton.compiling import start_server
 from codegen.triton.depthwise import depthwise_of, stand_in
 from codegen.triton.emit import emit_kernel
 from codegen.triton.horizontal_fusion import Group, emit_group, groups_of
@@ -22,10 +26,14 @@ from codegen.triton.products import Tile, tiles_for
 from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
 from codegen.wrapper import write_unit
+from stagewire.expr import symbols_of
 from stagewire.loop import Extern, Kernel, LoopGraph
 from stagewire.program import Instruction, KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
 from stagewire.types import TensorType
+
+if TYPE_CHECKING:
+    from codegen.stage import Options
 
 
 def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) -> Unit:
@@ -150,3 +158,33 @@ def kernel_info(tiles: Plan, parameters: tuple[str, ...], is_symbolic: bool = Fa
     return KernelInfo(
         tiles.kernel.name, parameters, grid=tiles.grid, constants=blocks, num_warps=warps, registers=registers
     )
+
+
+class TritonTarget(Target):
+    """Triton, and C++ for kernels on memory of the CPU in the same program."""
+
+    name, interface, suffix = "triton", 1, "py"
+    devices = frozenset(("cpu", "cuda"))  # Triton's interpreter runs on the CPU
+
+    def emit(
+        self, graph: LoopGraph, options: Options, hints: Hints = NO_HINTS, multiples: tuple[tuple[str, int], ...] = ()
+    ) -> Unit:
+        unit = emit_triton_unit(graph, options, hints)
+        taken = [size for one in unit.instructions if isinstance(one, Launch) for size in one.sizes]
+        named = {name for size in taken for name in symbols_of(size)}
+        divisible = tuple(one for one in multiples if one[0] in named)
+        return msgspec.structs.replace(unit, multiples=divisible, isa=options.isa, sanitize=options.sanitize)
+
+    def load(self, units: Sequence[Unit], directory: Path, executor: Executor) -> Sequence[Bound]:
+        from codegen.runtime.triton_loader import load_triton  # loads torch
+
+        return load_triton(units, directory, executor)
+
+    def prepare(self, directory: Path) -> None:
+        from codegen.runtime.native import prepare_machine
+
+        start_server()
+        prepare_machine(directory)
+
+
+TRITON = TritonTarget()

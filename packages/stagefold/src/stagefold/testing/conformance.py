@@ -10,7 +10,7 @@ program in float64 for how far off a result may be, and eager for nan, infinitie
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import torch
 import bytecap
 from stagefold.bisector import Blame, blame_document, results_of
 from stagefold.errors import BrokenDocument, CommandFault
-from stagefold.options import Options
+from stagefold.options import parse_options
 from stagefold.pipeline import BOUNDARIES, Pipeline, StageLike
 from stagefold.reference import meaning
 from stagefold.testing.programs import Trial, trials
@@ -54,11 +54,15 @@ class _Backend:
         return bytecap.executor(capture)
 
 
-def conform(slot: str, stage: StageLike, *, only: str = "", drawn: int = 100, device: str = "cpu") -> Iterator[Misfit]:
+def conform(
+    slot: str, stage: StageLike, *, only: str = "", drawn: int = 100, device: str = "cpu",
+    options: Mapping[str, Any] | None = None,
+) -> Iterator[Misfit]:  # fmt: skip
     """The trials in which `stage` is wrong in `slot`, as they are found.
 
     only: trials with this in their name. drawn: how many programs Hypothesis draws (with `only`, none). device: where
-    the inputs lie, "cuda" for a stage that makes code for GPUs.
+    the inputs lie, "cuda" for a stage that makes code for GPUs. options: as of `compile`; of a target registered with
+    codegen: conform("codegen", "codegen", options={"codegen.target": NAME}).
 
     >>> from primops import Primops
     >>> def no_relu(grad):
@@ -66,7 +70,7 @@ def conform(slot: str, stage: StageLike, *, only: str = "", drawn: int = 100, de
     >>> print(next(conform("primops", no_relu, only="relu float32")).message)
     result 0 has -1.0 at [3], where 0.0 is expected, and is wrong in 12 of 29 elements
     """
-    pipeline = Pipeline.build(Options(cache=False), {slot: stage})
+    pipeline = Pipeline.build(parse_options(None, {"cache": False, **(options or {})}), {slot: stage})
     for trial in (one for one in trials() if only in one.name):
         own = trial._replace(inputs=tuple(_moved(one, device) for one in trial.inputs))
         for dynamic in (False, True):

@@ -61,7 +61,7 @@ def units(
     outputs: list[Arg] = [Ref(name) for name in plan.some(3)]
     outputs += draw(st.lists(args([], symbols), max_size=1))
     return Unit(
-        target=draw(st.sampled_from(("cpp", "triton"))),
+        target=draw(st.sampled_from(("cpp", "triton", "others"))),
         source=draw(_SOURCES),
         kernels=kernels,
         inputs=taken,

@@ -1,4 +1,4 @@
-"""R1 to R10: a Program.
+"""R1 to R11: a Program.
 
 R1 kernel names are unique; a launch names a kernel and gives as many buffers as it has parameters
 R2 a buffer exists before its use, and is made once
@@ -10,6 +10,7 @@ R7 targets of calls are qualified names
 R8 a call states the types of all its results or of none
 R9 choices are of instructions of the unit, in order and without overlap; with each alternative the unit is as good
 R10 a call names its arguments as Python can, and opens no files
+R11 the target of a unit is a name
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class _State:
 
 
 def check_unit(unit: Unit, symbols: Symbols, path: Path) -> Faults:
+    if not unit.target.isidentifier():
+        yield Fault("R11", f"{unit.target!r} is no name of a target", (*path, "target"))
     if len(unit.inputs) != len(unit.input_types):
         yield Fault("R6", f"{len(unit.inputs)} inputs, {len(unit.input_types)} types", (*path, "inputs"))
     for _, name in duplicates(unit.inputs):
