@@ -207,7 +207,7 @@ def test_a_run_at_sizes_beyond_the_limits_is_given_away(tmp_path):
         seen.append(inputs)
         return "other"
 
-    encoded = encode(unit, library.launch, ((Expr("s") % 4, 0), (Expr("b"), 6)))
+    encoded = encode(unit, lambda name: ("LAUNCH", (library.address(name),)), ((Expr("s") % 4, 0), (Expr("b"), 6)))
     run = make_native(unit, other, machine, encoded, library, checks=False)
     for b, s, fits in ((2, 4, True), (3, 6, False), (6, 8, True), (7, 4, False), (5, 12, True)):
         x, w = torch.randn(b, s, 8), torch.randn(8, 6)
