@@ -86,10 +86,11 @@ class Target:
 def find(name: str, group: str = GROUP) -> Target:
     """The registered target of a name (in `DEVICES`: of a device). Raises `UnknownTarget` (`UnsupportedDevice`)."""
     known = discover(group)
-    if name not in known and group == DEVICES:
+    if name not in known and group == DEVICES and known:
         raise UnsupportedDevice(f"no target is registered for the device {name}")
     if name not in known:
-        fix = f"The targets are: {', '.join(sorted(known))}."
+        again = "install codegen again: an editable install has the entry points of the day it was made"
+        fix = f"The targets are: {', '.join(sorted(known)) or f'none; {again}'}."
         raise UnknownTarget(f"no installed distribution registers a target {name!r}", fix=fix)
     target: Target = known[name].load()
     made_for = getattr(target, "interface", None)
