@@ -31,6 +31,40 @@ def dicts(x, d):
     return sorted(d), d.get("q"), d.setdefault("w", 5), next(iter(d.items()))
 
 
+@PROGRAMS.add(matrix, lambda: collections.deque([1, 2, 3], 3))
+def containers_complain_as_those_of_c(x, queue):
+    messages = []
+    ordered, pairs, members = collections.OrderedDict(a=1, b=2), {1: 2}, {1, 2}
+    iterators = [iter(ordered), iter(pairs), iter(members), iter(queue), reversed(ordered)]
+    ordered.move_to_end("a")
+    pairs.clear()
+    members.add(3)
+    queue.append(x)
+    for attempt in (
+        *(lambda iterator=iterator: next(iterator) for iterator in iterators * 2),
+        lambda: [].pop(), lambda: [1].pop(3), lambda: [].insert(1), lambda: [1].reverse(2), lambda: [1].remove(x.shape),
+        lambda: [1, 2].index(1, 1), lambda: (1,).index("a"), lambda: collections.deque().popleft(), lambda: queue[3],
+        lambda: queue[1:], lambda: queue.insert(0, 1), lambda: collections.deque([1]).index(2), lambda: queue["a"],
+        lambda: [2, 1].sort(key=3), lambda: [1, "a"].sort(), lambda: collections.deque([1]).remove(5),
+    ):  # fmt: skip
+        try:
+            messages.append(attempt())
+        except Exception as error:
+            messages.append((type(error).__name__, str(error)))
+    return messages, queue, ordered
+
+
+@PROGRAMS.add(matrix, lambda: collections.deque([1, 2, 3], 3), lambda: [5, 6, 7])
+def moves_in_outside_containers(x, queue, items):
+    queue.append(x)
+    queue.extendleft(iter([8, 9]))
+    queue.rotate(-1)
+    items.insert(-1, x)
+    items.sort(key=lambda item: -item if isinstance(item, int) else 0)
+    items.remove(6)
+    return queue.pop(), queue, items.index(5), items, queue.copy(), queue.maxlen
+
+
 @PROGRAMS.add(matrix)
 def unpack(x):
     a, *b, c = [x, 1, 2, 3]

@@ -27,7 +27,7 @@ from bytecap.semantics.attributes import (
 from bytecap.semantics.constant_folding import fold_call, fold_method
 from bytecap.semantics.methods import call_object_method
 from bytecap.semantics.operations import binary, compare, equal
-from bytecap.semantics.string_conversion import printable
+from bytecap.semantics.string_conversion import printable, repr_of
 
 
 class Evaluate:
@@ -48,6 +48,7 @@ class Evaluate:
     compare = staticmethod(compare)
     call_object_method = staticmethod(call_object_method)
     printable = staticmethod(printable)
+    repr_of = staticmethod(repr_of)
     fold_call = staticmethod(fold_call)
     fold_method = staticmethod(fold_method)
     call_function = staticmethod(call_function)

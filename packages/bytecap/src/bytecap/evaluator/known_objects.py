@@ -23,7 +23,7 @@ from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import LITERALS, Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView
-from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue
+from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue
 from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import FunctionValue, MethodValue
 from bytecap.objects.identity import Identity, IdentityToken, UserKey
@@ -118,8 +118,12 @@ class KnownObjects:
     def fresh(self, real: Any) -> Value:
         """The value of an object that a host call just made: containers belong to the evaluated program."""
         kind = type(real)
+        if isinstance(real, Value):
+            return real
         if isinstance(real, Live):
             return real.value
+        if kind is Lazy:
+            return self.wrap(real.real, real.source)
         if kind is list:
             return ListValue([self.fresh(item) for item in real])
         if kind is deque:

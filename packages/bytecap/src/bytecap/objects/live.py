@@ -23,6 +23,7 @@ from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.sequences import Lazy, Sequence
 from bytecap.objects.signals import EXHAUSTED, End, PythonRaise
 
 if TYPE_CHECKING:
@@ -64,6 +65,9 @@ class Live:
             raise AttributeError(name)
         return Live(self.tracer, self.value.get_attribute(self.tracer, name))
 
+    def __repr__(self) -> str:
+        return self.tracer.evaluate.repr_of(self.tracer, self.value)
+
     def __bool__(self) -> bool:
         return self.value.truth(self.tracer)
 
@@ -86,6 +90,22 @@ class Live:
     def __add__(self, other: object) -> Live:
         right = self.tracer.objects.fresh(other)
         return Live(self.tracer, self.tracer.evaluate.binary(self.tracer, "+", self.value, right))
+
+
+class LiveItem(Live):
+    """An item of a mirror: looked at, and so guarded, when C code does."""
+
+    __slots__ = ("index", "sequence")
+
+    def __init__(self, tracer: Tracer, sequence: Sequence, index: int) -> None:
+        self.tracer = tracer
+        self.sequence = sequence
+        self.index = index
+
+    @property
+    def value(self) -> Value:  # type: ignore[override]
+        """The item."""
+        return self.sequence.item(self.tracer, self.index)
 
 
 class LiveSequence(Live):
@@ -154,35 +174,36 @@ def _argument(tracer: Tracer, value: Value, is_index: bool) -> Any:
 
 
 def native_on_list(function: Callable[..., Any], *indices: int | str) -> Callable[..., Value]:
-    """The same for a function of a sequence, which it reads by index, or of a list, which it may change."""
+    """The same for a function of a sequence, which it reads by index, or of a list or deque, which it may change."""
 
     def handler(tracer: Tracer, sequence: Value, *args: Value, **kwargs: Value) -> Value:
-        known: Any = sequence.plain()
-        is_list = issubclass(known.python_type(), list)
-        before = known.values(tracer) if is_list else []
-        mirror = [Live(tracer, item) for item in before] if is_list else _by_index(tracer, sequence)
-
+        known = sequence.plain()
+        if not isinstance(known, Sequence):
+            return native(partial(function, _by_index(tracer, sequence)), *indices)(tracer, *args, **kwargs)
+        before = list(known.items)
+        lives = [LiveItem(tracer, known, index) for index in range(len(before))]
+        mirror = known.builtin(lives)
         try:
             return native(partial(function, mirror), *indices)(tracer, *args, **kwargs)
         finally:
-            if is_list:
-                _write_back(tracer, known, before, [tracer.objects.fresh(item) for item in mirror])
+            if len(known.items) != len(before) or any(map(_has_changed, before, known.items)):
+                raise UnsupportedCall("a list that changes while C code works on it")
+            if list(map(id, mirror)) != list(map(id, lives)):
+                after = [tracer.objects.fresh(item) for item in mirror]
+                known.mutate(tracer)  # type: ignore[attr-defined]
+                known.replace(after)  # type: ignore[attr-defined]
 
     return handler
+
+
+def _has_changed(before: Any, after: Any) -> bool:
+    return before is not after and not isinstance(before, Lazy)
 
 
 def _by_index(tracer: Tracer, sequence: Value) -> Any:
     cls = sequence.python_type()
     is_sequence = hasattr(cls, "__getitem__") and not issubclass(cls, dict)
     return _named(LiveSequence, cls.__name__)(tracer, sequence) if is_sequence else to_host(tracer, sequence)
-
-
-def _write_back(tracer: Tracer, known: Any, before: list[Value], after: list[Value]) -> None:
-    if list(map(id, known.items)) != list(map(id, before)):
-        raise UnsupportedCall("a list that changes while C code works on it")
-    if list(map(id, after)) != list(map(id, before)):
-        known.mutate(tracer)
-        known.replace(after)
 
 
 _DATA = (int, float, complex, str, bytes, bytearray, range, type(None), type, BuiltinFunctionType)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,20 +12,19 @@ from bytecap.objects.base import Value, collect
 from bytecap.objects.class_lookup import has_method, no_attribute
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.deques import DequeValue
-from bytecap.objects.containers.mappings import DictIterator, DictValue, DictView
-from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue, one_by_one
+from bytecap.objects.containers.mappings import DictValue, DictView
+from bytecap.objects.containers.sequences import ListValue, TupleValue, one_by_one
 from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.dispatch import METHODS
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
-from bytecap.objects.live import native
-from bytecap.objects.signals import fold, run
+from bytecap.objects.iterators.protocols import ContainerIterator
+from bytecap.objects.live import call_native, native, native_on_list
+from bytecap.objects.signals import run
 from bytecap.semantics.attributes import default_delete_attribute, default_set_attribute, find_attribute
 from bytecap.semantics.constant_folding import fold_call
-from bytecap.semantics.deque_methods import DEQUE_METHODS
-from bytecap.semantics.operations import binary, compare, equal
+from bytecap.semantics.operations import binary, compare
 from bytecap.semantics.set_methods import SET_METHODS, VIEW_METHODS
-from bytecap.semantics.string_conversion import repr_of
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -48,64 +47,23 @@ def _extend(tracer: Tracer, self: ListValue, items: Value) -> Value:
     return NONE
 
 
-def _insert(tracer: Tracer, self: ListValue, index: Value, item: Value) -> Value:
-    self.mutate(tracer)
-    self.items.insert(index.as_int(tracer), item)
+def _extend_left(tracer: Tracer, self: DequeValue, items: Value) -> Value:
+    for item in one_by_one(tracer, items):
+        self.items.appendleft(item)  # type: ignore[attr-defined]
+        self.mutate(tracer)
     return NONE
 
 
-def _pop(tracer: Tracer, self: ListValue, index: Value | None = None) -> Value:
-    if not self.items:
-        raise tracer.raises(IndexError, "pop from empty list")
-    position = -1 if index is None else index.as_int(tracer)
-    if not -len(self.items) <= position < len(self.items):
-        raise tracer.raises(IndexError, "pop index out of range")
-    found = self.item(tracer, position)
-    self.mutate(tracer)
-    del self.items[position]
-    return found
+def _host_method(name: str, *indices: int) -> Method:
+    """A method that moves items and looks at none: the one of the host list or deque inside the value."""
 
+    def move(tracer: Tracer, self: ListValue, *args: Value, **kwargs: Value) -> Value:
+        given = [value.as_int(tracer) if at in indices else value for at, value in enumerate(args)]
+        found = tracer.objects.fresh(call_native(tracer, getattr(self.items, name), *given, **kwargs))
+        self.mutate(tracer)
+        return found
 
-def _list_index(tracer: Tracer, self: Sequence, item: Value, *bounds: Value) -> Value:
-    positions = range(len(self.items))[slice(*[bound.as_int(tracer) for bound in bounds] or [0], *_no_stop(bounds))]
-    for position in positions:
-        if equal(tracer, self.item(tracer, position), item):
-            return Constant(position)
-    if self.builtin is tuple:
-        raise tracer.raises(ValueError, "tuple.index(x): x not in tuple")
-    raise tracer.raises(ValueError, f"{repr_of(tracer, item)} is not in {self.builtin.__name__}")
-
-
-def _no_stop(bounds: tuple[Value, ...]) -> list[None]:
-    return [] if len(bounds) == 2 else [None]
-
-
-def _remove(tracer: Tracer, self: ListValue, item: Value) -> Value:
-    position = next((at for at, other in enumerate(self.values(tracer)) if equal(tracer, other, item)), None)
-    if position is None:
-        return fold(tracer, [].remove, (None,))
-    self.mutate(tracer)
-    del self.items[position]
-    return NONE
-
-
-def _reverse(tracer: Tracer, self: ListValue) -> Value:
-    self.mutate(tracer)
-    self.items.reverse()
-    return NONE
-
-
-def _list_clear(tracer: Tracer, self: ListValue) -> Value:
-    self.mutate(tracer)
-    self.items.clear()
-    return NONE
-
-
-def _sort(tracer: Tracer, self: ListValue, *, key: Value | None = None, reverse: Value | None = None) -> Value:
-    ordered = sort_values(tracer, self.values(tracer), key, reverse)
-    self.mutate(tracer)
-    self.replace(ordered)
-    return NONE
+    return move
 
 
 def sort_values(tracer: Tracer, items: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
@@ -117,12 +75,8 @@ def sort_values(tracer: Tracer, items: list[Value], key: Value | None, reverse: 
 _SORTED = native(sorted)
 
 
-def _count(tracer: Tracer, self: Sequence, item: Value) -> Value:
-    return Constant(sum(equal(tracer, other, item) for other in self.values(tracer)))
-
-
-def _list_copy(tracer: Tracer, self: ListValue) -> Value:
-    return ListValue(self.values(tracer), cls=self.cls)
+def _copy(tracer: Tracer, self: ListValue) -> Value:
+    return self.like(self.values(tracer), cls=self.cls)
 
 
 def _numel(tracer: Tracer, self: TupleValue) -> Value:
@@ -145,12 +99,22 @@ def _replace(tracer: Tracer, self: TupleValue, **changes: Value) -> Value:
     return TupleValue(items, cls=self.cls)
 
 
-_SEQUENCE: dict[str, Method] = {"index": _list_index, "count": _count}
-_LIST: dict[str, Method] = _SEQUENCE | {
-    "append": _append, "extend": _extend, "insert": _insert, "pop": _pop, "remove": _remove,
-    "reverse": _reverse, "clear": _list_clear, "sort": _sort, "copy": _list_copy,
+_LIST: dict[str, Method] = {
+    "append": _append, "extend": _extend, "copy": _copy, "insert": _host_method("insert", 0),
+    "pop": _host_method("pop", 0), "reverse": _host_method("reverse"), "clear": _host_method("clear"),
+    "index": native_on_list(list.index, 1, 2), "count": native_on_list(list.count),
+    "remove": native_on_list(list.remove), "sort": native_on_list(list.sort),
 }  # fmt: skip
-_TUPLE: dict[str, Method] = _SEQUENCE | {"numel": _numel, "_asdict": _asdict, "_replace": _replace}
+_DEQUE: dict[str, Method] = _LIST | {
+    "__copy__": _copy, "rotate": _host_method("rotate", 0), "extendleft": _extend_left,
+    "appendleft": _host_method("appendleft"), "popleft": _host_method("popleft"),
+    "index": native_on_list(deque.index, 1, 2), "count": native_on_list(deque.count),
+    "remove": native_on_list(deque.remove),
+}  # fmt: skip
+_TUPLE: dict[str, Method] = {
+    "index": native_on_list(tuple.index, 1, 2), "count": native_on_list(tuple.count), "numel": _numel,
+    "_asdict": _asdict, "_replace": _replace,
+}  # fmt: skip
 
 # -- dicts
 
@@ -239,9 +203,7 @@ def _move_to_end(tracer: Tracer, self: DictValue, key: Value, last: Value | None
         raise tracer.raises(KeyError, key)
     self.mutate(tracer)
     self.reordered = True
-    pair = self.new.pop(code)
-    rest = dict(self.new)
-    self.new = {**rest, code: pair} if last is None or last.truth(tracer) else {code: pair, **rest}
+    self.new.move_to_end(code, last is None or last.truth(tracer))  # type: ignore[attr-defined]
     return NONE
 
 
@@ -263,10 +225,8 @@ _DICT: dict[str, Method] = {
 }  # fmt: skip
 
 
-def _reversed_dict(tracer: Tracer, self: Any) -> Value:
-    if isinstance(self, DictView):
-        return DictIterator(tracer, self.dictionary, self.what, backwards=True)
-    return DictIterator(tracer, self, "keys", backwards=True)
+def _reversed(tracer: Tracer, self: Any) -> Value:
+    return ContainerIterator(tracer, DictView(self, "keys") if isinstance(self, DictValue) else self, reversed)
 
 
 # -- dunder methods that every value answers by its protocol
@@ -279,7 +239,7 @@ def _init_container(tracer: Tracer, self: Value, *args: Value, **kwargs: Value) 
             self.factory = None if factory.is_none() else factory
         return _update(tracer, self, *args, **kwargs)
     if isinstance(self, ListValue):
-        _list_clear(tracer, self)
+        METHODS[type(self)]["clear"](tracer, self)
         return METHODS[type(self)]["extend"](tracer, self, *args[:1]) if args else NONE
     if isinstance(self, SetValue) and self.cls is set:
         SET_METHODS["clear"](tracer, self)
@@ -309,7 +269,7 @@ PROTOCOL: dict[str, Method] = {
     "__len__": lambda tracer, self: Constant(self.length(tracer)),
     "__iter__": lambda tracer, self: self.iterate(tracer),
     "__bool__": lambda tracer, self: Constant(self.truth(tracer)),
-    "__reversed__": _reversed_dict,
+    "__reversed__": _reversed,
     "__init__": _init_container,
     "__add__": lambda tracer, self, other: binary(tracer, "+", self, other),
     "__mul__": lambda tracer, self, other: binary(tracer, "*", self, other),
@@ -321,7 +281,7 @@ PROTOCOL: dict[str, Method] = {
 
 METHODS.update(
     {
-        DequeValue: PROTOCOL | _LIST | DEQUE_METHODS,
+        DequeValue: PROTOCOL | _DEQUE,
         ListValue: PROTOCOL | _LIST,
         TupleValue: PROTOCOL | _TUPLE,
         DictValue: PROTOCOL | _DICT,

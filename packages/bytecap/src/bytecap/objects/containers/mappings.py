@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode.rebuild import stored_items
-from bytecap.errors import CannotRebuild
-from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import call_table_method
 from bytecap.objects.identity import holds_identity, refuse_among_numbers, with_number
-from bytecap.objects.signals import EXHAUSTED, NotConcrete
+from bytecap.objects.iterators.protocols import ContainerIterator
+from bytecap.objects.signals import NotConcrete
 from stagewire.capture import HasAttribute, Source
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class DictValue(Value):
         self.real = real
         self.item_source = item_source
         self.factory = factory
-        self.new: dict[Hashable, tuple[Value, Value]] = {}
+        self.new: dict[Hashable, tuple[Value, Value]] = OrderedDict() if cls is OrderedDict else {}
         self.written: dict[Hashable, bool] = {}
         # Keys that were stored without a look at what was there.
         self.blind: set[Hashable] = set()
@@ -144,7 +144,7 @@ class DictValue(Value):
         if is_environment(self.real):
             guard_all(tracer)
         tracer.guards.dict_keys(self)
-        added, self.new = self.new, {}
+        added, self.new = self.new, type(self.new)()
         for index, (real_key, real) in enumerate(stored_items(self.real)):
             code = tracer.objects.hash_key(tracer.objects.wrap(real_key, None))
             if code in added:
@@ -203,7 +203,7 @@ class DictValue(Value):
         raise tracer.raises(KeyError, key)
 
     def iterate(self, tracer: Tracer) -> Value:
-        return DictIterator(tracer, self, "keys")
+        return DictView(self, "keys").iterate(tracer)
 
     # -- writing
 
@@ -283,65 +283,6 @@ class DictValue(Value):
             emitter.load(self)
 
 
-class DictIterator(IteratorValue):
-    """iter() or reversed() of keys, values or items; a size change during iteration raises, as in CPython."""
-
-    __slots__ = ("backwards", "dictionary", "index", "order", "what")
-
-    def __init__(self, tracer: Tracer, dictionary: DictValue, what: str, backwards: bool = False) -> None:
-        super().__init__()
-        self.dictionary = dictionary
-        self.what = what
-        self.backwards = backwards
-        self.index = 0
-        dictionary.list_keys(tracer)
-        self.order = list(dictionary.new)
-        if backwards:
-            self.order.reverse()
-
-    def python_type(self) -> type:
-        view = getattr(self.dictionary.cls(), self.what)()
-        return type(reversed(view) if self.backwards else iter(view))
-
-    def next(self, tracer: Tracer) -> Any:
-        if self.index < 0:
-            return EXHAUSTED
-        if len(self.dictionary.new) != len(self.order):
-            self.index = -1
-            what = "OrderedDict" if self.dictionary.cls is OrderedDict else "dictionary"
-            complaint = f"{what} {'mutated' if what[0] == 'O' else 'changed size'} during iteration"
-            raise tracer.raises(RuntimeError, complaint)
-        if self.index >= len(self.order):
-            self.index = -1
-            return EXHAUSTED
-        code = self.order[self.index]
-        if code not in self.dictionary.new:
-            raise tracer.raises(RuntimeError, "dictionary keys changed during iteration")
-        key, value = self.dictionary.new[code]
-        self.index += 1
-        match self.what:
-            case "keys":
-                return key
-            case "values":
-                return value
-            case _:
-                return TupleValue([key, value])
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        if self.index < 0:
-            emitter.load(TupleValue([]))
-            emitter.call_function(iter, arguments=1)
-            return
-        if self.dictionary.mutated:
-            raise CannotRebuild("an iterator over an outside dict that the code changes")
-        keys = list(self.dictionary.new)
-        if (keys[::-1] if self.backwards else keys) != self.order:
-            raise CannotRebuild("an iterator over a dict whose keys have changed")
-        emitter.load(DictView(self.dictionary, self.what))
-        emitter.call_function(reversed if self.backwards else iter, arguments=1)
-        emitter.call_helper("advance", self.index, arguments=1)
-
-
 class DictView(Value):
     """d.keys(), d.values(), d.items(): live views."""
 
@@ -365,7 +306,29 @@ class DictView(Value):
         return self.dictionary.truth(tracer)
 
     def iterate(self, tracer: Tracer) -> Value:
-        return DictIterator(tracer, self.dictionary, self.what)
+        return ContainerIterator(tracer, self)
+
+    @property
+    def mutated(self) -> bool:
+        """Whether it is of an outside dict that has changed."""
+        return self.dictionary.mutated
+
+    def host(self, tracer: Tracer) -> Any:
+        """The pairs in the dict."""
+        self.dictionary.list_keys(tracer)
+        return self.dictionary.new.values()
+
+    def given(self, tracer: Tracer, pair: tuple[Value, Value]) -> Value:
+        """What an iterator makes of a pair."""
+        return TupleValue(list(pair)) if self.what == "items" else pair[self.what == "values"]
+
+    def blank(self) -> Any:
+        """A view of an empty dict."""
+        return getattr(self.dictionary.cls(), self.what)()
+
+    def stamp(self) -> list[Hashable]:
+        """The keys in order."""
+        return list(self.dictionary.new)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         if self.what == "keys":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,7 @@ class Sequence(Value):
     def get_item(self, tracer: Tracer, key: Value) -> Value:
 
         if not isinstance(key, SliceValue) and not has_index(key):
-            run(tracer, self.builtin((0,)).__getitem__, (_stranger(key),))
+            run(tracer, operator.getitem, (self.builtin((0,)), _stranger(key)))
         index = key.as_index(tracer)
         if isinstance(index, slice):
             positions = run(tracer, range(len(self.items)).__getitem__, (index,))
@@ -179,7 +180,7 @@ class ListValue(Sequence):
         self._pin: Callable[[], None] | None = None
         super().__init__(items, **options)
         self._pin = pin
-        self.added: list[Value] = []
+        self.added: Any = []
         self.mutated = False
 
     @property
@@ -237,7 +238,7 @@ class ListValue(Sequence):
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
 
         if not isinstance(key, SliceValue) and not has_index(key):
-            run(tracer, [0].__setitem__, (_stranger(key), 0))
+            run(tracer, operator.setitem, (self.builtin((0,)), _stranger(key), 0))
         index = key.as_index(tracer)
         items: Any = value
         if not isinstance(index, int):
@@ -250,7 +251,7 @@ class ListValue(Sequence):
     def delete_item(self, tracer: Tracer, key: Value) -> None:
 
         if not isinstance(key, SliceValue) and not has_index(key):
-            run(tracer, [0].__delitem__, (_stranger(key),))
+            run(tracer, operator.delitem, (self.builtin((0,)), _stranger(key)))
         self.mutate(tracer)
         run(tracer, self.items.__delitem__, (key.as_index(tracer),))
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode.rebuild import new_set
 from bytecap.errors import CannotRebuild
-from bytecap.objects.base import IteratorValue, Value, collect
+from bytecap.objects.base import Value, collect
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.dispatch import call_table_method
 from bytecap.objects.identity import is_lasting_key, refuse_among_numbers
-from bytecap.objects.signals import EXHAUSTED, NotConcrete
+from bytecap.objects.iterators.protocols import ContainerIterator
+from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -159,7 +160,23 @@ class SetValue(Value):
         return False
 
     def iterate(self, tracer: Tracer) -> Value:
-        return SetIterator(self)
+        return ContainerIterator(tracer, self)
+
+    def host(self, tracer: Tracer) -> Any:
+        """The keys of the members."""
+        return self.order
+
+    def given(self, tracer: Tracer, key: Hashable) -> Value:
+        """The member with a key."""
+        return self.members[key]
+
+    def blank(self) -> Any:
+        """An empty set."""
+        return set()
+
+    def stamp(self) -> int:
+        """The number of members."""
+        return len(self.members)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return call_table_method(tracer, self, name, args, kwargs)
@@ -193,42 +210,6 @@ def _holes(size: int) -> Iterator[tuple[int, ...]]:
         yield (place,)
     for count in range(2, places):
         yield tuple(range(count))
-
-
-class SetIterator(IteratorValue):
-    """iter() of a set; a size change during iteration raises, as in CPython."""
-
-    __slots__ = ("index", "items", "owner")
-
-    def __init__(self, owner: SetValue) -> None:
-        super().__init__()
-        self.owner = owner
-        self.items = owner.in_order()
-        self.index = 0
-
-    def python_type(self) -> type:
-        return type(iter(set()))
-
-    def next(self, tracer: Tracer) -> Any:
-        if self.index < 0:
-            return EXHAUSTED
-        if len(self.owner.members) != len(self.items):
-            self.index = -1
-            raise tracer.raises(RuntimeError, "Set changed size during iteration")
-        if self.index == len(self.items):
-            self.index = -1
-            return EXHAUSTED
-        self.index += 1
-        return self.items[self.index - 1]
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        if self.owner.mutated:
-            raise CannotRebuild("an iterator over an outside set that the code changes")
-        if self.index >= 0 and len(self.owner.members) != len(self.items):
-            raise CannotRebuild("an iterator over a set that has changed")
-        emitter.load(self.owner if self.index >= 0 else SetValue({}))
-        emitter.call_function(iter, arguments=1)
-        emitter.call_helper("advance", max(self.index, 0), arguments=1)
 
 
 Keys = tuple[Iterable[Hashable], dict[Hashable, Value]]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.live import call_native
+from bytecap.objects.signals import EXHAUSTED
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -31,3 +35,42 @@ class ObjectIterator(IteratorValue):
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load(self.target)
+
+
+class ContainerIterator(IteratorValue):
+    """iter() or reversed() of a view of a dict, a set or a deque: CPython's own, over the container in the value.
+
+    owner: has `host()`, that container; `given(item)`, the value of one of its items; `blank()`, an empty object of its
+    class; and `stamp()`, which differs when it has changed.
+    """
+
+    __slots__ = ("host", "maker", "owner", "stamp", "taken")
+
+    def __init__(self, tracer: Tracer, owner: Any, maker: Callable[[Any], Any] = iter) -> None:
+        super().__init__()
+        self.owner = owner
+        self.maker = maker
+        self.host = maker(owner.host(tracer))
+        self.stamp = owner.stamp()
+        self.taken = 0
+
+    def python_type(self) -> type:
+        return type(self.maker(self.owner.blank()))
+
+    def next(self, tracer: Tracer) -> Any:
+        item = call_native(tracer, next, self.host, EXHAUSTED)
+        if item is EXHAUSTED:
+            self.taken = -1
+            return EXHAUSTED
+        self.taken += 1
+        return self.owner.given(tracer, item)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.taken < 0:
+            emitter.constant(self.owner.blank())
+        elif self.owner.mutated or self.owner.stamp() != self.stamp:
+            raise CannotRebuild(f"an iterator over a {self.owner.describe()} that has changed")
+        else:
+            emitter.load(self.owner)
+        emitter.call_function(self.maker, arguments=1)
+        emitter.call_helper("advance", max(self.taken, 0), arguments=1)
