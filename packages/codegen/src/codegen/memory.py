@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stagewire import statements
 from stagewire.expr import Dim
 from stagewire.loop import BY_VALUE, Buffer, Index, Kernel, Load, LoopGraph, Section, Store
-from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
 
@@ -23,12 +23,6 @@ def memory_roots(graph: LoopGraph) -> dict[str, str]:
     return roots
 
 
-def accesses(kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The buffers that a kernel loads, and those that it stores to."""
-    loaded, stored = (dict.fromkeys(s.buffer for s in select(kernel.sections, kind)) for kind in (Load, Store))
-    return tuple(loaded), tuple(stored)
-
-
 def allocated(buffer: Buffer) -> Dim:
     """The bytes that are allocated for a buffer which a kernel writes."""
     is_new = buffer.role == "kernel" and buffer.reuse is None
@@ -37,12 +31,12 @@ def allocated(buffer: Buffer) -> Dim:
 
 def buffers_of(kernel: Kernel) -> tuple[str, ...]:
     """The buffers that a kernel reads or writes, in order of first use."""
-    return tuple(dict.fromkeys(s.buffer for s in select(kernel.sections, Load | Store)))
+    return tuple(dict.fromkeys(statements.buffers_of(kernel)))
 
 
 def indices_of(section: Section) -> list[Index]:
     """Where a section reads and writes."""
-    return [one.index for one in select((section,), Load | Store)]
+    return [one.index for one in statements.select((section,), Load | Store)]
 
 
 def taken_by_value(kernel: Kernel, types: Mapping[str, TensorType]) -> frozenset[str]:
@@ -50,6 +44,6 @@ def taken_by_value(kernel: Kernel, types: Mapping[str, TensorType]) -> frozenset
     names = buffers_of(kernel)
     if all(types[name].device == "cpu" for name in names):
         return frozenset()
-    written = {s.buffer for s in select(kernel.sections, Store)}
+    written = set(statements.writes_of(kernel))
     single = {name for name in names if (types[name].device, types[name].shape) == ("cpu", ())}
     return frozenset(name for name in single - written if types[name].dtype in BY_VALUE)

@@ -29,6 +29,7 @@ from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite, Ref, SourceLine
 from stagewire.loop import Axis, Index, Kernel, Operand, ReduceKind, ScanKind
 from stagewire.loop_ops import arity
+from stagewire.statements import place_on
 from stagewire.types import DType, TensorType
 
 Literal = bool | int | float | NonFinite
@@ -140,7 +141,7 @@ class Recorder:
         """An inner loop nest of `sizes`; yields its indices."""
         axes = tuple(Axis(self.emitter.names("a"), size) for size in sizes)
         self.emitter.open(axes)
-        yield tuple(ix.axis(axis.name) for axis in axes)
+        yield place_on(axes)
         self.emitter.open(())
 
     def _point(self, buffer: str, coordinates: tuple[Coordinate, ...]) -> tuple[Index, ...]:

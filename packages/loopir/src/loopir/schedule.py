@@ -18,7 +18,7 @@ from stagewire import index as ix
 from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Arg, references
-from stagewire.statements import map_indices, map_statements, rename, results, statements_of
+from stagewire.statements import map_indices, map_statements, reads_of, rename, results, statements_of, writes_of
 from stagewire.types import DType, contiguous
 
 Item = loop.Kernel | loop.Extern
@@ -80,20 +80,6 @@ class Rewriting:
         return msgspec.structs.replace(
             self.schedule, buffers=self.buffers, items=tuple(items), fresh=self.names.count, decisions=decisions
         )
-
-
-def reads_of(item: Item) -> list[str]:
-    """Names of the buffers that an item reads, with repetitions."""
-    if isinstance(item, loop.Extern):
-        return [name for arg in (*item.args, *item.kwargs.values()) for name in references(arg)]
-    return [one.buffer for one in statements_of(item) if one.__class__ is loop.Load]
-
-
-def writes_of(item: Item) -> list[str]:
-    """Names of the buffers that an item writes, with repetitions."""
-    if isinstance(item, loop.Extern):
-        return [name for name in item.results if name]
-    return [one.buffer for one in statements_of(item) if one.__class__ is loop.Store]
 
 
 def read_elsewhere(schedule: Schedule) -> frozenset[str]:

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from loopir.passes.order_items import OrderItems
-from loopir.schedule import Schedule, reads_of, writes_of
+from loopir.schedule import Schedule
 from loopir.stage import ending_inputs
 from loopir.testing.graphs import lowered
 from stagewire.grad import Binding, BoundInput, Fresh, SavedInput, SavedResult
 from stagewire.graph import Graph, Ref, Value
 from stagewire.loop import Buffer, Extern
+from stagewire.statements import reads_of, writes_of
 from stagewire.types import contiguous
 
 

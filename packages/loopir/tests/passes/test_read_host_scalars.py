@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from loopir.passes.read_host_scalars import ReadHostScalars
-from loopir.schedule import Schedule, reads_of
+from loopir.schedule import Schedule
 from loopir.stage import LoopIR
 from loopir.testing.graphs import document
 from stagewire.graph import DeviceArg, Ref
 from stagewire.loop import Buffer, Extern, Kernel, Load, LoopGraph, Section, Store
+from stagewire.statements import reads_of
 from stagewire.types import TensorType
 from stagewire.verify import verify
 

@@ -8,6 +8,7 @@ import struct
 from stagewire.graph import NonFinite
 
 FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
+HALVES = frozenset(("float16", "bfloat16"))
 INTEGERS = {f"{sign}int{bits}": (bits, not sign) for bits in (8, 16, 32, 64) for sign in ("", "u")}
 """By name: how many bits, and whether one is the sign."""
 
@@ -41,6 +42,41 @@ def held(value: bool | int | float, dtype: str) -> bool | int | float:
     bits, signed = INTEGERS[dtype]
     wrapped = int(value) % (1 << bits)
     return wrapped - (1 << bits) if signed and wrapped >= 1 << (bits - 1) else wrapped
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """The least and the greatest integer of a dtype; False and True are 0 and 1."""
+    if dtype == "bool":
+        return 0, 1
+    bits, signed = INTEGERS[dtype]
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+
+
+_NEUTRAL = {
+    "sum": 0, "xor_sum": 0, "any": 0, "welford": 0, "prod": 1, "all": 1, "max": -math.inf, "min": math.inf,
+    "argmax": -math.inf, "argmin": math.inf, "logaddexp": -math.inf,
+}  # fmt: skip
+
+
+def neutral(kind: str, dtype: str) -> bool | int | float | NonFinite:
+    """What a reduction or scan of a kind starts from: it changes nothing (what is as good as the start of a position
+    comes before it). An infinity is the last integer of a dtype.
+
+    >>> neutral("max", "int8"), neutral("all", "bool"), neutral("prod", "float32")
+    (-128, True, 1.0)
+    """
+    value = _NEUTRAL[kind]
+    if dtype == "bool":
+        return value > 0
+    if dtype in FLOATS:
+        return literal(float(value))
+    low, high = limits(dtype)
+    return low if value < low else high if value > high else int(value)
+
+
+def wider(dtype: str) -> str:
+    """The dtype in which values of a dtype are added up: float32 for half precision."""
+    return "float32" if dtype in HALVES else dtype
 
 
 def _rounded(value: float, dtype: str) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from stagewire import index as ix
+from stagewire.expr import Dim
 from stagewire.graph import Ref, references
 from stagewire.loop import (
     Axis,
@@ -28,6 +29,7 @@ from stagewire.loop import (
     Step,
     Store,
 )
+from stagewire.types import numel
 
 INDEXED = frozenset({Load, Store, IndexValue})
 _OPERANDS: dict[type, tuple[str, ...]] = {
@@ -60,10 +62,31 @@ def buffers_of(step: Step) -> list[str]:
     """The buffers that a step reads or writes, in order of appearance, with repetitions."""
     if isinstance(step, Kernel):
         return [one.buffer for one in select(step.sections, Load | Store)]
+    return [*reads_of(step), *writes_of(step)]
+
+
+def reads_of(step: Step) -> list[str]:
+    """The buffers that a step reads, with repetitions."""
     if isinstance(step, Extern):
-        read = [name for arg in (*step.args, *step.kwargs.values()) for name in references(arg)]
-        return [*read, *filter(None, step.results)]
-    return []
+        return [name for arg in (*step.args, *step.kwargs.values()) for name in references(arg)]
+    return [one.buffer for one in select(step.sections, Load)] if isinstance(step, Kernel) else []
+
+
+def writes_of(step: Step) -> list[str]:
+    """The buffers that a step writes, with repetitions."""
+    if isinstance(step, Extern):
+        return [name for name in step.results if name]
+    return [one.buffer for one in select(step.sections, Store)] if isinstance(step, Kernel) else []
+
+
+def points_of(axes: Iterable[Axis]) -> Dim:
+    """How many points a loop nest has."""
+    return numel(tuple([axis.size for axis in axes]))
+
+
+def place_on(axes: Iterable[Axis]) -> tuple[Index, ...]:
+    """The coordinates of a point of a loop nest, one by axis."""
+    return tuple([ix.axis(axis.name) for axis in axes])
 
 
 def map_statements(kernel: Kernel, change: Callable[[Statement], Statement]) -> Kernel:

@@ -5,8 +5,9 @@ Every operand text is atomic (a name or a bracketed constant). Results have the 
 
 from __future__ import annotations
 
-from codegen.cpp.types import BITS, c_type, is_floating, is_number
+from codegen.cpp.types import c_type, is_number
 from codegen.errors import UnknownOp, UnsupportedType
+from stagewire.literals import FLOATS, INTEGERS
 from stagewire.loop_ops import PREDICATES
 
 EXACT = frozenset(
@@ -86,11 +87,11 @@ def expression(op: str, dtype: str, operands: tuple[str, ...], form: str = "") -
         if op not in _BOOL:
             raise UnsupportedType(f"the op {op!r} has no form on bool")
         return _BOOL[op].format(*operands)
-    if is_floating(dtype):
+    if dtype in FLOATS:
         text = _floating(op, "f" if kind.local == "f32" else "", kind.suffix, operands, form)
         return f"{kind.rounding}({text})" if kind.rounding and op not in EXACT and op not in PREDICATES else text
     patterns = _LONG if kind.suffix == "u64" else _UNSIGNED if dtype.startswith("u") else _INTEGER
-    text = _filled(patterns, op, operands, "integers", suffix=kind.suffix, bits=BITS[dtype])
+    text = _filled(patterns, op, operands, "integers", suffix=kind.suffix, bits=INTEGERS[dtype][0])
     return text if op in _COMMON or op in PREDICATES else f"(({kind.local}){text})"
 
 
@@ -133,10 +134,10 @@ def conversion(source: str, target: str, operand: str) -> str:
         return f"({operand} != 0)"
     if source == "bool":
         return f"({operand} ? ({to.local})1 : ({to.local})0)"  # gcc 12 does not vectorise the cast to a float
-    if is_floating(target):
+    if target in FLOATS:
         text = f"(({to.local}){operand})" if kind.local != to.local else operand
         return f"{to.rounding}({text})" if to.rounding else text
-    if is_floating(source) and BITS[target] < 64 and target != "int32":
+    if source in FLOATS and INTEGERS[target][0] < 64 and target != "int32":
         # through a wider signed type, as c10::convert does: narrow results wrap instead of being undefined
         return f"(({to.local})({'i64' if target in ('uint8', 'uint32') else 'i32'}){operand})"
     return f"(({to.local}){operand})"

@@ -19,10 +19,10 @@ from codegen.cpp.plan import make_plan, total_work
 from codegen.cpp.rewrites import simplify_axes, split_positions
 from codegen.cpp.tuning import TUNED
 from codegen.errors import MalformedLoop
-from codegen.memory import accesses, allocated
+from codegen.memory import allocated
 from stagewire.loop import Buffer, Extern, Kernel, LoopGraph
 from stagewire.loop_ops import may_raise
-from stagewire.statements import statements_of
+from stagewire.statements import reads_of, statements_of, writes_of
 
 Stages = list[list[Kernel]]
 """Kernels of one stage need nothing of each other, but all of the stages before."""
@@ -55,7 +55,7 @@ class _Group:
 
     def take(self, kernel: Kernel) -> bool:
         """Add a kernel, if it belongs here; the first one does."""
-        loaded, stored = accesses(kernel)
+        loaded, stored = (dict.fromkeys(found(kernel)) for found in (reads_of, writes_of))
         for name in (*loaded, *stored):
             if name not in self.buffers:
                 raise MalformedLoop(f"the kernel uses a buffer {name!r} that the graph does not declare")

@@ -17,8 +17,7 @@ from stagewire.expr import Dim
 from stagewire.index import coefficient, has_values, mentions
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
 from stagewire.sizes import divides, estimate
-from stagewire.statements import results, select, used_axes, used_values
-from stagewire.types import numel
+from stagewire.statements import points_of, results, select, used_axes, used_values
 
 COSTLY = frozenset(
     """
@@ -238,8 +237,8 @@ def total_work(kernel: Kernel) -> Dim:
     """A rough count of scalar operations."""
     inner: Dim = 0
     for section in kernel.sections:
-        inner = inner + numel(tuple(axis.size for axis in section.axes)) * _work(section)
-    return numel(tuple(axis.size for axis in kernel.axes)) * inner
+        inner = inner + points_of(section.axes) * _work(section)
+    return points_of(kernel.axes) * inner
 
 
 def _work(section: Section) -> int:

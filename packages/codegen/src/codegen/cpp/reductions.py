@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from codegen.cpp.tuning import TUNED
-from codegen.cpp.types import c_type, is_floating, literal
+from codegen.cpp.types import c_type, literal
 from codegen.errors import MalformedLoop
+from stagewire.literals import FLOATS, neutral
 from stagewire.loop import Axis, Reduce
 
 
@@ -66,7 +67,7 @@ def reducer(statement: Reduce, name: str, operand_dtype: str) -> Reducer:
     acc = f"a_{name}"
     match statement.reduction:
         case "sum" | "prod" as which:
-            wide = "f64" if is_floating(dtype) else kind.local
+            wide = "f64" if dtype in FLOATS else kind.local
             start, sign = ("0", "+") if which == "sum" else ("1", "*")
             if dtype == "bool":
                 wide, sign, start = "i32", ("|" if which == "sum" else "&"), start
@@ -78,7 +79,7 @@ def reducer(statement: Reduce, name: str, operand_dtype: str) -> Reducer:
                 (Accumulator(acc, wide, start, sign),),
                 f"{acc}{{j}} = ({wide})({acc}{{j}} {sign} {cast}{{x}});",
                 (result,),
-                partial=kind.local if which == "sum" and cast and is_floating(dtype) else "",
+                partial=kind.local if which == "sum" and cast and dtype in FLOATS else "",
             )
         case "max" | "min" as which if dtype != "bool":
             return _extremum(which, dtype, acc)
@@ -95,25 +96,11 @@ def reducer(statement: Reduce, name: str, operand_dtype: str) -> Reducer:
     raise MalformedLoop(f"unknown reduction {statement.reduction!r}")
 
 
-def _lowest(dtype: str) -> str:
-    if is_floating(dtype):
-        return "-" + literal(float("inf"), dtype)
-    bits = {"i8": 8, "i16": 16, "i32": 32, "i64": 64}.get(c_type(dtype).local)
-    return "0" if bits is None else literal(-(1 << (bits - 1)), dtype)
-
-
-def _highest(dtype: str) -> str:
-    if is_floating(dtype):
-        return literal(float("inf"), dtype)
-    bits = {"i8": 7, "i16": 15, "i32": 31, "i64": 63, "u8": 8, "u16": 16, "u32": 32, "u64": 64}[c_type(dtype).local]
-    return literal((1 << bits) - 1, dtype)
-
-
 def _extremum(which: str, dtype: str, acc: str) -> Reducer:
     kind = c_type(dtype)
-    start = _lowest(dtype) if which == "max" else _highest(dtype)
+    start = literal(neutral(which, dtype), dtype)
     sign = ">" if which == "max" else "<"
-    if is_floating(dtype):
+    if dtype in FLOATS:
         update = f"{acc}{{j}} = {{x}} {sign} {acc}{{j}} ? {{x}} : {acc}{{j}}; {acc}_n{{j}} |= {{x}} != {{x}};"
         flag = "i64" if kind.local == "f64" else "i32"  # of the same width, so that the lanes of both agree
         found = f'({acc}_n{{j}} ? ({kind.local})__builtin_nan("") : {acc}{{j}})'
@@ -130,10 +117,10 @@ def _position(which: str, operand_dtype: str, local: str, acc: str) -> Reducer:
     if operand_dtype == "bool":
         start = "-1" if which == "argmax" else "2"
     else:
-        start = _lowest(operand_dtype) if which == "argmax" else _highest(operand_dtype)
+        start = literal(neutral(which, operand_dtype), operand_dtype)
     # `k < 0` takes the first point whatever its value; nan beats everything and is not beaten
     better = f"{{x}} {sign} {acc}{{j}} || {acc}_k{{j}} < 0"
-    if is_floating(operand_dtype):
+    if operand_dtype in FLOATS:
         better = f"{{x}} {sign} {acc}{{j}} || ({{x}} != {{x}} && {acc}{{j}} == {acc}{{j}}) || {acc}_k{{j}} < 0"
         better = f"!({acc}{{j}} != {acc}{{j}}) && ({better})"
     update = f"if ({better}) {{{{ {acc}{{j}} = {{x}}; {acc}_k{{j}} = {{k}}; }}}}"

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import msgspec
 
-from codegen.cpp.types import is_floating
 from stagewire import index as ix
 from stagewire import loop
 from stagewire.graph import Ref
-from stagewire.statements import makers, merge_axes, select
-from stagewire.types import DType, numel
+from stagewire.literals import FLOATS
+from stagewire.statements import makers, merge_axes, points_of, select
+from stagewire.types import DType
 
 
 def simplify_axes(kernel: loop.Kernel) -> loop.Kernel:
@@ -74,7 +74,7 @@ def split_positions(kernel: loop.Kernel) -> loop.Kernel:
 
 def _split(section: loop.Section) -> list[loop.Section]:
     found = [s for s in section.statements if isinstance(s, loop.Reduce) and s.reduction in WHICH]
-    count = numel(tuple(axis.size for axis in section.axes))
+    count = points_of(section.axes)
     dtype: DType = "int32" if isinstance(count, int) and count < BEYOND["int32"] else "int64"
     slices = {s.results[0]: _slice(section, s) for s in found}
     found = [s for s in found if slices[s.results[0]]]
@@ -111,12 +111,8 @@ def _search(
     """The first point whose value is the best one, or nan."""
     (name,) = reduce.results
     value = reduce.operand
-    position = loop.Index(0)
-    for axis in axes:
-        scaled = tuple(loop.Term(term.coefficient * axis.size, term.atom) for term in position.terms)
-        position = loop.Index(0, (*scaled, loop.Term(1, loop.AxisAtom(axis.name))))
     hit = [loop.Compute(f"{name}.equal", "eq", (value, Ref(f"{name}.best")), "bool")]
-    if is_floating(dtypes[name]):
+    if dtypes[name] in FLOATS:
         hit += [
             loop.Compute(f"{name}.nan", "isnan", (value,), "bool"),
             loop.Compute(f"{name}.hit", "logical_or", (Ref(f"{name}.equal"), Ref(f"{name}.nan")), "bool"),
@@ -125,7 +121,7 @@ def _search(
     return (
         *slice_,
         *hit,
-        loop.IndexValue(f"{name}.point", position, dtype),
+        loop.IndexValue(f"{name}.point", ix.row_major(axes), dtype),
         loop.Compute(f"{name}.first", "where", (found, Ref(f"{name}.point"), BEYOND[dtype]), dtype),
         loop.Reduce((f"{name}.at",), "min", Ref(f"{name}.first"), dtype),
     )

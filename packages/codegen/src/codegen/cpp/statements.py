@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from codegen.cpp.operations import EXACT, conversion, expression, reinterpretation
-from codegen.cpp.types import c_type, is_floating, literal
+from codegen.cpp.types import c_type, literal
 from codegen.errors import MalformedLoop
 from stagewire import loop
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import range_of
+from stagewire.literals import FLOATS
 from stagewire.loop_ops import DIVISIONS, INDEX_CHECKS, PREDICATES, may_raise
 from stagewire.types import TensorType
 
@@ -268,7 +269,7 @@ def _check_index(scope: Scope, statement: loop.Compute) -> list[str]:
     """An index out of range is reported and replaced by 0, so no access strays; wrapped ones may count from the end."""
     index, size = statement.operands
     dtype = statement.dtype
-    if is_floating(dtype):
+    if dtype in FLOATS:
         raise MalformedLoop(f"{statement.op} of a {dtype} value")
     scope.report()
     value, bound = f"(i64){_as(scope, index, dtype)}", f"(i64){_as(scope, size, dtype)}"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from codegen.errors import UnsupportedType
 from stagewire.graph import NonFinite
-from stagewire.literals import held, number
+from stagewire.literals import FLOATS, INTEGERS, held, number
 
 
 class CType(NamedTuple):
@@ -39,9 +39,6 @@ C_TYPES: dict[str, CType] = {
     "bool": CType("u8", "bool", "bool", store="(u8)"),
 }
 
-BITS: dict[str, int] = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint8": 8, "uint16": 16, "uint32": 32,
-                        "uint64": 64}  # fmt: skip
-
 
 def c_type(dtype: str) -> CType:
     """The row of `dtype`; complex and 8-bit floats have none."""
@@ -49,16 +46,6 @@ def c_type(dtype: str) -> CType:
     if found is None:
         raise UnsupportedType(f"kernels cannot compute with {dtype}; they know {', '.join(C_TYPES)}")
     return found
-
-
-def is_floating(dtype: str) -> bool:
-    """float16, bfloat16, float32 or float64."""
-    return dtype in ("float32", "float64", "bfloat16", "float16")
-
-
-def is_integer(dtype: str) -> bool:
-    """Any integer type; bool is none."""
-    return dtype in BITS
 
 
 def literal(value: bool | int | float | NonFinite, dtype: str) -> str:
@@ -70,7 +57,7 @@ def literal(value: bool | int | float | NonFinite, dtype: str) -> str:
     value = number(value)
     if dtype == "bool":
         return "true" if value else "false"
-    if is_floating(dtype):
+    if dtype in FLOATS:
         return _float(float(value), single=c_type(dtype).local == "f32")
     return _integer(int(value), dtype)
 
@@ -102,7 +89,7 @@ def _float(value: float, single: bool) -> str:
 
 
 def _integer(value: int, dtype: str) -> str:
-    value, bits = int(held(value, dtype)), BITS[dtype]
+    value, bits = int(held(value, dtype)), INTEGERS[dtype][0]
     if value == -(1 << 63):
         return "(-9223372036854775807ll - 1)"
     text = f"{value}ull" if dtype == "uint64" else f"{value}ll" if bits >= 32 else str(value)

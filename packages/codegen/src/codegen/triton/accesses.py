@@ -10,8 +10,8 @@ from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, ModAtom, Reduce, Scan, Section, Store, Term
 from stagewire.sizes import NO_HINTS, Hints, rough
-from stagewire.statements import select
-from stagewire.types import ITEM_SIZE, numel
+from stagewire.statements import points_of, select
+from stagewire.types import ITEM_SIZE
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Accesses:
     @cached_property
     def outer(self) -> int:
         """Points of the outer axes."""
-        return rough(points(self.kernel.axes), self.hints)
+        return rough(points_of(self.kernel.axes), self.hints)
 
     @cached_property
     def inner(self) -> int:
         """Points of the longest inner loop."""
-        return max((rough(points(loop.axes), self.hints) for loop in self.loops), default=0)
+        return max((rough(points_of(loop.axes), self.hints) for loop in self.loops), default=0)
 
     @cached_property
     def loops(self) -> list[Section]:
@@ -43,7 +43,7 @@ class Accesses:
     @cached_property
     def lengths(self) -> list[Dim]:
         """Points of each inner loop."""
-        return [points(loop.axes) for loop in self.loops]
+        return [points_of(loop.axes) for loop in self.loops]
 
     @cached_property
     def longest(self) -> int:
@@ -117,11 +117,6 @@ class Accesses:
             for s in select((section,), Load)
             if all(any(varies(s.index, axis) for axis in way) for way in (inner, self.kernel.axes))
         }
-
-
-def points(axes: tuple[Axis, ...]) -> Dim:
-    """The number of points of a loop nest."""
-    return numel(tuple(axis.size for axis in axes))
 
 
 def fixed_step(index: Index, axis: Axis) -> int | None:

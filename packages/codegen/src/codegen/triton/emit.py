@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from codegen.triton.accesses import points
 from codegen.triton.expressions import TYPES
 from codegen.triton.lookback_scan import Chain, memory_of
 from codegen.triton.online_softmax import ValueNumbers
@@ -31,7 +30,7 @@ from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import affine
 from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Store
-from stagewire.statements import select, statements_of
+from stagewire.statements import points_of, select, statements_of
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
 LARGEST_32 = 2**31 - 1 - 2**16
@@ -62,7 +61,7 @@ def emit_kernel(
     if not plan.may_fit:
         return function_text(name, body(False), _arguments(parameters, sizes, block)), tuple(sizes)
     bodies = {f"{name}_whole": body(True), f"{name}_tiles": body(False)}
-    lengths = dict.fromkeys(sizes[count] for count in map(points, plan.loops) if not isinstance(count, int))
+    lengths = dict.fromkeys(sizes[count] for count in map(points_of, plan.loops) if not isinstance(count, int))
     arguments = _arguments(parameters, sizes, block)
     calls = [f"        {part}({', '.join(arguments)})" for part in bodies]
     choice = [f"    if {' & '.join(f'(0 < {n}) & ({n} <= RBLOCK)' for n in lengths)}:", calls[0], "    else:", calls[1]]
@@ -159,7 +158,7 @@ class _KernelEmitter(ReductionEmitter):
 
     def begin_part(self) -> str:
         """The part of a row that a program scans; the number of the row."""
-        rows = self.dim(points(self.kernel.axes))
+        rows = self.dim(points_of(self.kernel.axes))
         self.chain = chain = Chain(self.kernel, self.pointer[memory_of(self.kernel)], rows)
         for line in chain.begin():
             self.put(line)
@@ -302,21 +301,21 @@ class _KernelEmitter(ReductionEmitter):
     def pair(self) -> set[int]:
         """The sections of sums that need no loop of their own; in rows that are at hand as a whole none does."""
         sections = self.kernel.sections
-        online = [p for p in self.plan.softmax.online if not self.fits_tile(points(sections[p.maximum].axes))]
+        online = [p for p in self.plan.softmax.online if not self.fits_tile(points_of(sections[p.maximum].axes))]
         self.paired = {p.greatest.results[0]: p.sum for p in online}
         return {p.total for p in online}
 
     @property
     def has_whole_rows(self) -> bool:
-        return all(self.fits_tile(points(axes)) for axes in self.plan.loops)
+        return all(self.fits_tile(points_of(axes)) for axes in self.plan.loops)
 
     def fits_tile(self, count: Dim) -> bool:
         return count <= self.plan.inner if isinstance(count, int) else self.is_whole
 
     def needs_64_bits(self) -> bool | None:
         """True when some buffer or loop is too large for 32-bit indices; None where that depends on symbolic sizes."""
-        spans = [points(self.kernel.axes), *(extent(self.types[name]) for name in self.parameters)]
-        spans += [points(section.axes) for section in self.kernel.sections]
+        spans = [points_of(self.kernel.axes), *(extent(self.types[name]) for name in self.parameters)]
+        spans += [points_of(section.axes) for section in self.kernel.sections]
         known = [span for span in spans if isinstance(span, int)]
         if len(known) == len(spans):
             return max(known) > LARGEST_32
@@ -328,7 +327,7 @@ class _KernelEmitter(ReductionEmitter):
             self.tiles.pop("r", None)
             self.statements(section.statements, X)
             return
-        count = points(section.axes)
+        count = points_of(section.axes)
         self.run = 0
         if self.plan.kind == "tiled":
             self.inner("tl.program_id(1) * RBLOCK", section.axes)
@@ -501,7 +500,7 @@ class _KernelEmitter(ReductionEmitter):
 
     def fit(self, way: str, axes: tuple[Axis, ...], tile: Dim) -> None:
         """The mask of the points of a tile that are inside of the loops, unless all of them always are."""
-        count = points(axes)
+        count = points_of(axes)
         if tile == 1 or (isinstance(count, int) and isinstance(tile, int) and count % tile == 0):
             self.full |= {way}
         else:

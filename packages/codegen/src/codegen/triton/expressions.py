@@ -8,6 +8,7 @@ once. Ops that Triton's own language lacks go to libdevice (which Triton's inter
 from __future__ import annotations
 
 from codegen.errors import UnsupportedKernel
+from stagewire.literals import FLOATS, HALVES
 
 TYPES: dict[str, str] = {
     "float32": "tl.float32", "float64": "tl.float64", "float16": "tl.float16", "bfloat16": "tl.bfloat16",
@@ -20,8 +21,6 @@ POINTER: dict[str, str] = {
     "int32": "*i32", "int16": "*i16", "int8": "*i8", "uint8": "*u8", "uint16": "*u16", "uint32": "*u32",
     "uint64": "*u64", "bool": "*i1", "float8_e4m3fn": "*fp8e4nv", "float8_e5m2": "*fp8e5",
 }  # fmt: skip
-FLOATS = frozenset(("float32", "float64", "float16", "bfloat16"))
-LOW_PRECISION = frozenset(("float16", "bfloat16"))
 
 _ANY: dict[str, str] = {
     "neg": "-{0}", "abs": "tl.abs({0})", "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}",
@@ -79,12 +78,12 @@ def expression(op: str, operands: list[str], operand_dtype: str, dtype: str) -> 
         return convert(operands[0], operand_dtype, dtype)
     if op == "bitcast":
         return f"{operands[0]}.to({TYPES[dtype]}, bitcast=True)"
-    narrow = operand_dtype in LOW_PRECISION and op != "where"
+    narrow = operand_dtype in HALVES and op != "where"
     computing = "float32" if narrow else operand_dtype
     if narrow:
         operands = [f"{operand}.to(tl.float32)" for operand in operands]
     text = _body(op, operands, computing)
-    return f"({text}).to({TYPES[dtype]})" if narrow and dtype in LOW_PRECISION else f"({text})"
+    return f"({text}).to({TYPES[dtype]})" if narrow and dtype in HALVES else f"({text})"
 
 
 def _body(op: str, operands: list[str], dtype: str) -> str:
@@ -124,11 +123,3 @@ def literal(value: object, dtype: str) -> str:
     if dtype == "bfloat16":  # of which Triton's interpreter makes no constants
         return f"tl.full([1, 1], {text}, tl.float32).to(tl.bfloat16)"
     return f"tl.full([1, 1], {text}, {TYPES[dtype]})"
-
-
-def limits(dtype: str) -> tuple[int, int]:
-    """The least and the greatest integer of a dtype; False and True are 0 and 1."""
-    if dtype == "bool":
-        return 0, 1
-    bits = int(dtype.lstrip("uint"))
-    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

@@ -18,14 +18,14 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from codegen.memory import accesses, allocated, buffers_of, memory_roots, taken_by_value
+from codegen.memory import allocated, buffers_of, memory_roots, taken_by_value
 from codegen.triton import tuning
 from codegen.triton.emit import emit_kernel, function_text
 from codegen.triton.plan import Plan, Tiles, scheduled
 from stagewire import loop
 from stagewire.expr import Expr, symbol
 from stagewire.program import KernelInfo
-from stagewire.statements import select, statements_of
+from stagewire.statements import select, statements_of, writes_of
 from stagewire.types import TensorType
 
 POINTS, ROWS, PLACE = symbol("points"), symbol("rows"), symbol("place")
@@ -117,13 +117,12 @@ def groups_of(
             current.clear()
         if not isinstance(step, loop.Kernel):
             continue
-        _, stored = accesses(step)
         touched = _touched(step, roots)
         names = buffers_of(step)
         place, alike = number, None if step.name in others else _alike(step, names, types, device)
         if alike is not None:
             form, sizes = alike
-            made = [allocated(declared[name]) for name in stored]
+            made = [allocated(declared[name]) for name in dict.fromkeys(writes_of(step))]
             size = sum(bytes_ if isinstance(bytes_, int) else tuning.SM_90.fused_bytes + 1 for bytes_ in made)
             group = current.get(form)
             if group is None or not touched.is_free_of(group.touched) or not group.has_room(len(names), size):

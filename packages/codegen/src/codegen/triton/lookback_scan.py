@@ -18,13 +18,12 @@ from dataclasses import dataclass
 import msgspec
 
 from codegen.triton import tuning
-from codegen.triton.accesses import points
 from codegen.triton.expressions import TYPES
 from codegen.triton.plan import plan
 from codegen.triton.scans import COMBINE, FOLD, neutral, working
 from stagewire.loop import Axis, AxisAtom, Buffer, Free, Index, Kernel, LoopGraph, Scan, Section, Step, Store, Term
 from stagewire.sizes import NO_HINTS, Hints
-from stagewire.statements import select
+from stagewire.statements import points_of, select
 from stagewire.types import ITEM_SIZE, contiguous
 
 
@@ -44,7 +43,7 @@ def with_lookback(graph: LoopGraph, hints: Hints = NO_HINTS) -> LoopGraph:
             steps.append(step)
             continue
         kernel, name = tiles.kernel, memory_of(tiles.kernel)
-        size = 1 + points(kernel.axes) * tiles.parts * sum(map(_words, _scans(kernel)))
+        size = 1 + points_of(kernel.axes) * tiles.parts * sum(map(_words, _scans(kernel)))
         device = next(devices[s.buffer] for s in select(kernel.sections, Store))
         buffers.append(Buffer(name, msgspec.structs.replace(contiguous("int64", (size,)), device=device), "kernel"))
         clear = Store(name, Index(0, (Term(1, AxisAtom("i")),)), 0)

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from codegen.triton.accesses import points
 from stagewire import loop
 from stagewire.graph import Ref
-from stagewire.statements import map_indices, operands, rename, select, used_values
+from stagewire.statements import map_indices, operands, points_of, rename, select, used_values
 
 WIDE = ("float32", "float64")
 
@@ -47,7 +46,7 @@ def softmax_of(kernel: loop.Kernel, tile: int | None) -> Softmax:
     computed: list[loop.Compute] = select(kernel.sections, loop.Compute)
     tops = {Ref(s.results[0]) for s in select(kernel.sections, loop.Reduce) if s.reduction == "max"}
     divisors = {s.operands[1] for s in computed if s.op == "div"}
-    lengths = [points(section.axes) for section in kernel.sections]
+    lengths = [points_of(section.axes) for section in kernel.sections]
     return Softmax(
         tuple(p for p in pairs if tile is not None and not (isinstance(n := lengths[p.maximum], int) and n <= tile)),
         frozenset(s.result for s in computed if s.op == "sub" and s.operands[1] in tops),

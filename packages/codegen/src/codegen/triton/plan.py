@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from codegen.errors import UnsupportedKernel
 from codegen.memory import indices_of
 from codegen.triton import tuning
-from codegen.triton.accesses import Accesses, fixed_step, points, runs_along, varies
+from codegen.triton.accesses import Accesses, fixed_step, runs_along, varies
 from codegen.triton.online_softmax import Softmax, softmax_of
 from codegen.triton.scans import parted
 from codegen.triton.thread_coarsening import coarsened
@@ -32,7 +32,7 @@ from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Axis, AxisAtom, FloorDivAtom, Index, Kernel, Load, Reduce, Scan, Section, Store, Term
 from stagewire.sizes import NO_HINTS, Hints, divides, rough
-from stagewire.statements import indices, map_indices, select
+from stagewire.statements import indices, map_indices, points_of, select
 from stagewire.types import ITEM_SIZE
 
 
@@ -91,15 +91,15 @@ class Plan(Tiles):
     def grid(self) -> tuple[Dim, ...]:
         """The numbers of programs."""
         each = self.part if self.part != 0 else self.outer
-        columns = (points(self.kernel.axes) + each - 1) // each
+        columns = (points_of(self.kernel.axes) + each - 1) // each
         if self.kind != "tiled":
             return (columns * self.parts,)
-        return (columns, (points(self.kernel.sections[0].axes) + self.inner - 1) // self.inner)
+        return (columns, (points_of(self.kernel.sections[0].axes) + self.inner - 1) // self.inner)
 
     @property
     def parts(self) -> Dim:
         """How many programs share a row."""
-        return (points(self.loops[0]) + self.inner - 1) // self.inner if self.chained else 1
+        return (points_of(self.loops[0]) + self.inner - 1) // self.inner if self.chained else 1
 
     @property
     def loops(self) -> list[tuple[Axis, ...]]:
@@ -202,7 +202,7 @@ def _transposed(k: Accesses, t: Tuning) -> Tiles | None:
     if rough(fast.size, hints) > t.square * MOST_SECOND_PROGRAMS:
         return None
     made = _with_inner(kernel, fast, (*(axis for axis in others if axis is not turned[-1]), turned[-1]))
-    outer, inner = (min(t.square, power_of_two(rough(points(part), hints))) for part in (made.axes, (fast,)))
+    outer, inner = (min(t.square, power_of_two(rough(points_of(part), hints))) for part in (made.axes, (fast,)))
     return Tiles(kernel=made, kind="tiled", outer=outer, inner=inner)
 
 
@@ -232,7 +232,7 @@ def _rows_with_factors(k: Accesses, t: Tuning) -> Tiles | None:
 
 def _coarsened(k: Accesses, t: Tuning) -> Tiles | None:
     """A pointwise kernel some points of which have much in common, if enough programs are left."""
-    count = points(k.kernel.axes)
+    count = points_of(k.kernel.axes)
     made = coarsened(k.kernel, count // (t.pointwise_tile * t.programs)) if isinstance(count, int) else None
     return None if made is None else Tiles(kernel=made[0], kind="shared", outer=t.pointwise_tile, inner=made[1])
 
@@ -527,7 +527,7 @@ class Draft(NamedTuple):
     @property
     def has_short_rows(self) -> bool:
         """Whether a row of half precision is short enough for one warp, and at hand as a whole; and there are many."""
-        rows, tile = points(self.tiles.kernel.axes), self.tiles.inner
+        rows, tile = points_of(self.tiles.kernel.axes), self.tiles.inner
         is_short = self.tiles.outer == 1 and self.of.longest <= tile <= self.t.pointwise_tile
         return self.is_row and not self.is_wide and is_short and (isinstance(rows, Expr) or rows >= self.t.programs)
 
@@ -597,7 +597,7 @@ def _stages(number: int, p: Tiles, k: Accesses, softmax: Softmax, t: Tuning) -> 
     kinds = {s.reduction for s in section.statements if isinstance(s, Reduce)}
     if p.kind == "row" and (kinds & {"argmax", "argmin"} or any(one.maximum == number for one in softmax.online)):
         return 1
-    ahead, moved, count = _first(AHEAD, kinds, p, k.narrowest <= 2), 0, points(section.axes)
+    ahead, moved, count = _first(AHEAD, kinds, p, k.narrowest <= 2), 0, points_of(section.axes)
     if p.kind == "column" and isinstance(count, int) and count <= 2 * p.inner * p.steps:
         return 1
     for load in select((section,), Load):

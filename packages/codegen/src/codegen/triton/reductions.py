@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from codegen.triton.expressions import LOW_PRECISION, TYPES
+from codegen.triton.expressions import TYPES
 from codegen.triton.scans import ScanEmitter, identity
 from stagewire.expr import Dim
 from stagewire.graph import Ref
+from stagewire.literals import wider
 from stagewire.loop import Reduce
 
 POSITIONS = "r + tl.zeros([XBLOCK, RBLOCK], tl.int32)"
@@ -59,10 +60,10 @@ class ReductionEmitter(ScanEmitter):
         """The dtype of accumulation."""
         if reduction.reduction in ("argmax", "argmin"):
             dtype = self.operand_dtype(reduction)
-            return "int32" if dtype == "bool" else _widened(dtype)
+            return "int32" if dtype == "bool" else wider(dtype)
         if reduction.reduction in ("any", "all"):
             return "int32"
-        return _widened(reduction.dtype)
+        return wider(reduction.dtype)
 
     def masked(self, reduction: Reduce) -> tuple[str, ...]:
         """The operand over the tile, neutral outside of the loops, in the dtype of accumulation; and its positions,
@@ -196,7 +197,3 @@ _COMBINE = {
     "argmin": "smaller_first",
     "welford": "welford",
 }
-
-
-def _widened(dtype: str) -> str:
-    return "float32" if dtype in LOW_PRECISION else dtype

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
+from math import inf
 from typing import Protocol
 
-from codegen.errors import UnsupportedKernel
-from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, limits
+from codegen.triton.expressions import TYPES
 from codegen.triton.statements import StatementEmitter
+from stagewire import literals
 from stagewire.loop import Load, Scan, ScanKind, Statement
 from stagewire.statements import makers, used_values
 from stagewire.types import DType
@@ -150,9 +151,8 @@ def parted(statements: tuple[Statement, ...]) -> list[tuple[Statement, ...]] | N
 
 def working(scan: Scan) -> DType:
     """The dtype of accumulation: Triton adds up no integers narrower than 32 bits."""
-    if scan.dtype in LOW_PRECISION:
-        return "float32"
-    return {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}.get(scan.dtype, scan.dtype)
+    narrow = {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
+    return narrow.get(scan.dtype, literals.wider(scan.dtype))
 
 
 def neutral(scan: Scan) -> tuple[str, ...]:
@@ -161,14 +161,6 @@ def neutral(scan: Scan) -> tuple[str, ...]:
 
 
 def identity(kind: str, dtype: str) -> str:
-    """The value of a dtype that a reduction or a scan of a kind starts from."""
-    match kind:
-        case "sum" | "any" | "xor_sum" | "welford":
-            return "0"
-        case "prod" | "all":
-            return "1"
-        case "max" | "argmax":
-            return "float('-inf')" if dtype in FLOATS else str(limits(dtype)[0])
-        case "min" | "argmin":
-            return "float('inf')" if dtype in FLOATS else str(limits(dtype)[1])
-    raise UnsupportedKernel(f"reduction {kind!r}")
+    """The text of what a reduction or a scan of a kind starts from."""
+    value = literals.number(literals.neutral(kind, dtype))
+    return f"float('{value}')" if abs(value) == inf else str(int(value))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -12,8 +11,8 @@ from codegen.memory import memory_roots
 from codegen.triton.product_fusion import SIDES, Epilogue, Prologue, epilogue_of, prologue_of
 from codegen.triton.products import Product, Types, product_of
 from stagewire.graph import references
-from stagewire.loop import Extern, Free, Kernel, Load, LoopGraph, Step, Store
-from stagewire.statements import select
+from stagewire.loop import Extern, Free, Kernel, LoopGraph, Step
+from stagewire.statements import reads_of, writes_of
 
 
 @dataclass(frozen=True)
@@ -84,18 +83,18 @@ class _Memory:
         bases = {side: self.bases.get(name, name) for side, name in zip(SIDES, product.operands, strict=False)}
         for side, base in bases.items():
             windows = {base, *(view for view, of in self.bases.items() if of == base)}
-            writers = [n for n, step in enumerate(steps) if isinstance(step, Kernel) and base in _stored(step)]
-            users = [n for n, step in enumerate(steps) for name in _read(step) if name in windows]
+            writers = [n for n, step in enumerate(steps) if isinstance(step, Kernel) and base in writes_of(step)]
+            users = [n for n, step in enumerate(steps) for name in reads_of(step) if name in windows]
             if len(writers) != 1 or users != [place] or windows & (self.outputs | self.inputs) or writers[0] > place:
                 continue
             kernel = steps[writers[0]]
             assert isinstance(kernel, Kernel)
-            devices = {types[name].device for name in (*_read(kernel), *_stored(kernel))}
-            read = {self.roots[name] for name in _read(kernel)}
+            devices = {types[name].device for name in (*reads_of(kernel), *writes_of(kernel))}
+            read = {self.roots[name] for name in reads_of(kernel)}
             between = steps[writers[0] + 1 : place]
             if devices != {types[product.result].device} or any(read & self.written(step) for step in between):
                 continue
-            if any(self.bases.get(name, name) in self.products for name in _read(kernel)):
+            if any(self.bases.get(name, name) in self.products for name in reads_of(kernel)):
                 continue
             found = prologue_of(product, side, kernel, types)
             if found is not None:
@@ -105,7 +104,7 @@ class _Memory:
     def with_prologue(self, site: Site, prologue: Prologue, steps: list[Step], place: int, types: Types) -> Site:
         """The site with a prologue, if what makes the operand may stand before it and the operand is gone behind it."""
         heirs = {new for new, old in self.reusing.items() if old == prologue.buffer}
-        if heirs - set(_stored(site.kernel) if site.kernel is not None else ()):
+        if heirs - set(writes_of(site.kernel) if site.kernel is not None else ()):
             return site
         if not heirs and Free(prologue.buffer) not in steps:
             return site
@@ -138,17 +137,17 @@ class _Memory:
     ) -> Site | None:
         """The site of the call at `place` with the kernel that is the first to use its result, if that fits."""
         windows = {product.result, *(view for view, base in self.bases.items() if base == product.result)}
-        users = [n for n, step in enumerate(steps) if n > place and windows & set(_read(step))]
+        users = [n for n, step in enumerate(steps) if n > place and windows & set(reads_of(step))]
         kernel = steps[users[0]] if users else None
-        if not isinstance(kernel, Kernel) or windows & set(_stored(kernel)):
+        if not isinstance(kernel, Kernel) or windows & set(writes_of(kernel)):
             return None
-        if {types[name].device for name in (*_read(kernel), *_stored(kernel))} != {types[product.result].device}:
+        if {types[name].device for name in (*reads_of(kernel), *writes_of(kernel))} != {types[product.result].device}:
             return None
         operands = {self.roots[name] for name in (*product.operands, *(prologue.loads if prologue else ()))}
         if any(operands & self.written(step) for step in steps[place + 1 : users[0]]):
             return None
-        overwriting = {name for name in _stored(kernel) if self.roots[name] in operands}
-        before = {name for step in steps[: users[0]] if isinstance(step, Kernel) for name in _stored(step)}
+        overwriting = {name for name in writes_of(kernel) if self.roots[name] in operands}
+        before = {name for step in steps[: users[0]] if isinstance(step, Kernel) for name in writes_of(step)}
         if any(name not in self.reusing or name in before for name in overwriting) or operands & self.inputs & {
             self.roots[name] for name in overwriting
         }:
@@ -157,30 +156,16 @@ class _Memory:
         if epilogue is None:
             return None
         kept = len(users) > 1 or bool(windows & self.outputs)
-        lent = any(old == product.result and new not in _stored(kernel) for new, old in self.reusing.items())
+        lent = any(old == product.result and new not in writes_of(kernel) for new, old in self.reusing.items())
         return Site(product, kernel, epilogue, kept, lent, frozenset(overwriting), prologue)
 
     def written(self, step: Step) -> set[str]:
         """The roots of memory that a step may write."""
         match step:
             case Kernel():
-                return {self.roots[name] for name in _stored(step)}
+                return {self.roots[name] for name in writes_of(step)}
             case Extern(target):
                 namespace, name, *_ = target.split(".")
                 is_pure = namespace == "aten" and not name.endswith("_") and "out" not in step.kwargs
-                return set() if is_pure else {self.roots[name] for name in _read(step)}
+                return set() if is_pure else {self.roots[name] for name in reads_of(step)}
         return set()
-
-
-def _read(step: Step) -> Iterator[str]:
-    """Buffers that a step takes; those that a kernel only writes are not among them."""
-    match step:
-        case Kernel(sections=sections):
-            yield from (s.buffer for s in select(sections, Load))
-        case Extern(args=args, kwargs=kwargs):
-            yield from (name for arg in (*args, *kwargs.values()) for name in references(arg))
-
-
-def _stored(kernel: Kernel) -> tuple[str, ...]:
-    """Buffers that a kernel writes."""
-    return tuple(s.buffer for s in select(kernel.sections, Store))

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
-from codegen.triton.expressions import LOW_PRECISION, TYPES, expression, literal
+from codegen.triton.expressions import TYPES, expression, literal
 from codegen.triton.strength_reduction import Cheaper
 from stagewire import loop
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import is_plain, steps
+from stagewire.literals import HALVES
 from stagewire.statements import results, used_values
 from stagewire.types import TensorType
 
@@ -42,7 +43,7 @@ def compared_of(statements: tuple[loop.Statement, ...]) -> frozenset[str]:
 
 def widened_of(statements: tuple[loop.Statement, ...]) -> frozenset[str]:
     """Values of half precision that are loaded, and only used in float32."""
-    found = {s.result for s in statements if isinstance(s, loop.Load) and s.dtype in LOW_PRECISION}
+    found = {s.result for s in statements if isinstance(s, loop.Load) and s.dtype in HALVES}
     for statement in statements:
         if not (isinstance(statement, loop.Compute) and (statement.op, statement.dtype) == ("convert", "float32")):
             found.difference_update(used_values(statement))

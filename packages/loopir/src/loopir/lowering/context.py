@@ -8,11 +8,12 @@ import msgspec
 
 from loopir.builder import Place, Recorder, Scalar, View, record
 from loopir.lowering.call import Call
-from loopir.schedule import Item, Names, reads_of
+from loopir.schedule import Item, Names
 from stagewire.expr import Dim, symbol
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, map_arg
 from stagewire.loop import Buffer, Extern, Index
 from stagewire.sizes import NO_HINTS, Hints
+from stagewire.statements import reads_of
 from stagewire.types import TensorType
 
 PointFunction = Callable[..., Scalar]

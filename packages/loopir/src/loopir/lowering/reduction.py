@@ -7,11 +7,11 @@ from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from stagewire.expr import Dim, Expr
+from stagewire.literals import wider
 from stagewire.loop import Index
 from stagewire.types import DType, TensorType, numel
 
 KINDS = {"sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any", "all": "all"}
-WIDER: dict[str, DType] = {"float16": "float32", "bfloat16": "float32"}
 
 
 def reduced_dims(call: Call, type: TensorType) -> tuple[int, ...]:
@@ -49,7 +49,7 @@ def lower_fold(lowering: Lowering, call: Call) -> None:
     dims = reduced_dims(call, type)
     kind = KINDS[call.name]
     result: DType = call.type.dtype
-    dtype = WIDER.get(result, result) if kind in ("sum", "prod") else result
+    dtype = wider(result) if kind in ("sum", "prod") else result
 
     def body(ops: Recorder, *outer: Index) -> None:
         window = Window(ops, type, dims)
@@ -97,7 +97,7 @@ def lower_var_mean(lowering: Lowering, call: Call) -> None:
     correction = call.operand("correction") if call.arguments.get("correction") is not None else 1
     variance, mean = call.node.results
     result: DType = call.type.dtype
-    dtype = WIDER.get(result, result)
+    dtype = wider(result)
 
     def body(ops: Recorder, *outer: Index) -> None:
         window = Window(ops, type, dims)

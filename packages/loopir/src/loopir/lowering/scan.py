@@ -11,8 +11,8 @@ from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
-from loopir.lowering.reduction import WIDER
 from stagewire.graph import DTypeArg, Ref
+from stagewire.literals import wider
 from stagewire.loop import Extern, Index, ScanKind
 from stagewire.types import DType, TensorType
 
@@ -30,7 +30,7 @@ def lower_scan(lowering: Lowering, call: Call) -> None:
         return
 
     def values(ops: Recorder, operand: Typed, _: Index) -> tuple[Typed, ...]:
-        wide = ops.convert(operand, WIDER.get(type.dtype, type.dtype))
+        wide = ops.convert(operand, wider(type.dtype))
         return (ops.convert(ops.scan(KINDS[call.name], wide), type.dtype),)
 
     _loops(lowering, call, values)

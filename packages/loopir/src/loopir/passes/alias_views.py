@@ -9,12 +9,13 @@ import msgspec
 
 from loopir.passes.definitions import Definition, piece_of
 from loopir.passes.expand import Expander
-from loopir.schedule import Item, Rewriting, Schedule, output_names, read_elsewhere, writes_of
+from loopir.schedule import Item, Rewriting, Schedule, output_names, read_elsewhere
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Buffer, Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import estimate
+from stagewire.statements import writes_of
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 

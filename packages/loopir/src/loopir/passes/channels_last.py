@@ -12,10 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from loopir.passes.pad_products import copying
-from loopir.schedule import Item, Rewriting, Schedule, public_outputs, reads_of, writes_of
+from loopir.schedule import Item, Rewriting, Schedule, public_outputs
 from stagewire.graph import Arg, Ref
 from stagewire.loop import Buffer, Decision, Extern, Kernel, Load
-from stagewire.statements import statements_of
+from stagewire.statements import reads_of, statements_of, writes_of
 from stagewire.types import DType, TensorType, channels_last_stride
 
 

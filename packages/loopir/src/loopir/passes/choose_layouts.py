@@ -10,11 +10,11 @@ import msgspec
 from loopir.layout import densified, packed, repeated_dims
 from loopir.passes.alias_views import window_of
 from loopir.passes.channels_last import is_image, is_last
-from loopir.schedule import Item, Schedule, output_names, reads_of, substitute_axes, writes_of
+from loopir.schedule import Item, Schedule, output_names, substitute_axes
 from stagewire import index as ix
 from stagewire.loop import Buffer, Extern, Kernel, Load, Store
 from stagewire.sizes import estimate
-from stagewire.statements import map_buffers, statements_of
+from stagewire.statements import map_buffers, points_of, reads_of, statements_of, writes_of
 from stagewire.types import TensorType, numel
 
 
@@ -126,7 +126,7 @@ def reading_orders(schedule: Schedule, free: Container[str]) -> dict[str, tuple[
             if not reads:
                 continue
             place = {axis.name: number for number, axis in enumerate(axes)}
-            points = estimate(numel(tuple([axis.size for axis in axes])))
+            points = estimate(points_of(axes))
             for read in reads:
                 order, found = _order(read, place), votes.setdefault(read.buffer, {})
                 found[order] = found.get(order, 0) + points

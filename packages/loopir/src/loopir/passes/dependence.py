@@ -5,9 +5,10 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from loopir.errors import DependenceCycle
-from loopir.schedule import Schedule, reads_of, writes_of
+from loopir.schedule import Schedule
 from stagewire.graph import ORDERED
 from stagewire.loop import Extern
+from stagewire.statements import reads_of, writes_of
 
 
 class Dependences:

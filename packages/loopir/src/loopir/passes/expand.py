@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from loopir.emitter import Emitter, Typed, literal_key
 from loopir.passes.definitions import Definition, Piece
-from loopir.schedule import Names, axis_sizes, reads_of
+from loopir.schedule import Names, axis_sizes
 from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Index, IndexValue, Kernel, Load, Operand, Reduce, Scan, Statement, Store
 from stagewire.loop_ops import TYPED
 from stagewire.sizes import at_least, lower_bounds
+from stagewire.statements import reads_of
 
 Mask = Typed | None
 

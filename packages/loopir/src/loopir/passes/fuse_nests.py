@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from loopir.passes.dependence import Dependences
 from loopir.passes.expand import Expander
 from loopir.passes.merge_nests import GPU_LIMITS, LIMITS, Limits, Part, is_scalar, merge, part_of
-from loopir.schedule import Item, Rewriting, Schedule, reads_of, writes_of
+from loopir.schedule import Item, Rewriting, Schedule
 from stagewire.loop import Decision, Kernel
 from stagewire.sizes import estimate
+from stagewire.statements import reads_of, writes_of
 from stagewire.types import ITEM_SIZE, numel
 
 

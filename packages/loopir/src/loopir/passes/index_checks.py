@@ -17,7 +17,7 @@ from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Compute, IndexValue, Kernel, Load, LoopGraph, Section, Statement, Step, Store
 from stagewire.loop_ops import INDEX_CHECKS, may_raise
-from stagewire.statements import rename, used_axes, used_values
+from stagewire.statements import place_on, rename, used_axes, used_values
 from stagewire.types import contiguous
 
 Check = tuple[tuple[Axis, ...], tuple[Statement, ...]]
@@ -40,7 +40,7 @@ def hoist_index_checks(graph: LoopGraph, kernels: Sequence[Kernel]) -> tuple[Loo
     added: list[Step] = []
     for (axes, statements), name in zip(found, names, strict=False):
         type_ = contiguous("int64", tuple([axis.size for axis in axes]))
-        place = ix.linear([ix.axis(axis.name) for axis in axes], type_.stride)
+        place = ix.linear(place_on(axes), type_.stride)
         last = statements[-1]
         assert isinstance(last, Compute)
         kept = Store(name, place, Ref(last.result))

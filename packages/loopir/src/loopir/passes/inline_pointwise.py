@@ -10,10 +10,11 @@ from loopir.passes.definitions import Definition, cost_of, definitions, instruct
 from loopir.passes.expand import Expander
 from loopir.passes.lookup_tables import lookup_tables, places_of, points_of
 from loopir.passes.unread_checks import UnreadChecks
-from loopir.schedule import Item, Rewriting, Schedule, output_names, read_elsewhere, reads_of, writes_of
+from loopir.schedule import Item, Rewriting, Schedule, output_names, read_elsewhere
 from stagewire.index import axes_of, steps
 from stagewire.loop import Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import estimate
+from stagewire.statements import reads_of, writes_of
 from stagewire.types import ITEM_SIZE, numel
 
 

@@ -8,10 +8,9 @@ import msgspec
 
 from stagewire.graph import Ref
 from stagewire.index import axes_of
+from stagewire.literals import HALVES
 from stagewire.loop import Compute, Kernel, Load, LoopGraph, Section, Statement
 from stagewire.statements import live_statements, replace_values, results, statements_of
-
-HALVES = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)

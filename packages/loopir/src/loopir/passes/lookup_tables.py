@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from loopir.passes.definitions import Definition, instructions_of
-from loopir.schedule import Schedule, writes_of
+from loopir.schedule import Schedule
 from stagewire.loop import Axis, Extern, Index, Kernel, Load
 from stagewire.sizes import estimate
-from stagewire.statements import statements_of
+from stagewire.statements import statements_of, writes_of
 from stagewire.types import numel
 
 MOST = 4

@@ -12,7 +12,7 @@ from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Index, Kernel, Load, Operand, Reduce, Scan, Section, Statement, Store
 from stagewire.sizes import estimate
-from stagewire.statements import replace_values, results, used_values
+from stagewire.statements import points_of, replace_values, results, used_values
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 
@@ -244,8 +244,8 @@ def _outer_axes(first: Part, second: Part, match: Correspondence) -> tuple[Axis,
 
 def _enough(outer: tuple[Axis, ...], right: Kernel, types: Mapping[str, TensorType], limits: Limits) -> bool:
     """Whether a pointwise nest has enough to do side by side where all but the outer axes are loops."""
-    points = estimate(numel(tuple([axis.size for axis in outer])))
-    whole = estimate(numel(tuple([axis.size for axis in right.axes])))
+    points = estimate(points_of(outer))
+    whole = estimate(points_of(right.axes))
     least, longest = limits.outer_points, limits.inner_points
     if _runs_along({axis.name for axis in outer}, right, types):
         least, longest = limits.columns, limits.column_points

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from loopir.passes.dependence import Dependences
-from loopir.schedule import Item, Schedule, reads_of, writes_of
+from loopir.schedule import Item, Schedule
 from stagewire.graph import Arg, Ref, references
 from stagewire.loop import Buffer, Extern, Kernel
 from stagewire.sizes import estimate
+from stagewire.statements import reads_of, writes_of
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 Peak = tuple[int, int]

@@ -17,20 +17,20 @@ import msgspec
 from loopir.builder import Recorder, record
 from loopir.layout import packed, stride_order
 from loopir.passes.alias_views import strides_on, window_of
-from loopir.schedule import Item, Names, Rewriting, Schedule, output_names, reads_of, writes_of
+from loopir.schedule import Item, Names, Rewriting, Schedule, output_names
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
+from stagewire.literals import HALVES
 from stagewire.loop import Buffer, Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import NO_HINTS, Hints, rough
-from stagewire.statements import map_buffers
+from stagewire.statements import map_buffers, reads_of, writes_of
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 PRODUCTS = {"aten.mm.default": 0, "aten.bmm.default": 0, "aten.addmm.default": 1}
 """Products of matrices, and the place of the first factor among the arguments; a bias stands before it."""
 
 PIECE = 16
-HALVES = ("bfloat16", "float16")
 
 Sizes = Mapping[int, int]
 """New sizes of dimensions. Symbolic ones stay as they are."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.schedule import Item, Schedule, output_names, reads_of
+from loopir.schedule import Item, Schedule, output_names
 from stagewire.graph import DeviceArg, Ref
 from stagewire.loop import BY_VALUE, Extern, Kernel
-from stagewire.statements import map_buffers
+from stagewire.statements import map_buffers, reads_of
 
 COPY = "aten._to_copy.default"
 

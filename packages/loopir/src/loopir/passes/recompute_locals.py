@@ -8,11 +8,21 @@ import msgspec
 
 from loopir.passes.definitions import COST
 from loopir.passes.expand import Expander
-from loopir.schedule import Item, Names, Rewriting, Schedule, output_names, reads_of, writes_of
+from loopir.schedule import Item, Names, Rewriting, Schedule, output_names
 from stagewire.graph import Ref
 from stagewire.index import axes_of, values_of
 from stagewire.loop import Compute, Decision, Kernel, Load, Scan, Section, Statement, Store
-from stagewire.statements import makers, rename, replace_values, results, select, used_axes, used_values
+from stagewire.statements import (
+    makers,
+    reads_of,
+    rename,
+    replace_values,
+    results,
+    select,
+    used_axes,
+    used_values,
+    writes_of,
+)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.schedule import Item, Schedule, output_names, reads_of, writes_of
+from loopir.schedule import Item, Schedule, output_names
 from stagewire.graph import ORDERED
 from stagewire.loop import Extern, Kernel, Load, Reduce, Section, Statement, Store
 from stagewire.loop_ops import may_raise
-from stagewire.statements import live_statements, statements_of
+from stagewire.statements import live_statements, reads_of, statements_of, writes_of
 
 
 @dataclass(frozen=True)

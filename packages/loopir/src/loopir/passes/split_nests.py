@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from loopir.schedule import Item, Names, Rewriting, Schedule, writes_of
+from loopir.schedule import Item, Names, Rewriting, Schedule
 from stagewire import index as ix
 from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Buffer, Kernel, Load, Section
-from stagewire.types import DType, numel
+from stagewire.loop import Buffer, Kernel, Load, Section
+from stagewire.statements import writes_of
+from stagewire.types import DType
 
 
 def split_nests(schedule: Schedule, split: Callable[[Kernel, Rewriting], Iterable[Kernel] | None]) -> Schedule:
@@ -48,11 +49,6 @@ def divisor(size: Dim, most: int) -> int:
     """The greatest divisor of a size that is at most so much."""
     assert isinstance(size, int)
     return max(d for d in range(1, min(most, size) + 1) if size % d == 0)
-
-
-def points_of(axes: tuple[Axis, ...]) -> Dim:
-    """How many points a loop nest has."""
-    return numel(tuple(axis.size for axis in axes))
 
 
 class Ways(NamedTuple):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import repeat
 
-from loopir.passes.split_nests import Ways, Writer, is_on_gpu, points_of, split_nests, ways_of
+from loopir.passes.split_nests import Ways, Writer, is_on_gpu, split_nests, ways_of
 from loopir.passes.tiling import MOST_TILES_IN_ONE, Tiling, allows_masked_tail, masked, tile_evenly, tile_with_tail
 from loopir.schedule import Names, Rewriting, Schedule, substitute_axes
 from stagewire import index as ix
@@ -14,7 +14,7 @@ from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.sizes import Hints, rough
-from stagewire.statements import replace_values
+from stagewire.statements import place_on, points_of, replace_values
 from stagewire.types import DType
 
 POSITIONS = frozenset({"argmax", "argmin"})
@@ -160,9 +160,7 @@ def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[Tiling, .
             continue
         partial = [state.add_buffer(nest, f"part_{name}", reduce.dtype, shape) for name in reduce.results]
         stores += [loop.Store(b, at, Ref(v)) for b, v in zip(partial, reduce.results, strict=True)]
-        loads = [
-            loop.Load(names("v"), b, tuple(ix.axis(a.name) for a in again.values()), reduce.dtype) for b in partial
-        ]
+        loads = [loop.Load(names("v"), b, place_on(again.values()), reduce.dtype) for b in partial]
         _combine(reduce, loads, (total, parts), (combining, after), values)
     renamed = {old: ix.axis(new.name) for old, new in again.items() if old != part.name}
     tail = substitute_axes(
@@ -213,7 +211,7 @@ def _best(
     values, places = (
         state.add_buffer(nest, f"{what}_{value}", kind, shape) for what, kind in (("best", dtype), ("place", "int64"))
     )
-    at = tuple(ix.axis(axis.name) for axis in axes)
+    at = place_on(axes)
     start = kept.add(loop.IndexValue, ix.scale(ix.axis(part.name), points_of(first.axes)))
     place = kept.compute("add", Ref(reduce.results[0]), start, dtype="int64")
     kept += [loop.Store(values, at, Ref(value)), loop.Store(places, at, place)]

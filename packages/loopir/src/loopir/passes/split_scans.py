@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loopir.passes.split_nests import Writer, divisor, is_on_gpu, points_of, split_nests, ways_of
+from loopir.passes.split_nests import Writer, divisor, is_on_gpu, split_nests, ways_of
 from loopir.passes.tiling import Tiling, allows_masked_tail, masked, tile_with_tail
 from loopir.schedule import Names, Rewriting, Schedule, substitute_axes
 from stagewire import index as ix
@@ -15,7 +15,7 @@ from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.sizes import NO_HINTS, Hints, rough
-from stagewire.statements import makers, rename, replace_values, results
+from stagewire.statements import makers, place_on, points_of, rename, replace_values, results
 from stagewire.types import ITEM_SIZE
 
 COMBINE: dict[loop.ScanKind, str] = {"sum": "add", "prod": "mul"}
@@ -106,10 +106,6 @@ def _inside(section: loop.Section, cut: Tiling, part: loop.Axis, names: Names) -
     return masked(section, [cut.tail_position(part, section.axes[0])], names) if cut.has_tail else section
 
 
-def _places(axes: tuple[loop.Axis, ...]) -> tuple[loop.Index, ...]:
-    return tuple(ix.axis(axis.name) for axis in axes)
-
-
 def _totals(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, totals: str, names: Names) -> loop.Kernel:
     """What each part comes to."""
     over, axes, part = _over_parts(nest, cut, names)
@@ -122,7 +118,7 @@ def _totals(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, totals: str, names:
     made = Writer(names, renamed)
     total = made.reduce(scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
     inner = _inside(loop.Section(section.axes, tuple(made)), cut, part, names)
-    sections = (inner, loop.Section((), (loop.Store(totals, _places(axes), total),)))
+    sections = (inner, loop.Section((), (loop.Store(totals, place_on(axes), total),)))
     return loop.Kernel(f"{nest.name}_totals", axes, sections, nest.origins, nest.line)
 
 
@@ -130,7 +126,7 @@ def _sums(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, buffers: tuple[str, s
     """What each part and those before it come to."""
     outer = tuple(loop.Axis(names("a"), axis.size) for axis in nest.axes)
     part = loop.Axis(names("a"), cut.parts)
-    place, made = _places((part, *outer)), Writer(names)
+    place, made = place_on((part, *outer)), Writer(names)
     found = made.add(loop.Scan, scan.scan, made.add(loop.Load, buffers[0], place, scan.dtype), scan.dtype)
     made.append(loop.Store(buffers[1], place, found))
     return loop.Kernel(f"{nest.name}_sums", outer, (loop.Section((part,), tuple(made)),), nest.origins, nest.line)

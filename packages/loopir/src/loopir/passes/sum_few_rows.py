@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loopir.passes.expand import Expander
-from loopir.passes.split_nests import Writer, is_on_gpu, points_of, split_nests
+from loopir.passes.split_nests import Writer, is_on_gpu, split_nests
 from loopir.schedule import Names, Rewriting, Schedule, axis_sizes, substitute_axes
 from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Decision, IndexValue, Kernel, Load, Operand, Section, Statement, Store
 from stagewire.sizes import rough
-from stagewire.statements import makers, used_axes
+from stagewire.statements import makers, place_on, points_of, used_axes
 from stagewire.types import DType
 
 
@@ -68,7 +68,7 @@ def _sums(nest: Kernel, write: Store, dimension: int, size: int, state: Rewritin
 
     def kept(what: str, value: Operand, dtype: DType, axes: tuple[Axis, ...], made: Sequence[Statement]) -> Kernel:
         name = state.add_buffer(nest, what, dtype, tuple(axis.size for axis in axes))
-        store = Store(name, tuple(ix.axis(axis.name) for axis in axes), value)
+        store = Store(name, place_on(axes), value)
         return Kernel(f"{nest.name}_{what}", axes, (Section((), (*made, store)),), nest.origins, nest.line)
 
     value = {write.value.name} if isinstance(write.value, Ref) else set[str]()
@@ -80,8 +80,7 @@ def _sums(nest: Kernel, write: Store, dimension: int, size: int, state: Rewritin
 
     row, made = Axis(names("a"), size), Writer(names)
     term, wanted = (
-        made.add(Load, one.name, tuple(ix.axis(axis.name) for axis in one.axes), kind)
-        for one, kind in ((terms, dtype), (rows, "int32"))
+        made.add(Load, one.name, place_on(one.axes), kind) for one, kind in ((terms, dtype), (rows, "int32"))
     )
     hit = made.compute("eq", wanted, made.add(IndexValue, ix.axis(row.name), "int32"))
     part = made.compute("where", hit, term, False if dtype == "bool" else 0, dtype=dtype)

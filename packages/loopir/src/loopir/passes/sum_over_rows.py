@@ -11,15 +11,15 @@ import msgspec
 
 from loopir.passes.dependence import Dependences
 from loopir.passes.merge_nests import GPU_LIMITS, Sections, merge, part_of
-from loopir.passes.split_nests import is_on_gpu, points_of
+from loopir.passes.split_nests import is_on_gpu
 from loopir.passes.tiling import unmasked
-from loopir.schedule import Item, Rewriting, Schedule, axis_sizes, output_names, reads_of, substitute_axes, writes_of
+from loopir.schedule import Item, Rewriting, Schedule, axis_sizes, output_names, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim, greatest
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Decision, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store
 from stagewire.sizes import Hints, rough
-from stagewire.statements import map_indices, statements_of, used_axes
+from stagewire.statements import map_indices, points_of, reads_of, statements_of, used_axes, writes_of
 from stagewire.types import ITEM_SIZE, contiguous, numel
 
 TOGETHER = 4

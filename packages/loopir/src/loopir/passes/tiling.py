@@ -5,7 +5,6 @@ Loads of a tail are masked, stores too, and reductions are given their neutral e
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import NamedTuple
 
@@ -14,12 +13,13 @@ import msgspec
 from loopir.passes.split_nests import Writer, divisor
 from loopir.schedule import Names
 from stagewire import index as ix
-from stagewire import literals, loop
+from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Ref
+from stagewire.literals import neutral
 from stagewire.sizes import Hints, rough
 from stagewire.statements import indices, map_indices, replace_values, results, used_axes, used_values
-from stagewire.types import ITEM_SIZE, DType
+from stagewire.types import DType
 
 ALIGNED_START = 16
 """Elements: long tiles begin at multiples of it, so that loads of vectors are aligned."""
@@ -124,7 +124,7 @@ def masked(section: loop.Section, tail_positions: list[TailPosition], names: Nam
             case loop.Load(result=result, dtype=dtype, mask=mask):
                 dtypes[result] = dtype
                 if moves:
-                    other = statement.other if mask is not None else literal(0, dtype)
+                    other = statement.other if mask is not None else neutral("sum", dtype)
                     statement = msgspec.structs.replace(statement, mask=narrowed(mask), other=other)
             case loop.Store(mask=mask):
                 statement = msgspec.structs.replace(statement, mask=narrowed(mask))
@@ -202,31 +202,4 @@ def _without(index: loop.Index, name: str) -> loop.Index:
 
 def allows_masked_tail(section: loop.Section) -> bool:
     """Whether every reduction has a neutral element."""
-    return not any(isinstance(s, loop.Reduce) and s.reduction not in _NEUTRAL for s in section.statements)
-
-
-_NEUTRAL = {
-    "sum": 0, "xor_sum": 0, "any": 0, "prod": 1, "all": 1, "max": -math.inf, "min": math.inf,
-    "argmax": -math.inf, "argmin": math.inf,
-}  # fmt: skip
-"""For a position (argmax): what is as good comes before the tail."""
-
-
-def neutral(reduction: str, dtype: DType) -> loop.Operand:
-    """What changes nothing.
-
-    >>> neutral("max", "int8"), neutral("all", "bool"), neutral("prod", "float32")
-    (-128, True, 1.0)
-    """
-    return literal(_NEUTRAL[reduction], dtype)
-
-
-def literal(value: float, dtype: DType) -> loop.Operand:
-    """A number in a dtype; an infinity is the dtype's last number."""
-    if dtype in literals.FLOATS:
-        return literals.literal(float(value))
-    if dtype == "bool":
-        return value > 0
-    bits = 8 * ITEM_SIZE[dtype]
-    low, high = (0, (1 << bits) - 1) if dtype.startswith("u") else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-    return max(low, min(high, value)) if math.isinf(value) else int(value)  # type: ignore[return-value]
+    return not any(isinstance(s, loop.Reduce) and s.reduction == "welford" for s in section.statements)
