@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopir import numpy_ops
-from loopir.fold import RULES, fold, round_literal
+from loopir.emitter import RULES, fold, round_literal
 from stagewire.graph import NonFinite, Ref
 from stagewire.literals import FLOATS
 

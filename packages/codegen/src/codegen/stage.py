@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from codegen import targets
 from codegen.cpp.target import Isa, Sanitizer, Target, check_target
-from codegen.in_place import without_copies_in_place
+from codegen.index_splitting import without_copies_in_place
 from codegen.triton.tuning import VECTOR_BYTES
 from stagewire.loop import Loop, LoopGraph
 from stagewire.program import Program, Unit

@@ -20,12 +20,10 @@ from loopir.passes.choose_layouts import ChooseLayouts
 from loopir.passes.fuse_nests import FuseNests
 from loopir.passes.inline_pointwise import InlinePointwise
 from loopir.passes.keep_float32 import KeepFloat32
-from loopir.passes.merge_axes import MergeAxes
-from loopir.passes.merge_scratch import MergeScratch
-from loopir.passes.order_axes import OrderAxes
+from loopir.passes.order_axes import MergeAxes, OrderAxes
 from loopir.passes.order_items import OrderItems
 from loopir.passes.pad_products import PadOperands, PadResults
-from loopir.passes.plan_memory import PlanMemory
+from loopir.passes.plan_memory import MergeScratch, PlanMemory
 from loopir.passes.read_host_scalars import ReadHostScalars
 from loopir.passes.recompute_locals import RecomputeLocals
 from loopir.passes.remove_dead import RemoveDead

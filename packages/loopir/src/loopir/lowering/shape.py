@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from loopir.builder import Recorder
-from loopir.emitter import Typed
-from loopir.fold import round_literal
+from loopir.emitter import Typed, round_literal
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from stagewire import index as ix

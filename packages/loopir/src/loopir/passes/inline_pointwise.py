@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from loopir.passes.definitions import Definition, cost_of, definitions, instructions_of
 from loopir.passes.expand import Expander
-from loopir.passes.lookup_tables import lookup_tables, places_of, points_of
-from loopir.passes.unread_checks import UnreadChecks
-from loopir.schedule import Item, Rewriting, Schedule, output_names, read_elsewhere
-from stagewire.index import axes_of, steps
-from stagewire.loop import Decision, Extern, Index, Kernel, Load, Store
+from loopir.schedule import Item, Rewriting, Schedule, axis_sizes, output_names, read_elsewhere
+from stagewire.expr import Dim
+from stagewire.index import axes_of, has_values, steps, values_of
+from stagewire.loop import Axis, Decision, Extern, Index, Kernel, Load, Statement, Store
+from stagewire.loop_ops import may_raise
 from stagewire.sizes import estimate
-from stagewire.statements import reads_of, writes_of
+from stagewire.statements import reads_of, results, statements_of, used_axes, used_values, writes_of
 from stagewire.types import ITEM_SIZE, numel
 
 
@@ -98,7 +99,7 @@ class _Analysis(Rewriting):
             is_view = definition is not None and self.is_view(definition)
             users, points = (self.users.get(target, 0), self.points.get(target, 0)) if is_view else (0, 0)
             if not is_view or target in self.forced:
-                users, points = users + 1, points + points_of(item)
+                users, points = users + 1, points + runs_of(item)
             if definition is not None and definition.copy_of is not None and target in self.forced | self.written:
                 self.written.add(definition.copy_of.buffer)
             self.apart |= _read_apart(item)
@@ -252,3 +253,179 @@ def _read_apart(nest: Kernel) -> set[str]:
 
 def _steps(index: Index, axes: set[str]) -> bool:
     return any(name in axes and step not in (1, -1) for name, step in steps(index).items())
+
+
+MOST = 4
+"""Estimated recomputations of a value that several users read at every point of one nest."""
+
+ENDLESS = 10**6
+"""Instructions: longer chains of definitions are not followed."""
+
+
+def lookup_tables(
+    schedule: Schedule,
+    definitions: Mapping[str, Definition],
+    forced: Container[str],
+    views: Container[str],
+    spread: int,
+    costly: int,
+    launch: int,
+) -> dict[str, int]:
+    """The tables on GPUs, with the instructions that computing each once leaves undone.
+
+    Of a chain of small buffers it is the last: what it is made of is computed for it alone. forced: buffers that are in
+    memory anyway; views: those that show another. spread: points of one nest that read each element; costly: least
+    instructions of one; launch: those that the device does while a kernel begins and ends.
+    """
+    instructions = _instructions(schedule, definitions, forced)
+    evaluations: dict[str, int] = {}
+    widest: dict[str, int] = {}
+    found: dict[str, int] = {}
+    for item in reversed(schedule.items):
+        if isinstance(item, Extern):
+            continue
+        target = next(iter(writes_of(item)), "")
+        points = wide = runs_of(item)
+        if target in views and target in instructions:
+            points, wide = evaluations.get(target, 0), widest.get(target, 0)
+        elif target in instructions:
+            uses, type = evaluations.get(target, 0), schedule.buffers[target].type
+            elements = estimate(numel(type.shape))
+            saved = instructions[target] * (uses - elements)
+            is_table = instructions[target] >= costly and widest.get(target, 0) >= spread * elements
+            if is_table and saved >= launch and not type.device.startswith("cpu"):
+                found[target] = saved
+            else:
+                points = max(points, min(uses, MOST * points))
+        for name, places in places_of(item).items():
+            evaluations[name] = evaluations.get(name, 0) + points * places
+            widest[name] = max(widest.get(name, 0), wide)
+    return found
+
+
+def _instructions(schedule: Schedule, definitions: Mapping[str, Definition], forced: Container[str]) -> dict[str, int]:
+    """What an element of each buffer that may be computed where it is read takes, if all of those are."""
+    found: dict[str, int] = {}
+    for item in schedule.items:
+        for target in () if isinstance(item, Extern) else writes_of(item)[:1]:
+            if target in definitions and target not in forced:
+                pieces = [piece.statements for piece in definitions[target].pieces]
+                inner = [s.buffer for statements in pieces for s in statements if isinstance(s, Load)]
+                count = sum(map(instructions_of, pieces)) + sum(found.get(name, 0) for name in inner)
+                found[target] = min(count, ENDLESS)
+    return found
+
+
+def places_of(nest: Kernel) -> dict[str, int]:
+    """In how many places a point reads each buffer."""
+    found: dict[str, set[tuple[Index, ...]]] = {}
+    for statement in statements_of(nest):
+        if statement.__class__ is Load:
+            found.setdefault(statement.buffer, set()).add(statement.index)  # type: ignore[union-attr]
+    return {name: len(places) for name, places in found.items()}
+
+
+def runs_of(nest: Kernel) -> int:
+    """How often the innermost statements run."""
+    inner = max([_product(section.axes) for section in nest.sections], default=1)
+    return _product(nest.axes) * inner
+
+
+def _product(axes: tuple[Axis, ...]) -> int:
+    count = 1
+    for axis in axes:
+        count *= estimate(axis.size)
+    return count
+
+
+Virtual = Mapping[str, Definition]
+
+
+class UnreadChecks:
+    """Asked of the definitions of a schedule in order: whether some of their elements may raise, and are not read. A
+    definition in the place of its reads is computed where these are: `x[index][:2]` is an error of the whole index.
+
+    dims: for a buffer the dimensions along which it changes what may raise.
+    """
+
+    def __init__(self, schedule: Schedule, definitions: Mapping[str, Definition]) -> None:
+        self.dims: dict[str, frozenset[int]] = {}
+        self.buffers = schedule.buffers
+        self._readers: dict[str, list[tuple[Kernel, Load]]] = {}
+        nests = [item for item in schedule.items if isinstance(item, Kernel)]
+        self._is_needed = any(
+            may_raise(statement)
+            for definition in definitions.values()
+            if self.buffers[definition.buffer].type.device == "cpu"
+            for piece in definition.pieces
+            for statement in piece.statements
+        )
+        for nest in nests if self._is_needed else ():
+            for statement in statements_of(nest):
+                if isinstance(statement, Load):
+                    self._readers.setdefault(statement.buffer, []).append((nest, statement))
+
+    def of(self, definition: Definition, virtual: Virtual) -> bool:
+        """Whether elements of a buffer have checks that no reader makes, once `virtual` stand where they are read."""
+        name = definition.buffer
+        if not self._is_needed or self.buffers[name].type.device != "cpu":
+            return False
+        dims = frozenset(self._checked(definition, virtual))
+        if not dims and not self._raises(definition, virtual):
+            return False
+        self.dims[name] = dims
+        shape = self.buffers[name].type.shape
+        return not any(_reads_all(nest, read, dims, shape) for nest, read in self._readers.get(name, ()))
+
+    def _raises(self, definition: Definition, virtual: Virtual) -> bool:
+        return any(self._is_checked(s, virtual) for piece in definition.pieces for s in piece.statements)
+
+    def _is_checked(self, statement: Statement, virtual: Virtual) -> bool:
+        if isinstance(statement, Load):
+            return statement.buffer in virtual and statement.buffer in self.dims
+        return may_raise(statement)
+
+    def _checked(self, definition: Definition, virtual: Virtual) -> Iterator[int]:
+        """The dimensions of a definition along which it changes what may raise."""
+        for piece in definition.pieces:
+            axes = _axes_of_values(piece.statements)
+            found: set[str] = set()
+            for statement in piece.statements:
+                if not self._is_checked(statement, virtual):
+                    continue
+                if isinstance(statement, Load):
+                    for dim in self.dims[statement.buffer]:
+                        found |= _axes_of_index(statement.index[dim], axes)
+                    found |= axes.get(statement.mask.name, set()) if statement.mask is not None else set()
+                else:
+                    found |= set().union(*(axes.get(name, set()) for name in used_values(statement)))
+            for dim, axis in enumerate(piece.places):
+                if (axis is not None and axis.name in found) or (found and len(definition.pieces) > 1):
+                    yield dim
+
+
+def _axes_of_values(statements: Sequence[Statement]) -> dict[str, set[str]]:
+    """For each value the axes with which it changes."""
+    found: dict[str, set[str]] = {}
+    for statement in statements:
+        axes = used_axes(statement).union(*(found.get(name, set()) for name in used_values(statement)))
+        for name in results(statement):
+            found[name] = axes
+    return found
+
+
+def _axes_of_index(index: Index, values: Mapping[str, set[str]]) -> set[str]:
+    return set(axes_of(index)).union(*(values.get(name, set()) for name in values_of(index)))
+
+
+def _reads_all(nest: Kernel, read: Load, dims: frozenset[int], shape: Sequence[Dim]) -> bool:
+    """Whether a nest reads the buffer at every place along `dims`: as many points as places, at no place of data."""
+    coordinates = [read.index[dim] for dim in sorted(dims)]
+    if any(map(has_values, coordinates)):
+        return False
+    sizes = axis_sizes(nest)
+    axes = {name for index in coordinates for name in axes_of(index)}
+    masked = set() if read.mask is None else _axes_of_values(tuple(statements_of(nest))).get(read.mask.name, set())
+    if not axes.isdisjoint(masked):
+        return False
+    return numel(tuple([sizes[name] for name in axes])) == numel(tuple([shape[dim] for dim in sorted(dims)]))
