@@ -59,15 +59,15 @@ static PyObject *
 py_disable(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
-    if (count != 2 || !PyCode_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "expected (code, bool)");
+    if (count < 1 || count > 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, flag=True)");
         return NULL;
     }
     CodeState *state = code_state_ensure((PyCodeObject *)args[0]);
     if (state == NULL) {
         return NULL;
     }
-    state->disabled = PyObject_IsTrue(args[1]) == 1;
+    state->disabled = count == 1 || PyObject_IsTrue(args[1]) == 1;
     Py_RETURN_NONE;
 }
 
@@ -76,15 +76,16 @@ static PyObject *
 py_entries(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
-    if (count != 2 || !PyCode_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "expected (code, owner or None)");
+    if (count < 1 || count > 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, owner=None)");
         return NULL;
     }
+    PyObject *owner = count == 2 ? args[1] : Py_None;
     CodeState *state = code_state_get((PyCodeObject *)args[0]);
     PyObject *found = PyList_New(0);
     for (Mark *mark = state ? state->marks : NULL; found != NULL && mark != NULL;
          mark = mark->next_of_code) {
-        if (args[1] != Py_None && (PyObject *)mark->owner != args[1]) {
+        if (owner != Py_None && (PyObject *)mark->owner != owner) {
             continue;
         }
         Py_ssize_t end = PyList_GET_SIZE(found);
@@ -102,10 +103,11 @@ static PyObject *
 py_reset(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
-    if (count != 2 || !PyCode_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "expected (code, owner or None)");
+    if (count < 1 || count > 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, owner=None)");
         return NULL;
     }
+    PyObject *owner = count == 2 ? args[1] : Py_None;
     CodeState *state = code_state_get((PyCodeObject *)args[0]);
     PyObject *dropped = PyList_New(0); /* freed only after the walk: freeing runs any code */
     if (dropped == NULL) {
@@ -113,7 +115,7 @@ py_reset(PyObject *module, PyObject *const *args, Py_ssize_t count)
     }
     /* Nothing that the garbage collector counts is made in the walk: it may free marks. */
     for (Mark *mark = state ? state->marks : NULL; mark != NULL; mark = mark->next_of_code) {
-        if (args[1] != Py_None && (PyObject *)mark->owner != args[1]) {
+        if (owner != Py_None && (PyObject *)mark->owner != owner) {
             continue;
         }
         Py_ssize_t end = PyList_GET_SIZE(dropped), count = PyList_GET_SIZE(mark->entries);
@@ -176,15 +178,22 @@ py_status(PyObject *module, PyObject *const *args, Py_ssize_t count)
 #define FASTCALL(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
 
 PyMethodDef code_methods[] = {
-    {"enable", FASTCALL(py_enable), "enable(code, owner): capture this code for this owner."},
-    {"skip", FASTCALL(py_skip), "skip(code, owner): run this code plain for ever."},
-    {"forget", FASTCALL(py_forget), "forget(code, owner): neither enabled nor skipped."},
+    {"enable", FASTCALL(py_enable),
+     "enable(code, owner)\n\nCapture frames of the code in scopes of the owner; takes a skip mark back."},
+    {"skip", FASTCALL(py_skip),
+     "skip(code, owner)\n\nRun frames of the code plain for ever, for this owner; what they call may still be "
+     "captured."},
+    {"forget", FASTCALL(py_forget),
+     "forget(code, owner)\n\nTake the enabled or skipped mark away; its entries stay and are not tried."},
     {"disable", FASTCALL(py_disable),
-     "disable(code, flag): nobody captures this code nor what it calls."},
-    {"entries", FASTCALL(py_entries), "entries(code, owner | None) -> tuple of Entry."},
-    {"reset", FASTCALL(py_reset), "reset(code, owner | None): drop entries and skip marks."},
-    {"remove_entry", FASTCALL(py_remove_entry), "remove_entry(code, entry) -> bool."},
+     "disable(code, flag=True)\n\nNobody captures the code, nor anything that it calls, while the flag stands."},
+    {"entries", FASTCALL(py_entries),
+     "entries(code, owner=None) -> tuple\n\nThose of the owner (None: of all), the one that hit last first."},
+    {"reset", FASTCALL(py_reset),
+     "reset(code, owner=None)\n\nDrop entries and skip marks. Frames that run an entry finish undisturbed."},
+    {"remove_entry", FASTCALL(py_remove_entry),
+     "remove_entry(code, entry) -> bool\n\nDrop one entry; says whether it was there."},
     {"status", FASTCALL(py_status),
-     "status(code, owner) -> 'unmarked' | 'enabled' | 'skipped' | 'disabled'."},
+     "status(code, owner) -> 'unmarked' | 'enabled' | 'skipped' | 'disabled'"},
     {NULL, NULL, 0, NULL},
 };

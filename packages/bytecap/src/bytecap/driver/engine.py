@@ -369,9 +369,14 @@ class Engine:
         if self.fullgraph or error.trace is None:
             return None
         start = time.perf_counter()
-        for until in self._breaks.places(view.code, error.trace):
+        places = list(self._breaks.places(view.code, error.trace))
+        for until in places:
             try:
                 result = self._evaluate(view, until)
+                # A single call between two breaks is not worth a graph: it runs plain, as the instruction behind it.
+                if len(result.capture.graph.nodes) == 1 and until is not places[-1] and view.code not in self._roots:
+                    result.close()
+                    result = self._evaluate(view, places[-1])
                 if not result.has_graph and not until.resumption.plan.segments:
                     return None
                 # What led to the break is guarded too: on another way the frame may be captured whole.

@@ -25,26 +25,31 @@ Example:
     >>> enable(f.__code__, owner)
     >>> call_with_owner(owner, f, 5), f(5)
     (10, 6)
+
+`INPUTS` names the local of replacement code that gets the tuple of its guard program's inputs.
 """
 
 from __future__ import annotations
 
-from types import CodeType
-
-from bytecap import _evalframe
 from bytecap._evalframe import (
+    INPUTS,
     Dispatcher,
     Entry,
     FrameView,
     Owner,
     active_owner,
     call_with_owner,
+    disable,
+    enable,
+    entries,
+    forget,
     hook_installed,
+    remove_entry,
+    reset,
     set_capturing,
+    skip,
+    status,
 )
-
-INPUTS = _evalframe.INPUTS
-"""The local of replacement code that gets the tuple of its guard program's inputs."""
 
 __all__ = [
     "INPUTS",
@@ -66,46 +71,6 @@ __all__ = [
     "skip",
     "status",
 ]
-
-
-def enable(code: CodeType, owner: Owner) -> None:
-    """Captures frames of `code` inside scopes of `owner`; takes a skip mark back."""
-    _evalframe.enable(code, owner)
-
-
-def skip(code: CodeType, owner: Owner) -> None:
-    """Runs frames of `code` plain for ever, for this owner; what they call may still be captured."""
-    _evalframe.skip(code, owner)
-
-
-def forget(code: CodeType, owner: Owner) -> None:
-    """Takes the enabled or skipped mark of `code` away; its entries stay and are not tried."""
-    _evalframe.forget(code, owner)
-
-
-def disable(code: CodeType, flag: bool = True) -> None:
-    """Nobody captures `code`, nor anything that it calls, while `flag` stands."""
-    _evalframe.disable(code, flag)
-
-
-def entries(code: CodeType, owner: Owner | None = None) -> tuple[Entry, ...]:
-    """The entries of `code` for `owner` (None: of all owners), the one that hit last first."""
-    return _evalframe.entries(code, owner)
-
-
-def reset(code: CodeType, owner: Owner | None = None) -> None:
-    """Drops entries and skip marks of `code`. Frames that run an entry finish undisturbed."""
-    _evalframe.reset(code, owner)
-
-
-def remove_entry(code: CodeType, entry: Entry) -> bool:
-    """Drops one entry; says whether it was there."""
-    return _evalframe.remove_entry(code, entry)
-
-
-def status(code: CodeType, owner: Owner) -> str:
-    """ "unmarked", "enabled", "skipped" or "disabled"."""
-    return _evalframe.status(code, owner)
 
 
 def plain(fn: object) -> Dispatcher:
