@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primops.philox import count_for, philox, state, threads_for, uniform
+from primops.philox import state, uniform
 from primops.stage import lower_graph
 from stagewire.graph import Graph
 from stagewire.parser import parse_graph
+from stagewire.philox import count_for, philox, threads_for
 from stagewire.testing.random123 import VECTORS
 from stagewire.verify import verify_graph
 

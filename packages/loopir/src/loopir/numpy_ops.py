@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from loopir.errors import NotInterpretable
-from loopir.philox import uniform
+from stagewire.philox import draw, in_unit_interval
 
 Array = np.ndarray
 HELD: dict[str, type] = {
@@ -140,6 +140,15 @@ def _check_range(a: Array, b: Array, c: Array) -> Array:
 
 def _wrap_index(a: Array, b: Array) -> Array:
     return _check_index(np.where(a < 0, a + b, a), b)
+
+
+def uniform(seed: Array, offset: Array, element: Array, threads: Array, width: Array) -> Array:
+    """The loop op `philox`: float32 in (0, 1], one for each element; the other operands are one number each."""
+    (key,), (start,), (t,), (w,) = (np.unique(x).tolist() for x in (seed, offset, threads, width))
+    if w not in (1, 2, 4, 8, 16) or start % 4:
+        raise NotInterpretable(f"philox of width {w} from offset {start}")
+    words, number = draw(key, start, np.asarray(element, np.int64), t, w)
+    return in_unit_interval(np.choose(number, words).astype(np.float32))
 
 
 TABLE: dict[str, Callable[..., Array]] = {

@@ -23,10 +23,8 @@ from torch import Tensor
 from codegen.content_store import read_stored, write_stored
 from codegen.errors import NotOnHost, OtherNumbers
 from codegen.torch_capabilities import TORCH
+from stagewire.philox import THREADS_OF_A_BLOCK, count_for, draw, in_unit_interval, threads_for
 
-MASK = 0xFFFFFFFF
-BLOCK = 256
-"""Threads of a block of ATen's random kernels."""
 SEED, OFFSET = 0x1234_5678_9ABC_DEF0, 4 * ((1 << 32) - 2)
 """For the check: all words of the counter take part, as the calls of a large tensor carry into the second."""
 CHECKED = (
@@ -110,8 +108,8 @@ def random_threads(cache: Path) -> int:
 
 def _described(number: int) -> tuple[str, int]:
     properties = torch.cuda.get_device_properties(number)
-    blocks = properties.multi_processor_count * (properties.max_threads_per_multi_processor // BLOCK)
-    return properties.name, blocks * BLOCK
+    blocks = properties.multi_processor_count * (properties.max_threads_per_multi_processor // THREADS_OF_A_BLOCK)
+    return properties.name, blocks * THREADS_OF_A_BLOCK
 
 
 @lru_cache(maxsize=8)
@@ -145,27 +143,14 @@ def agrees(kernel: str, dtype: str, count: int, width: int, most: int) -> bool:
     generator = torch.Generator("cuda")
     generator.manual_seed(SEED)
     generator.set_offset(OFFSET)
-    threads = min(-(-count // BLOCK) * BLOCK, most)
+    threads = threads_for(count, most)
     drawn = KERNELS[kernel](torch.ones(count, dtype=getattr(torch, dtype), device="cuda"), generator)
-    moved = ((count - 1) // (threads * 4) + 1) * 4
     computed = uniform(SEED, OFFSET, torch.arange(count, device="cuda"), threads, width) < 0.5
-    return torch.equal(drawn, computed) and generator.get_offset() == OFFSET + moved
+    return torch.equal(drawn, computed) and generator.get_offset() == OFFSET + count_for(count, threads)
 
 
 def uniform(seed: int, offset: int, element: Tensor, threads: int, width: int) -> Tensor:
     """The loop op `philox`: float32 in (0, 1]."""
-    if width == 1:
-        turn = element // threads
-        thread, call, number = element % threads, turn // 4, turn % 4
-    else:
-        group, within = element // width, element % width
-        thread, call, number = group % threads, group // threads * max(width // 4, 1) + within // 4, within % 4
-    call = call + offset // 4
-    a, b, c, d = call & MASK, call >> 32, thread, torch.zeros_like(call)
-    low, high = seed & MASK, (seed >> 32) & MASK
-    for _ in range(10):
-        left, right = 0xD2511F53 * a, 0xCD9E8D57 * c
-        a, b, c, d = ((right >> 32) & MASK) ^ b ^ low, right & MASK, ((left >> 32) & MASK) ^ d ^ high, left & MASK
-        low, high = (low + 0x9E3779B9) & MASK, (high + 0xBB67AE85) & MASK
-    words = torch.stack(torch.broadcast_tensors(a, b, c, d))
-    return words.gather(0, number[None])[0].to(torch.float32) * 2.0**-32 + 2.0**-33
+    words, number = draw(seed, offset, element, threads, width)
+    drawn = torch.stack(torch.broadcast_tensors(*words)).gather(0, number[None])[0]  # type: ignore[no-untyped-call]
+    return in_unit_interval(drawn.to(torch.float32))  # type: ignore[no-any-return]

@@ -15,8 +15,7 @@ from loopir import numpy_ops
 from loopir.errors import NotInterpretable
 from loopir.lowering import LOWERINGS
 from loopir.memory import decode, encode
-from loopir.numpy_ops import Array, rounded
-from loopir.philox import uniform
+from loopir.numpy_ops import Array, rounded, uniform
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref, Tuple
 from stagewire.loop_ops import PREDICATES
 from stagewire.types import TensorType

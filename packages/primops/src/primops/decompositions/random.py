@@ -14,10 +14,10 @@ from primops.builder import Builder, Value, opmath
 from primops.decompositions.activations import leaky_relu_backward
 from primops.decompositions.operands import Function, Table
 from primops.errors import Decline
-from primops.philox import count_for, threads_for
 from primops.prims.layouts import HALVES, is_dense, row_major, tensor
 from stagewire.expr import Dim
 from stagewire.graph import Arg, DeviceArg, DTypeArg
+from stagewire.philox import count_for, threads_for
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 
