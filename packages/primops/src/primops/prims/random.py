@@ -71,7 +71,7 @@ OPS: tuple[Op, ...] = (
         "philox_uniform", "random",
         parameters("seed: tensor, offset: tensor, shape: sizes, threads: int, width: int, device: word"),
         "The numbers in 0 < x <= 1 that a kernel of ATen with so many threads draws on a GPU, each thread taking width "
-        "elements that lie together (1: elements that lie `threads` apart, four a call). See `primops.philox`.",
+        "elements that lie together (1: elements that lie `threads` apart, four a call). See `stagewire.philox`.",
         _uniform, (D1, D2), 'philox_uniform(seed: i64[], offset: i64[], [2, 3], 256, 4, "cuda:0") -> f32[2, 3]',
     ),
 )  # fmt: skip
