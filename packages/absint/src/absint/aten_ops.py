@@ -61,4 +61,5 @@ def _op(name: str) -> Op:
     )
 
 
-VOCABULARY = Vocabulary("aten", 1, AtenOps(), {"aten": "Operators of ATen, as this version of torch registers them."})
+FAMILIES = {"aten": "Operators of ATen, as this version of torch registers them."}
+VOCABULARY = Vocabulary("aten", 1, AtenOps(), FAMILIES, overloads=True)

@@ -7,7 +7,7 @@ from functools import cache
 from absint.schema import record_of
 from absint.targets import resolve
 from stagewire.graph import ORDERED, Node
-from stagewire.vocabulary import find
+from stagewire.vocabulary import find, is_prim
 
 
 def packet_of(target: str) -> str:
@@ -16,7 +16,7 @@ def packet_of(target: str) -> str:
     >>> packet_of("aten.add.Tensor"), packet_of("prims.add")
     ('aten.add', 'prims.add')
     """
-    return target if target.startswith("prims.") else target.rpartition(".")[0]
+    return target if is_prim(target) else target.rpartition(".")[0]
 
 
 @cache
@@ -25,7 +25,7 @@ def is_view(target: str) -> bool:
     op = find(target)
     if op is not None:
         return op.is_view
-    return not target.startswith("prims.") and record_of(resolve(target)).is_view
+    return not is_prim(target) and record_of(resolve(target)).is_view
 
 
 def is_random(node: Node) -> bool:

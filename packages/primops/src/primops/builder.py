@@ -1,6 +1,7 @@
 """What decompositions are written against: a `Builder` with one method for each prim, which emits it.
 
 p.add(x, 2.0)                      # a prim
+p.call("mine.halve", x)            # one of another vocabulary
 p.convert(x, "float32")            # or none, where nothing is to be done
 p.extern("aten.mm.default", ...)   # a named call of ATen
 p.out                              # the type of the (first) result of the ATen call being decomposed
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from primops.effects import effect_of
-from primops.errors import Decline
+from primops.errors import Decline, DecompositionFault
 from primops.passes.fold_constants import in_dtype
 from primops.prims import OPS
 from primops.prims.layouts import FLOATS, HALVES
@@ -22,7 +23,7 @@ from stagewire.graph import Arg, List, Node, Ref
 from stagewire.literals import literal as literal_arg
 from stagewire.literals import number
 from stagewire.types import DTYPES, TensorType, ValueType, numel
-from stagewire.vocabulary import Kind, Op
+from stagewire.vocabulary import Kind, Op, find
 
 
 class Value:
@@ -144,6 +145,19 @@ class Builder:
         values = self._append(_TARGETS[op.name], args, {}, types)
         if op.name == "full":
             self._filled.add(values[0].payload)  # type: ignore[union-attr]
+        return values[0] if len(values) == 1 else values
+
+    def call(self, target: str, *arguments: Any) -> Any:
+        """The value of a prim of any vocabulary, by "namespace.name". Raises `Decline` for what it does not take."""
+        op = find(target)
+        if op is None or op.rule is None:
+            raise DecompositionFault(f"{target} is no prim")
+        types = tuple(map(type_of, arguments))
+        refused = op.refusal(types)
+        if refused is not None:
+            raise Decline(refused[1])
+        args = tuple([_KIND_ENCODERS[p.kind](a) for p, a in zip(op.parameters, arguments, strict=True)])
+        values = self._append(target, args, {}, op.rule(*types))
         return values[0] if len(values) == 1 else values
 
     def extern(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from absint import schema
-from primops.prims import OPS
 from stagewire.graph import Effect
+from stagewire.vocabulary import find, is_prim
 
 
 def keeps_layout(target: str) -> bool:
@@ -13,9 +13,9 @@ def keeps_layout(target: str) -> bool:
     >>> keeps_layout("aten.mm.default"), keeps_layout("prims.max_pool2d"), keeps_layout("prims.add")
     (True, True, False)
     """
-    if not target.startswith("prims."):
+    if not is_prim(target):
         return True
-    op = OPS.get(target.removeprefix("prims."))
+    op = find(target)
     return op is not None and op.keeps_layout
 
 
@@ -25,7 +25,7 @@ def effect_of(target: str) -> Effect | None:
     >>> effect_of("prims.philox_state"), effect_of("aten.view.default"), effect_of("aten.mm.default")
     ('draws', 'aliases', None)
     """
-    if target.startswith("prims."):
-        op = OPS.get(target.removeprefix("prims."))
+    if is_prim(target):
+        op = find(target)
         return None if op is None else op.effect
     return schema.effect_of(target)

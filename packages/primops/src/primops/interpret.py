@@ -13,12 +13,12 @@ from absint.errors import UnknownTarget
 from absint.targets import resolve
 from absint.wire import from_arg
 from primops.errors import InterpretFault
-from primops.meanings import MEANINGS, NAMES
-from primops.prims import VOCABULARY
+from primops.meanings import BY_TARGET, NAMES
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.graph import Arg, Graph, Node, Ref, last_uses
 from stagewire.symbols import bind_sizes
 from stagewire.types import TensorType, overlaps
+from stagewire.vocabulary import find, is_prim
 
 Symbols = Mapping[str, int]
 
@@ -94,10 +94,12 @@ def _real(arg: Arg, values: Mapping[str, Any], symbols: Symbols) -> Any:
 def _run_node(node: Node, values: dict[str, Any], symbols: Symbols) -> None:
     args = [_real(arg, values, symbols) for arg in node.args]
     where = f"{node.target}" + (f" ({node.line})" if node.line else "")
-    if node.target.startswith("prims."):
-        op = VOCABULARY.op(node.target, where)
-        args = [NAMES[a] if p.kind == "dtype" else a for a, p in zip(args, op.parameters, strict=True)]
-        made = MEANINGS[op.name](*args)
+    if is_prim(node.target):
+        op = find(node.target)
+        meaning = BY_TARGET.get(node.target)
+        if op is None or meaning is None:
+            raise InterpretFault(f"nobody registers a meaning of {node.target}", where=where)
+        made = meaning(*(NAMES[a] if p.kind == "dtype" else a for a, p in zip(args, op.parameters, strict=True)))
     else:
         kwargs = {key: _real(arg, values, symbols) for key, arg in node.kwargs.items()}
         try:

@@ -1,6 +1,7 @@
 """The reference meaning of each prim in eager torch: `MEANINGS[name](*arguments)`, arguments as in the record.
 
-Readable rather than fast. Dtypes are names, values are torch tensors.
+Readable rather than fast. Dtypes are names, values are torch tensors. A distribution with prims of its own registers
+theirs, by "namespace.name", in the group of entry points `stagefold.meanings`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 import stagewire.types
 from primops import philox
 from primops.prims import OPS
+from stagewire.stage import Table
 
 Meaning = Callable[..., Any]
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in stagewire.types.DTYPES}
@@ -199,3 +201,5 @@ MEANINGS: dict[str, Meaning] = {
     "index_put": _index_put,
     "slice_scatter": _slice_scatter,
 }
+
+BY_TARGET = Table("stagefold.meanings", {f"prims.{name}": meaning for name, meaning in MEANINGS.items()})

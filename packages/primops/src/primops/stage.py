@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from primops.builder import Builder, Value, decode_argument
 from primops.channels_last import channels_last, suits
 from primops.decompose import decompose_call
-from primops.decompositions import TABLE, Function
+from primops.decompositions import ALL, TABLE, Function
 from primops.errors import Decline, DecompositionFault
 from primops.exactness import is_deterministic, is_exact, reads_mode
 from primops.passes import DEFAULT_PASSES, Pass
@@ -27,6 +27,7 @@ from stagewire.prim import Prim
 from stagewire.stage import expect
 from stagewire.types import TensorType, ValueType
 from stagewire.verify import verify_graph
+from stagewire.vocabulary import is_prim
 
 logger = logging.getLogger("primops")
 
@@ -38,7 +39,8 @@ class Options:
     keep: ATen ops left whole, by name ("aten.gelu.default").
     decompositions: more of them, or others, by overload name; one that fails is an error.
     passes: run on the lowered graph, in order.
-    strict: one of ours that fails is an error, too; otherwise its call stays with ATen and a warning is logged.
+    strict: one of ours that fails is an error, too, as those of other distributions are; otherwise its call stays with
+        ATen and a warning is logged.
     numerics: "eager" decomposes only what then gives eager's bits on a CPU (`exactness`).
     channels_last: inference through depthwise convolutions on a CPU runs in that layout (module `channels_last`).
     random_threads: threads that ATen's random kernels have at most on the GPU that programs are for; their numbers are
@@ -60,7 +62,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for target in (*self.keep, *dict(self.decompositions)):
-            if target not in TABLE:
+            if target not in ALL:
                 vocabulary.find(target)  # raises for a name that is none
 
 
@@ -82,12 +84,13 @@ class Primops:
         graph, trains, exact = document.joint, bool(document.binding.tangents), options.numerics == "eager"
         if not trains and not exact and options.channels_last and suits(graph):
             graph = channels_last(graph)
-        table = {**TABLE, **dict(options.decompositions)}
+        functions = {**ALL, **dict(options.decompositions)}
         for target in options.keep:
-            table.pop(target, None)
-        strict = frozenset(table if options.strict else dict(options.decompositions))
+            functions.pop(target, None)
+        of_others = functions.keys() - TABLE.keys() | dict(options.decompositions).keys()
+        strict = frozenset(functions if options.strict else of_others)
         joint = lower_graph(
-            graph, table, options.passes, strict=strict, exact=exact, deterministic=options.deterministic,
+            graph, functions, options.passes, strict=strict, exact=exact, deterministic=options.deterministic,
             random_threads=options.random_threads, trains=trains, lacks=options.lacks,
         )  # fmt: skip
         return Prim(binding=document.binding, joint=joint, opset=OPSET)
@@ -140,11 +143,13 @@ class _Lowering:
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
-            # What has no effect of its own but states one is there for its errors, which are ATen's.
-            function = self.table.get(node.target) if node.effect != "acts" else None
+            # An op of ATen that has no effect of its own but states one is there for its errors, which are ATen's. An
+            # operator of others states one unless it is known better, as by a decomposition.
+            is_checked = node.effect == "acts" and node.target.startswith("aten.")
+            function = None if is_checked else self.table.get(node.target)
             if function is None or not self.decompose(node, function):
                 self.extern(node)
-            if not node.target.startswith(("aten.", "prims.")):
+            if not node.target.startswith("aten.") and not is_prim(node.target):
                 self.builder.elsewhere.update(value.name for value in node.results)
         outputs = tuple(rename(arg, self.renamed) for arg in self.graph.outputs)
         return Graph(self.graph.inputs, tuple(self.builder.nodes), outputs)
@@ -185,7 +190,7 @@ class _Lowering:
         types = [self.values[name].type for name in node_references(node)]
         types += [value.type for one in (node, *emitted) for value in one.results]  # type: ignore[misc]
         yield from (one.dtype for one in types if isinstance(one, TensorType))
-        yield from (one.target.removeprefix("prims.") for one in emitted if one.target.startswith("prims."))
+        yield from (one.target.removeprefix("prims.") for one in emitted if is_prim(one.target))
 
     def settle(self, node: Node, made: tuple[Value | None, ...], mark: int) -> None:
         """Give the values made their names and exact types; operands returned as they are stand for the results."""

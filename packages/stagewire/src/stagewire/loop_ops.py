@@ -10,9 +10,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from stagewire.errors import UnknownOp
 from stagewire.loop import Compute
 from stagewire.types import DTYPES, TensorType
-from stagewire.vocabulary import Constraint, Op, Parameter, Rule, Vocabulary, register
+from stagewire.vocabulary import Constraint, Op, Parameter, Rule, Vocabulary, find, register
 
 FLOATS = frozenset(name for name in DTYPES if "float" in name)
 INTEGERS = frozenset(name for name in DTYPES if "int" in name)
@@ -223,9 +224,18 @@ OPS = {row[0]: _op(family, *row) for family, rows in _ROWS.items() for row in ro
 VOCABULARY = register(Vocabulary("loop", 1, OPS, FAMILIES, CONVENTION))
 
 
+def loop_op(name: str) -> Op:
+    """The op of a computation: of this vocabulary, or by "namespace.name" a prim of another, which then computes each
+    point of its own. Raises `UnknownOp` for a name that is none."""
+    op = find(name) if "." in name else VOCABULARY.op(name)
+    if op is None:
+        raise UnknownOp(f"no vocabulary has a loop op {name!r}")
+    return op
+
+
 def arity(op: str) -> int:
     """How many operands a computation by `op` has; raises `UnknownOp` for a name that is none."""
-    return len(VOCABULARY.op(op).parameters) - (op in TYPED)
+    return len(loop_op(op).parameters) - (op in TYPED)
 
 
 def may_raise(statement: object) -> bool:

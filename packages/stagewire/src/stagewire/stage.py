@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 
@@ -47,6 +50,44 @@ def discover(group: str = GROUP) -> dict[str, EntryPoint]:
                 f"and {_owner(point)} ({point.value})"
             )
     return found
+
+
+@cache
+def registered(group: str) -> dict[str, Any]:
+    """The mappings that distributions register in a group of entry points, as one; a key of two owners is an error."""
+    found: dict[str, Any] = {}
+    for point in discover(group).values():
+        for key, value in point.load().items():
+            if key in found:
+                raise NameClash(f"{key!r} stands twice in {group}: once from {_owner(point)} ({point.value})")
+            found[key] = value
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Mapping[str, Any]):
+    """What a stage does with ops, by their names: its own rows, and those that distributions register in a group.
+
+    >>> Table("stagefold.nothing", {"prims.add": "+"})["prims.add"]
+    '+'
+    """
+
+    group: str
+    own: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        others = registered(self.group)
+        if key not in others:
+            return self.own[key]
+        if key in self.own:
+            raise NameClash(f"{key!r} is registered in {self.group}, and stands there already")
+        return others[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.own, **registered(self.group)})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _owner(point: EntryPoint) -> str:

@@ -152,6 +152,7 @@ class Vocabulary:
     version: grows whenever an op is added, taken away or given another meaning.
     families: a line of text on each, in the order of the ops.
     convention: how its ops are called, where that is not the form of nodes.
+    overloads: names are "name.overload", as of ATen; else an operator of torch may have the namespace as well.
     """
 
     namespace: str
@@ -159,6 +160,7 @@ class Vocabulary:
     ops: Mapping[str, Op]
     families: Mapping[str, str]
     convention: str = ""
+    overloads: bool = False
 
     @property
     def constraints(self) -> dict[str, Constraint]:
@@ -215,7 +217,16 @@ def find(target: str) -> Op | None:
     Raises `UnknownOp` where the vocabulary has no such op.
     """
     known = vocabulary(target.partition(".")[0])
-    return None if known is None else known.op(target)
+    return None if known is None or (target.count(".") > 1 and not known.overloads) else known.op(target)
+
+
+def is_prim(target: str) -> bool:
+    """Whether a node calls an op of a vocabulary; else an operator of torch, which has an overload in its name.
+
+    >>> is_prim("prims.add"), is_prim("aten.mm.default"), is_prim("mine.halve")
+    (True, False, True)
+    """
+    return target.count(".") == 1
 
 
 def seen(arg: Arg, types: Mapping[str, Any]) -> Any:

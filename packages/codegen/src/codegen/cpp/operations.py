@@ -1,6 +1,8 @@
 """C++ expressions of the loop ops: a table from op to a function of (dtype of the operands, operand texts).
 
-Every operand text is atomic (a name or a bracketed constant). Results have the local type of the result dtype.
+Every operand text is atomic (a name or a bracketed constant). Results have the local type of the result dtype. Forms of
+ops of other vocabularies are registered in the group of entry points `stagefold.cpp`: by "namespace.name", a function of
+the dtype and the texts. Half precision is computed in float, and rounded behind it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from codegen.cpp.types import c_type, is_number
 from codegen.errors import UnknownOp, UnsupportedType
 from stagewire.literals import FLOATS, INTEGERS
 from stagewire.loop_ops import PREDICATES
+from stagewire.stage import Table
 
+FORMS = Table("stagefold.cpp", {})
 EXACT = frozenset(
     """
     neg abs sign ceil floor round trunc maximum minimum fmax fmin copysign where fmod check_range
@@ -83,6 +87,11 @@ _LONG: dict[str, str] = _UNSIGNED | {"floor_div": "sf_trunc_div_u64({0}, {1})", 
 def expression(op: str, dtype: str, operands: tuple[str, ...], form: str = "") -> str:
     """The value of `op` on operands of `dtype` (for "where": the dtype of the branches), by a form of its function."""
     kind = c_type(dtype)
+    if "." in op:
+        if op not in FORMS:
+            raise UnknownOp(f"nobody registers a C++ form of the op {op!r}")
+        text = str(FORMS[op](dtype, *operands))
+        return f"{kind.rounding}({text})" if kind.rounding else text
     if dtype == "bool":
         if op not in _BOOL:
             raise UnsupportedType(f"the op {op!r} has no form on bool")

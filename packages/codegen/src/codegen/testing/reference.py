@@ -31,6 +31,7 @@ from stagewire.loop import (
     Store,
     ValueAtom,
 )
+from stagewire.stage import Table
 from stagewire.types import TensorType
 
 Memory = dict[str, torch.Tensor]
@@ -59,6 +60,10 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
         _single(seed), _single(offset), element, _single(threads), _single(width)
     ),
 }
+
+
+OF_ALL = Table("stagefold.meanings", OPS)
+"""With the prims of other vocabularies, which a computation names by "namespace.name"."""
 
 
 def _inside(index: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
@@ -181,7 +186,7 @@ def _compute(statement: Compute, points: Points, values: dict[str, torch.Tensor]
     operands = [o.to(wide) for o in operands]
     if first:
         operands.insert(0, _operand(statement.operands[0], torch.bool, points, values))
-    result = OPS[statement.op](*operands)
+    result = OF_ALL[statement.op](*operands)
     if result.dtype != torch.bool and statement.op != "philox":
         result = result.to(kind)
     return result.to(dtype)

@@ -2,14 +2,17 @@
 
 Operands arrive as Triton values of the statement's operand dtype. float16 and bfloat16 compute in float32 and round
 once. Ops that Triton's own language lacks go to libdevice (which Triton's interpreter cannot run) or to the helpers of
-`prelude.py`.
+`prelude.py`. Forms of ops of other vocabularies are registered in the group of entry points `stagefold.triton`: by
+"namespace.name", a function of the dtype (never a narrow float) and the texts.
 """
 
 from __future__ import annotations
 
 from codegen.errors import UnsupportedKernel
 from stagewire.literals import FLOATS, HALVES
+from stagewire.stage import Table
 
+FORMS = Table("stagefold.triton", {})
 TYPES: dict[str, str] = {
     "float32": "tl.float32", "float64": "tl.float64", "float16": "tl.float16", "bfloat16": "tl.bfloat16",
     "int64": "tl.int64", "int32": "tl.int32", "int16": "tl.int16", "int8": "tl.int8", "uint8": "tl.uint8",
@@ -87,6 +90,10 @@ def expression(op: str, operands: list[str], operand_dtype: str, dtype: str) -> 
 
 
 def _body(op: str, operands: list[str], dtype: str) -> str:
+    if "." in op:
+        if op not in FORMS:
+            raise UnsupportedKernel(f"nobody registers a form in Triton of the op {op!r}")
+        return str(FORMS[op](dtype, *operands))
     if dtype == "bool" and op in _BOOL:
         return _BOOL[op].format(*operands)
     if dtype in FLOATS and op in LIBDEVICE:

@@ -1,7 +1,8 @@
 """Prim graphs to schedules: one nest (or a few) for every prim, nothing fused yet.
 
 `LOWERINGS` maps a prim's name to its parameter names and its lowering; a lowering records nests through the builder.
-Everything that is not a prim becomes an `Extern`.
+Everything that is not a prim becomes an `Extern`. A distribution with prims of its own registers their lowerings, by
+"namespace.name", in the group of entry points `stagefold.lowerings`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from stagewire.graph import Graph, Node, node_references, references
 from stagewire.graph_passes import live_nodes
 from stagewire.loop import Extern
 from stagewire.sizes import NO_HINTS, Hints
+from stagewire.stage import Table
 from stagewire.types import ScalarType, TensorType
+from stagewire.vocabulary import is_prim
 
 Lower = Callable[[Lowering, Call], None]
 
@@ -30,7 +33,7 @@ LOWERINGS: dict[str, tuple[tuple[str, ...], Lower]] = {
     **scan.TABLE,
     **windows.TABLE,
 }
-PREFIX = "prims."
+BY_TARGET = Table("stagefold.lowerings", {f"prims.{name}": lowering for name, lowering in LOWERINGS.items()})
 
 
 def lower_graph(graph: Graph, private: frozenset[int] = frozenset(), hints: Hints = NO_HINTS) -> Schedule:
@@ -74,16 +77,15 @@ def _wanted(graph: Graph, nodes: Sequence[Node]) -> frozenset[str]:
 
 def lower_node(lowering: Lowering, node: Node) -> None:
     """Append what computes one node."""
-    if not node.target.startswith(PREFIX):
+    if not is_prim(node.target):
         _lower_extern(lowering, node)
         return
-    name = node.target[len(PREFIX) :]
-    found = LOWERINGS.get(name)
+    found = BY_TARGET.get(node.target)
     if found is None:
         where = str(node.line) if node.line else None
         raise UnsupportedPrim(f"no lowering for {node.target}; known: {' '.join(sorted(LOWERINGS))}", where=where)
     parameters, lower = found
-    lower(lowering, bind(name, parameters, node, lowering.types))
+    lower(lowering, bind(node.target.partition(".")[2], parameters, node, lowering.types))
 
 
 def _lower_extern(lowering: Lowering, node: Node) -> None:

@@ -22,6 +22,7 @@ from stagewire.literals import FLOATS
 from stagewire.loop import Extern, Index
 from stagewire.sizes import at_least, lower_bounds
 from stagewire.types import DType, TensorType, numel
+from stagewire.vocabulary import is_prim
 
 MOST_TAPS = 25
 """Windows of more elements stay with ATen: the comparisons are written out."""
@@ -205,7 +206,7 @@ def is_call(target: str) -> bool:
     (True, True, False)
     """
     namespace, _, name = target.partition(".")
-    return namespace != "prims" or name in PRIM_CALLS
+    return not is_prim(target) or (namespace == "prims" and name in PRIM_CALLS)
 
 
 _WINDOWS = ("kernel", "stride", "padding", "dilation", "ceil_mode")

@@ -2,6 +2,7 @@
 
 A decomposition is an ordinary function `f(p, *args, **kwargs)` over a `Builder` p, with the parameters of the ATen op.
 It returns a value, or a tuple with one value (or None) for each result. It raises `Decline` for what it leaves to ATen.
+`ALL` has those, too, that distributions register in the group of entry points `stagefold.decompositions`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from primops.decompositions import (
 )
 from primops.decompositions.foreach import foreach_table
 from primops.decompositions.operands import Function, Table
+from stagewire.stage import Table as Registered
 
 FAMILIES = (
     elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, padding, resampling,
@@ -42,6 +44,7 @@ def _merged() -> Table:
 
 
 TABLE: Table = _merged()
+ALL = Registered("stagefold.decompositions", TABLE)
 VIEWS = frozenset(shape.VIEWS)
 
-__all__ = ["TABLE", "VIEWS", "Function", "Table"]
+__all__ = ["ALL", "TABLE", "VIEWS", "Function", "Table"]

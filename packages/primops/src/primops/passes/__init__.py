@@ -12,6 +12,7 @@ from primops.passes.fold_constants import FoldConstants
 from primops.passes.remove_identities import RemoveIdentities
 from stagewire.graph import ORDERED, Graph, Node
 from stagewire.graph_passes import live_nodes, merge_equal, output_names, with_nodes
+from stagewire.vocabulary import is_prim
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -46,7 +47,7 @@ def _key(node: Node) -> bytes | None:
     target, types = node.target, [value.type for value in node.results]
     if node.effect in ORDERED or target == "prims.clone":
         return None
-    if target.startswith("prims."):
+    if is_prim(target):
         return _encode((target, node.args, types))
     if not target.startswith("aten.") or schema.record_of(resolve(target)).is_unwritten:
         return None

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from primops.effects import keeps_layout
-from primops.prims import OPS
 from primops.prims.layouts import FLOATS, HALVES, row_major, same_layout
 from stagewire.graph import Arg, Graph, List, Node, Ref, node_references
 from stagewire.graph_passes import output_names, recalled, rename_node, with_nodes
 from stagewire.types import TensorType, numel
+from stagewire.vocabulary import find, is_prim
 
 _NEUTRAL = {"prims.mul": 1, "prims.div": 1, "prims.sub": 0, "prims.add": None}
 
@@ -90,7 +90,7 @@ class _Walk:
 
 
 def _is_view(node: Node) -> bool:
-    op = OPS.get(node.target.removeprefix("prims."))
+    op = find(node.target) if is_prim(node.target) else None
     return node.effect == "aliases" or (op is not None and op.is_view)
 
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
+from stagewire.stage import registered
+
 __all__ = ["HOSTILE", "Trial", "trials"]
 
 HOSTILE = (
@@ -183,6 +185,8 @@ def trials(dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)) ->
             for name in names.split():
                 op, given = getattr(F if names is ACTIVATIONS else torch, name), (values.clone().requires_grad_(),)
                 yield Trial(f"{name} {label}", _after(op), given, ulps, True, name in SIGNED)
+        for name, program in registered("stagefold.trials").items():  # of other distributions, element by element
+            yield Trial(f"{name} {label}", program, (values.clone().requires_grad_(),), 16.0, True)
         for names, ulps in ((PAIRS, 0.0), (ROUNDED_PAIRS, 8.0)):
             for name in names.split():
                 op, given = getattr(torch, name), (rows, columns)

@@ -25,7 +25,7 @@ from stagewire import loop
 from stagewire.errors import UnknownOp
 from stagewire.graph import NonFinite, Ref
 from stagewire.index import axes_of, has_values, values_of
-from stagewire.loop_ops import VOCABULARY, arity, scalar
+from stagewire.loop_ops import arity, loop_op, scalar
 from stagewire.statements import indices, operands, results, used_values
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.ranges import collision, extent, index_range
@@ -125,12 +125,12 @@ def _check_statement(statement: loop.Statement, scope: Scope, path: Path) -> Fau
 
 def _check_compute(statement: loop.Compute, values: dict[str, str], path: Path) -> Faults:
     try:
-        op = VOCABULARY.op(statement.op)
+        op = loop_op(statement.op)
     except UnknownOp as unknown:
         yield Fault("K9", unknown.message, path)
         return
-    if len(statement.operands) != arity(op.name):
-        yield Fault("K9", f"{op.name} takes {arity(op.name)} operands, not {len(statement.operands)}", path)
+    if len(statement.operands) != arity(statement.op):
+        yield Fault("K9", f"{op.name} takes {arity(statement.op)} operands, not {len(statement.operands)}", path)
         return
     known = {o.name: scalar(values[o.name]) for o in statement.operands if isinstance(o, Ref) and values.get(o.name)}
     if any(isinstance(operand, Ref) and operand.name not in known for operand in statement.operands):
@@ -138,9 +138,10 @@ def _check_compute(statement: loop.Compute, values: dict[str, str], path: Path) 
     arguments = tuple([seen(operand, known) for operand in statement.operands])
     refused = op.refusal(arguments)
     if refused is not None:
-        yield Fault(f"loop.{refused[0]}", refused[1], path)
+        yield Fault(f"{statement.op.rpartition('.')[0] or 'loop'}.{refused[0]}", refused[1], path)
     elif op.rule is not None:
-        for result in op.rule(*arguments, statement.dtype):
+        stated = () if "." in statement.op else (statement.dtype,)
+        for result in op.rule(*arguments, *stated):
             if result.dtype != statement.dtype:
                 yield Fault("K9", f"{op.name} gives {result.dtype}, the statement states {statement.dtype}", path)
 
