@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,9 +12,9 @@ import pytest
 
 from codegen import targets
 from stagefold import pipeline
-from stagewire import vocabulary
+from stagewire import stage, vocabulary
 
-CACHES = (targets.find, pipeline.registering_packages, vocabulary.namespaces)
+CACHES = (targets.find, pipeline.registering_packages, stage.registered, vocabulary.namespaces)
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -33,14 +33,16 @@ def installed(project: Path, folder: Path) -> Iterator[None]:
         modules = set(sys.modules)
         for path in (folder, project):
             patch.syspath_prepend(str(path))
-        _forget()
+        _forget(groups_of=stated["entry-points"])
         yield
         for module in set(sys.modules) - modules:
             if getattr(sys.modules[module], "__file__", None) and str(project) in str(sys.modules[module].__file__):
                 del sys.modules[module]
-    _forget()
+    _forget(groups_of=stated["entry-points"])
 
 
-def _forget() -> None:
+def _forget(groups_of: Mapping[str, Mapping[str, str]]) -> None:
+    for namespace in groups_of.get(vocabulary.GROUP, ()):
+        vocabulary._REGISTERED.pop(namespace, None)
     for cached in CACHES:
         cached.cache_clear()

@@ -13,6 +13,7 @@ import numpy as np
 
 from loopir.errors import NotInterpretable
 from stagewire.philox import draw, in_unit_interval
+from stagewire.stage import Table
 
 Array = np.ndarray
 HELD: dict[str, type] = {
@@ -52,7 +53,7 @@ def to_bfloat16(array: Array) -> Array:
 
 def apply(op: str, operands: list[Array], dtype: str) -> Array:
     """op(operands) for arrays of one dtype; `dtype` names it (for half precision, which computes in float32)."""
-    function = TABLE.get(op)
+    function = OPEN.get(op)
     if function is None:
         raise NotInterpretable(f"no numpy meaning for {op}")
     if dtype in ("float16", "bfloat16"):
@@ -172,6 +173,10 @@ TABLE: dict[str, Callable[..., Array]] = {
     "shift_right": _shift(False), "where": np.where, "fma": lambda a, b, c: a * b + c,
     "check_index": _check_index, "check_range": _check_range, "wrap_index": _wrap_index, "philox": uniform,
 }  # fmt: skip
+
+
+OPEN = Table("stagefold.numpy", TABLE)
+"""With the prims of other vocabularies, by "namespace.name": functions of arrays."""
 
 
 def reduce(reduction: str, array: Array, count: int, dtype: str) -> tuple[Array, ...]:

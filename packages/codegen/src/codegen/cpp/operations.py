@@ -1,8 +1,9 @@
 """C++ expressions of the loop ops: a table from op to a function of (dtype of the operands, operand texts).
 
-Every operand text is atomic (a name or a bracketed constant). Results have the local type of the result dtype. Forms of
-ops of other vocabularies are registered in the group of entry points `stagefold.cpp`: by "namespace.name", a function of
-the dtype and the texts. Half precision is computed in float, and rounded behind it.
+Every operand text is atomic (a name or a bracketed constant). Results have the local type of the result dtype.
+
+Forms of ops of other vocabularies are registered in the group of entry points `stagefold.cpp`: by "namespace.name", a
+function of the dtype and the texts. Half precision is computed in float, and rounded behind it.
 """
 
 from __future__ import annotations

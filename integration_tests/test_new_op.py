@@ -1,0 +1,146 @@
+"""An op that another distribution declares (examples/new_op), in all documents, targets and tools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import stagefold
+from codegen import Codegen, Options
+from codegen.errors import UnknownOp
+from integration_tests.plugins import ROOT, installed
+from loopir import LoopIR
+from loopir.errors import UnsupportedPrim
+from stagefold.testing.conformance import conform
+from stagewire import load, stage
+from stagewire.errors import NameClash, VerifyError
+from stagewire.loop import Compute, Extern, Kernel
+from stagewire.parser import parse_document
+from stagewire.printer import print_document
+from stagewire.statements import select
+from stagewire.verify import verify
+
+
+@pytest.fixture(scope="module")
+def squareplus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with installed(ROOT / "examples" / "new_op", tmp_path_factory.mktemp("installed")):
+        import squareplus as module
+
+        yield module.squareplus
+        module.squareplus._lib._destroy()
+
+
+@pytest.fixture
+def documents(squareplus: Any, tmp_path: Path) -> dict[str, Any]:
+    """Those of a training step at open sizes, by kind."""
+
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(squareplus(x * w, 4.0)).sum(-1)
+
+    options = {"cache": False, "trace_dir": str(tmp_path), "verify": True}
+    compiled = stagefold.compile(step, fullgraph=True, options=options)
+    w = torch.randn(4, requires_grad=True)
+    for rows in (3, 5, 7):
+        x = torch.randn(rows, 4, requires_grad=True)
+        found = [torch.autograd.grad(f(x, w).square().sum(), (x, w)) for f in (step, compiled)]
+        torch.testing.assert_close(*found)
+        torch.testing.assert_close(compiled(x, w), step(x, w))
+    folders = sorted(tmp_path.iterdir())
+    assert len(folders) == 2, "three sizes are two programs"
+    return {file.stem: load(file) for file in folders[-1].glob("*.json")}
+
+
+def test_it_is_one_kernel_with_its_neighbours(documents: dict[str, Any]) -> None:
+    steps = documents["loop"].forward.steps
+    assert not [one for one in steps if isinstance(one, Extern)]
+    (kernel,) = (one for one in steps if isinstance(one, Kernel))
+    called = [one.op for one in select(kernel.sections, Compute)]
+    assert {"mul", "squareplus.squareplus", "tanh"} <= set(called)
+
+
+def test_documents_print_parse_and_verify(documents: dict[str, Any]) -> None:
+    for document in documents.values():
+        assert parse_document(print_document(document)) == document
+        verify(document)
+    assert "squareplus.squareplus(%mul, 4.0)" in print_document(documents["prim"])
+
+
+def test_all_documents_mean_the_same(documents: dict[str, Any]) -> None:
+    x, w = torch.randn(6, 4), torch.randn(4)
+    meant = {kind: stagefold.meaning(document)(x, w)[0] for kind, document in documents.items()}
+    assert len(meant) == 6
+    for one in meant.values():
+        torch.testing.assert_close(one, meant["capture"])
+
+
+@pytest.mark.parametrize("slot", ["primops", "partition", "loopir", "codegen"])
+def test_conformance_tries_it(squareplus: Any, slot: str) -> None:
+    assert [misfit[:2] for misfit in conform(slot, slot, only="squareplus")] == []
+
+
+PRIM = """prim 3 {{
+  binding {{ inputs {{ BoundInput(name="x", type=f32[2]) }} outputs {{ Fresh(result=0) }} }}
+  forward {{ input %x: f32[2]  %y: f32[2] = squareplus.squareplus(%x, {})  return %y }}
+}}"""
+WRONG = [("-1.0", r"squareplus\.Q2|\[Q2\]"), ("%x", r"V3"), ("1.0, 2.0", "V2")]
+
+
+@pytest.mark.parametrize(("b", "label"), WRONG)
+def test_a_wrong_call_is_refused(squareplus: Any, b: str, label: str) -> None:
+    with pytest.raises(VerifyError, match=label):
+        verify(parse_document(PRIM.format(b)))
+
+
+LOOP = """loop 2 {
+  binding { inputs { BoundInput(name="x", type=f32[4]) } outputs { Fresh(result=0) } }
+  forward {
+    buffers { %x: f32[4] = input  %y: f32[4] = kernel }
+    inputs = ("x",)
+    outputs = (%y,)
+    steps {
+      kernel k for i in 4 {
+        section { %a: f32 = load %x[i]  %b: f32 = squareplus.squareplus(%a, 4.0)  store %y[i] = %b }
+      }
+    }
+  }
+}"""
+
+
+def test_a_wrong_computation_is_refused(squareplus: Any) -> None:
+    verify(parse_document(LOOP))
+    with pytest.raises(VerifyError, match=r"\[squareplus.Q2\]"):
+        verify(parse_document(LOOP.replace("4.0", "-4.0")))
+    with pytest.raises(VerifyError, match=r"\[K9\] .*squareplus.squareminus|squareplus .*has no op 'squareminus'"):
+        verify(parse_document(LOOP.replace("squareplus.squareplus", "squareplus.squareminus")))
+
+
+def test_each_target_writes_its_text(squareplus: Any) -> None:
+    loop = parse_document(LOOP)
+    assert "__builtin_sqrtf" in Codegen().run(loop).forward.source
+    assert "square_root(" in Codegen().run(loop, Options(target="triton")).forward.source
+
+
+def test_what_is_not_registered_is_told(squareplus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = sys.modules["squareplus_op"]
+    for name in ("CPP", "LOWERINGS"):
+        monkeypatch.setattr(own, name, {})
+    stage.registered.cache_clear()
+    with pytest.raises(UnknownOp, match=r"C\+\+ form of the op 'squareplus.squareplus'"):
+        Codegen().run(parse_document(LOOP))
+    with pytest.raises(UnsupportedPrim, match=r"no lowering for squareplus\.squareplus"):
+        LoopIR().run(parse_document(PRIM.format("4.0")))
+    stage.registered.cache_clear()
+
+
+def test_a_row_that_stands_already_is_refused(squareplus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = sys.modules["squareplus"]
+    monkeypatch.setattr(own, "DECOMPOSITIONS", {"aten.tanh.default": own.decompose})
+    stage.registered.cache_clear()
+    with pytest.raises(NameClash, match=r"'aten.tanh.default' is registered in stagefold.decompositions"):
+        stagefold.compile(torch.tanh, fullgraph=True, options={"cache": False})(torch.ones(2))
+    stage.registered.cache_clear()
