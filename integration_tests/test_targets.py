@@ -141,7 +141,7 @@ def test_its_code_is_a_part_of_keys(numpy_target: None) -> None:
 
 
 def test_a_name_that_nobody_registers() -> None:
-    with pytest.raises(UnknownTarget, match=r"registers a target 'numpi'\n  fix: The targets are: cpp, triton"):
+    with pytest.raises(UnknownTarget, match=r"registers a target 'numpi'\n  fix: The targets are: cpp, .*triton"):
         compiled(lambda x: x + 1, **{"codegen.target": "numpi"})
 
 
@@ -162,6 +162,7 @@ def test_one_for_another_interface_is_refused(tmp_path: Path) -> None:
 
 def test_ours_use_the_same_door() -> None:
     registered = {point.name: point.value for point in entry_points(group=targets.GROUP)}
-    assert registered == {"cpp": "codegen.cpp.emit:CPP", "triton": "codegen.triton.unit:TRITON"}
+    assert registered["cpp"] == "codegen.cpp.emit:CPP"
+    assert registered["triton"] == "codegen.triton.unit:TRITON"
     assert targets.find("cpu", targets.DEVICES) is targets.find("cpp")
     assert targets.find("cuda", targets.DEVICES) is targets.find("triton")
