@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import enum
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from bytecap import executor, optimize
 from bytecap.testing import Programs
 
 PROGRAMS = Programs()
@@ -102,7 +104,7 @@ def new_values_and_shared_items(x):
     return x.sum(), made, made[0] is made[1], made[2][0] is made[0], shared
 
 
-@PROGRAMS.add(tensor, Pickled, refusal="BC002")
+@PROGRAMS.add(tensor, Pickled)
 def methods_of_pickling(x, value):
     return x + copy.deepcopy(value).x
 
@@ -124,7 +126,7 @@ def a_shallow_copy_of_slots(x, value):
     return x + made.count, made.rows is value.rows, hasattr(value, "__dict__")
 
 
-@PROGRAMS.add(tensor, Pickled, refusal="BC002")
+@PROGRAMS.add(tensor, Pickled)
 def a_shallow_copy_by_methods_of_pickling(x, value):
     return x + copy.copy(value).x
 
@@ -132,6 +134,72 @@ def a_shallow_copy_by_methods_of_pickling(x, value):
 @PROGRAMS.add(tensor)
 def a_tensor(x):
     return copy.deepcopy([x + 1])
+
+
+class Rows(list):
+    """A list with attributes."""
+
+
+class Pair(tuple):
+    """A tuple with attributes."""
+
+
+class Reduced:
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple:
+        return Reduced, (("reduced", self.value),)
+
+
+def row() -> Rows:
+    made = Rows([[1], 2])
+    made.extra = [3]
+    return made
+
+
+@PROGRAMS.add(tensor, row, lambda: Reduced([1]), lambda: SimpleNamespace(a=[1]), lambda: deque([[1]], 3))
+def copies_as_pickling_makes_them(x, rows, reduced, names, queue):
+    pair, slots = Pair((rows, 2)), Slotted()
+    pair.tag, slots.rows = [5], rows
+    found = []
+    for make in (copy.copy, copy.deepcopy):
+        copied = [make(value) for value in (rows, reduced, names, queue, pair, slots, {1, (2,)}, (1, rows))]
+        found.append([type(value).__name__ for value in copied])
+        found.append((copied[0], copied[0].extra, copied[1].value, copied[2], copied[3], copied[4], copied[4].tag))
+        found.append((copied[5].rows, hasattr(copied[5], "count"), copied[6], copied[7]))
+        found.append((copied[0][0] is rows[0], copied[5].rows is rows, copied[2].a is names.a, copied[7][1] is rows))
+    return x + 1, found
+
+
+@PROGRAMS.add(tensor, lambda: [[1], [1]])
+def two_lists_that_may_be_one(x, rows):
+    made = copy.deepcopy(rows)
+    made[0].append(2)
+    return x + 1, made
+
+
+def test_each_call_makes_a_copy_of_its_own():
+    compiled = optimize(lambda x, value: (x + 1, copy.copy(value)), lambda capture, _: executor(capture))
+    config = Config()
+    assert compiled(tensor(), config)[1] is not compiled(tensor(), config)[1]
+
+
+def test_a_copy_keeps_which_lists_are_one():
+    def program(x, first, second):
+        made = copy.deepcopy([first, second])
+        made[0].append(2)
+        return made, x + 1
+
+    compiled = optimize(program, lambda capture, _: executor(capture))
+    assert compiled(tensor(), [1], [1])[0] == [[1, 2], [1]]
+    one = [1]
+    assert compiled(tensor(), one, one)[0] == [[1, 2], [1, 2]]
+
+
+@PROGRAMS.add(tensor, lambda: (7, "a"))
+def an_item_that_is_itself(x, pair):
+    return [k is j for k, j in zip(pair, list(pair), strict=True)], pair[0] is pair[0], x + 1
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bytecap.evaluator.calls import call_builtin, call_function, inline
 from bytecap.evaluator.frame import Frame
 from bytecap.evaluator.instantiate import allocate, construct, instantiate
+from bytecap.lookasides.copies import reduce_ex
 from bytecap.lookasides.index_mode import index_by_tensors
 from bytecap.nodes.autograd_functions import apply_function
 from bytecap.nodes.torch_calls import call_torch, data_dependent_scalar, record
@@ -59,6 +60,7 @@ class Evaluate:
     allocate = staticmethod(allocate)
     frame = Frame
     call_torch = staticmethod(call_torch)
+    reduce_ex = staticmethod(reduce_ex)
     record = staticmethod(record)
     data_dependent_scalar = staticmethod(data_dependent_scalar)
     apply_function = staticmethod(apply_function)

@@ -108,6 +108,8 @@ class ObjectGuards(GuardSet):
     def whether_same(self, left: Value, right: Value, same: bool, line: SourceLine | None) -> None:
         """Whether `left is right`: immutable objects of one value may be one object in one call and two in another."""
         first, second = left.source, right.source
+        if first is not None and first == second:
+            return
         if isinstance(left, Constant) and isinstance(right, Constant):
             may_differ = left.python_type() is right.python_type() in _COPIED and not (is_size(left) or is_size(right))
             if may_differ and first is not None and second is not None and left.value == right.value:

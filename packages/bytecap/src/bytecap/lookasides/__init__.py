@@ -10,7 +10,7 @@ from bytecap.lookasides.argument_checks import CHECKED_FUNCTIONS
 from bytecap.lookasides.builtin import BUILTIN
 from bytecap.lookasides.classes import CLASSES
 from bytecap.lookasides.content_sized_functions import KNOWN_CONTENTS
-from bytecap.lookasides.deep_copies import DEEP_COPIES
+from bytecap.lookasides.copies import COPIES
 from bytecap.lookasides.index_mode import INDEX_MODE
 from bytecap.lookasides.kernel_choices import KERNEL_CHOICES
 from bytecap.lookasides.legacy import LEGACY
@@ -31,7 +31,7 @@ TABLES = (
     BUILTIN,
     CHECKED_FUNCTIONS,
     CLASSES,
-    DEEP_COPIES,
+    COPIES,
     DISTRIBUTIONS,
     INDEX_MODE,
     INFERENCE,

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import collections
-import copy
 import dataclasses
 import inspect
 import logging
 import os
 import sys
 import threading
-import types
 import typing
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from bytecap.errors import UnsupportedCall
-from bytecap.objects.base import IteratorValue, Value
-from bytecap.objects.class_lookup import static_lookup
+from bytecap.objects.base import Value
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.containers.mappings import DictValue, get_variable
-from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.containers.sets import SetValue
+from bytecap.objects.containers.mappings import get_variable
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
 from bytecap.objects.identity import IdentityToken
 from bytecap.objects.instances.exceptions import ExceptionValue
-from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.live import NativeIterator
-from bytecap.objects.signals import fold
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
 
@@ -81,37 +72,6 @@ INSPECTION: dict[Any, Callable[..., Value]] = {check: _is_kind(check) for check 
 
 
 NONE = Constant(None)
-
-
-def _copy(tracer: Tracer, value: Value) -> Value:
-    if isinstance(value, (ListValue, DictValue, SetValue)):
-        return value.call_method(tracer, "copy", [], {})
-    if isinstance(value, NativeIterator):
-        return fold(tracer, copy.copy, (value.host,))
-    if isinstance(value, IteratorValue):
-        raise UnsupportedCall(f"copy.copy of a {value.describe()}")
-    if isinstance(value, ObjectValue):
-        method = value._special(tracer, "__copy__")
-        return method.call(tracer, [], {}) if method is not None else _copy_object(tracer, value)
-    return value
-
-
-_RULES_OF_COPIES = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
-                    "__getnewargs_ex__")  # fmt: skip
-
-
-def _copy_object(tracer: Tracer, value: ObjectValue) -> Value:
-    found = [static_lookup(value.cls.__mro__, name) for name in _RULES_OF_COPIES]
-    own = any(isinstance(raw, types.FunctionType) and owner is not torch.nn.Module for raw, owner in found)
-    slots = value.real is not None and any("__slots__" in vars(base) for base in value.cls.__mro__)
-    if own or slots:
-        raise UnsupportedCall(f"copy.copy of a {value.cls.__qualname__}, which has rules of its own or outside slots")
-    made = tracer.objects.new_object(value.cls)
-    made.base = None if value.base is None else _copy(tracer, value.base)
-    for key, item in value.attributes.pairs(tracer):
-        made.attributes.set_item(tracer, key, item)
-    made.slots.update(value.slots)
-    return made
 
 
 def _fields(tracer: Tracer, value: Value) -> Value:
@@ -170,7 +130,7 @@ def _thread_identity(tracer: Tracer) -> Value:
 LIBRARY: dict[Any, Callable[..., Value]] = {
     collections.namedtuple: _namedtuple,
     sys.exc_info: _exc_info, sys.exception: lambda tracer: _exc_info(tracer).items[1],  # type: ignore[attr-defined]
-    threading.get_ident: _thread_identity, copy.copy: _copy, dataclasses.fields: _fields,
+    threading.get_ident: _thread_identity, dataclasses.fields: _fields,
     dataclasses.is_dataclass: _is_dataclass, typing.cast: lambda tracer, kind, value: value,
     warnings.warn: _message(warnings.warn),
     os.environ.get: get_variable, os.getenv: get_variable,

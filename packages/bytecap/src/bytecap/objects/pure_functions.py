@@ -25,7 +25,7 @@ from bytecap.torch_capabilities import TORCH
 PURE_MODULES = frozenset(
     {"math", "cmath", "_operator", "operator", "inspect", "typing", "re", "string", "textwrap", "fractions",
      "statistics", "types", "keyword", "packaging", "numbers", "_struct", "struct", "unicodedata", "colorsys",
-     "sre_compile", "ast", "copyreg", "typing_extensions", "posixpath", "genericpath", "decimal", "binascii"}
+     "sre_compile", "ast", "typing_extensions", "posixpath", "genericpath", "decimal", "binascii"}
 )  # fmt: skip
 
 _BUILTINS = (
@@ -60,7 +60,7 @@ _ELSEWHERE = frozenset(
 )  # fmt: skip
 """Of the modules above, but they read files, clocks, frames, or what belongs to the process."""
 
-_OF_CLASSES = frozenset({"inspect", "typing", "typing_extensions", "types", "copyreg", "dataclasses"})
+_OF_CLASSES = frozenset({"inspect", "typing", "typing_extensions", "types", "dataclasses"})
 _OF_ANY_OBJECT = frozenset({torch.is_storage, torch.typename, TORCH.has_torch_function})
 
 

@@ -266,6 +266,7 @@ PROTOCOL: dict[str, Method] = {
     "__setitem__": _set_item,
     "__delitem__": _delete_item,
     "__contains__": _contains,
+    "__reduce_ex__": lambda tracer, self, protocol: tracer.evaluate.reduce_ex(tracer, self, protocol),
     "__len__": lambda tracer, self: Constant(self.length(tracer)),
     "__iter__": lambda tracer, self: self.iterate(tracer),
     "__bool__": lambda tracer, self: Constant(self.truth(tracer)),
@@ -354,6 +355,8 @@ def call_object_method(
     """Call a method that a Python object inherits from a C type."""
     if name in ("__setattr__", "__getattribute__", "__delattr__", "__init__"):
         return _OBJECT[name](tracer, self, *args, **kwargs)
+    if name == "__reduce_ex__":
+        return tracer.evaluate.reduce_ex(tracer, self, *args)
     if name == "__getitem__" and self.base is not None:
         return self.get_base_item(tracer, self.base, *args)
     if name == "copy" and copies_as_itself(self):
@@ -363,6 +366,6 @@ def call_object_method(
     method = _OBJECT.get(name)
     if method is not None:
         return method(tracer, self, *args, **kwargs)
-    if name in ("__repr__", "__str__", "__format__", "__hash__", "__sizeof__", "__reduce_ex__", "__dir__"):
+    if name in ("__repr__", "__str__", "__format__", "__hash__", "__sizeof__", "__dir__"):
         return fold_call(tracer, run(tracer, getattr, (self.concrete(), name)), args, kwargs)
     raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
