@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -201,7 +201,7 @@ class _Order:
 
         place = worst - start
         least, best = peak(now), None
-        for numbers in (*self._advanced(now, place), *self._delayed(now, place)):
+        for numbers in self._orders(now, place):
             found = peak(numbers, least)
             if found is not None:
                 least, best = found, numbers
@@ -210,33 +210,21 @@ class _Order:
         self.numbers[start:stop] = best
         return True
 
-    def _advanced(self, now: list[int], place: int) -> list[list[int]]:
-        """Orders in which an item behind the place, with what it needs, runs before it."""
-        found = []
-        for last in range(place + 1, len(now)):
-            section = {now[last]}
-            for position in range(last - 1, place - 1, -1):
-                if any(now[position] in self.needs[number] for number in section):
-                    section.add(now[position])
-            if now[place] in section or any(self.fixed[number] for number in now[place : last + 1]):
+    def _orders(self, now: list[int], place: int) -> Iterator[list[int]]:
+        """Orders in which an item behind the place, with what it needs, runs before it; then those in which an item
+        before the place, with what needs it, runs behind it."""
+        for other in (*range(place + 1, len(now)), *range(place)):
+            start, stop = sorted((other, place))
+            section, span = {now[other]}, now[start : stop + 1]
+            for number in reversed(span) if other > place else span:
+                needed = other > place and any(number in self.needs[one] for one in section)
+                if needed or (other < place and self.needs[number] & section):
+                    section.add(number)
+            if now[place] in section or any(self.fixed[number] for number in span):
                 continue
-            rest = [number for number in now[place : last + 1] if number not in section]
-            found.append([*now[:place], *sorted(section, key=now.index), *rest, *now[last + 1 :]])
-        return found
-
-    def _delayed(self, now: list[int], place: int) -> list[list[int]]:
-        """Orders in which an item before the place, with what needs it, runs behind it."""
-        found = []
-        for first in range(place):
-            section = {now[first]}
-            for position in range(first + 1, place + 1):
-                if self.needs[now[position]] & section:
-                    section.add(now[position])
-            if now[place] in section or any(self.fixed[number] for number in now[first : place + 1]):
-                continue
-            rest = [number for number in now[first : place + 1] if number not in section]
-            found.append([*now[:first], *rest, *sorted(section, key=now.index), *now[place + 1 :]])
-        return found
+            parts = [[number for number in span if (number in section) == is_moved] for is_moved in (True, False)]
+            first, second = parts if other > place else parts[::-1]
+            yield [*now[:start], *first, *second, *now[stop + 1 :]]
 
 
 def _is_pure(call: Extern) -> bool:

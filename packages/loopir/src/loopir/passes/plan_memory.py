@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -10,8 +10,8 @@ from loopir.layout import is_dense
 from stagewire.expr import Dim
 from stagewire.graph import references
 from stagewire.index import axes_of
-from stagewire.loop import Buffer, Decision, Extern, Free, Kernel, Load, LoopGraph, Section, Step, Store
-from stagewire.statements import accesses, buffers_of, map_buffers, select
+from stagewire.loop import Decision, Free, Kernel, Load, LoopGraph, Section, Step, Store
+from stagewire.statements import accesses, buffers_of, map_buffers, writes_of
 from stagewire.types import ITEM_SIZE, numel
 
 
@@ -31,35 +31,33 @@ class PlanMemory:
         return _Plan(graph, self).result()
 
 
-@dataclass
-class _Plan:
-    graph: LoopGraph
-    options: PlanMemory
-    buffers: dict[str, Buffer] = field(default_factory=dict)
-    decisions: list[Decision] = field(default_factory=list)
+class Uses:
+    """Which steps use the memory of which buffer: of those that own theirs, the first and the last one.
 
-    def __post_init__(self) -> None:
-        self.buffers = {buffer.name: buffer for buffer in self.graph.buffers}
-        self.kept = {self._root(n) for arg in self.graph.outputs for n in references(arg)} | set(self.graph.inputs)
-        self.kept_memory = set(self.kept)
-        for step in self.graph.steps:
-            if isinstance(step, Extern) and step.effect == "aliases":
-                self.kept_memory.update(self._touched(step))
-        self.uses = [self._touched(step) for step in self.graph.steps]
-        self.last: dict[str, int] = {}
-        self.first: dict[str, int] = {}
-        for number, names in enumerate(self.uses):
-            for name in names:
-                self.last[name] = number
-                self.first.setdefault(name, number)
-        self.dead: dict[tuple[Dim, str], list[str]] = {}
+    uses: by step, what it touches. outputs: what the caller gets. aliased: what a view made by ATen may share.
+    """
 
-    def _root(self, name: str) -> str:
+    def __init__(self, graph: LoopGraph) -> None:
+        self.graph, self.buffers = graph, {buffer.name: buffer for buffer in graph.buffers}
+        self.uses = [tuple(dict.fromkeys(self.root(name) for name in buffers_of(step))) for step in graph.steps]
+        self.outputs = [self.root(name) for arg in graph.outputs for name in references(arg)]
+        self.last = {name: number for number, names in enumerate(self.uses) for name in names}
+        self.first = {name: n for n, names in reversed(list(enumerate(self.uses))) for name in names}
+        calls = zip(graph.steps, self.uses, strict=True)
+        self.aliased = {n for call, names in calls if getattr(call, "effect", None) == "aliases" for n in names}
+
+    def root(self, name: str) -> str:
         return self.buffers[name].base or name
 
-    def _touched(self, step: Step) -> tuple[str, ...]:
-        """Roots of the buffers that a step reads or writes, in order of appearance."""
-        return tuple(dict.fromkeys(self._root(name) for name in buffers_of(step)))
+
+class _Plan(Uses):
+    def __init__(self, graph: LoopGraph, options: PlanMemory) -> None:
+        super().__init__(graph)
+        self.options = options
+        self.decisions: list[Decision] = []
+        self.kept = {*self.outputs, *graph.inputs}
+        self.kept_memory = self.kept | self.aliased
+        self.dead: dict[tuple[Dim, str], list[str]] = {}
 
     def result(self) -> LoopGraph:
         """The graph with `Free` steps and `reuse`."""
@@ -150,45 +148,29 @@ class MergeScratch:
     name = "merge_scratch"
 
     def run(self, graph: LoopGraph) -> LoopGraph:
-        buffers = {buffer.name: buffer for buffer in graph.buffers}
-        users = _users(graph, buffers)
+        uses = Uses(graph)
+        buffers, kept = uses.buffers, {*uses.outputs, *graph.inputs}
         steps: list[Step] = []
         decisions: list[Decision] = []
         for number, step in enumerate(graph.steps):
             if isinstance(step, Kernel) and len(step.sections) > 1:
-                for old in _scratch(step, number, users):
-                    new = _host(step, buffers, users, number, old)
+                stored = dict.fromkeys(writes_of(step))
+                for old in [one for one in stored if uses.first[one] == uses.last[one] == number and one not in kept]:
+                    new = _host(step, uses, number, old)
                     if new is not None:
                         step = map_buffers(step, {old: new})
                         del buffers[old]
                         decisions.append(Decision("reused", (new, old), "a row of scratch is kept in the result"))
             steps.append(step)
-        kept = tuple(buffer for buffer in graph.buffers if buffer.name in buffers)
+        left = tuple(buffer for buffer in graph.buffers if buffer.name in buffers)
         return msgspec.structs.replace(
-            graph, buffers=kept, steps=tuple(steps), decisions=(*graph.decisions, *decisions)
+            graph, buffers=left, steps=tuple(steps), decisions=(*graph.decisions, *decisions)
         )
 
 
-def _users(graph: LoopGraph, buffers: dict[str, Buffer]) -> dict[str, set[int]]:
-    """The steps that touch each buffer that owns memory; -1 stands for the caller."""
-    users: dict[str, set[int]] = {}
-    for number, step in enumerate(graph.steps):
-        for name in buffers_of(step):
-            users.setdefault(buffers[name].base or name, set()).add(number)
-    given = (name for name in graph.inputs if name in buffers)
-    for name in (*given, *(n for arg in graph.outputs for n in references(arg))):
-        users.setdefault(buffers[name].base or name, set()).add(-1)
-    return users
-
-
-def _scratch(kernel: Kernel, number: int, users: dict[str, set[int]]) -> list[str]:
-    stored = [s.buffer for s in select(kernel.sections, Store)]
-    return [name for name in dict.fromkeys(stored) if users[name] == {number}]
-
-
-def _host(kernel: Kernel, buffers: dict[str, Buffer], users: dict[str, set[int]], number: int, old: str) -> str | None:
+def _host(kernel: Kernel, uses: Uses, number: int, old: str) -> str | None:
     """A buffer of the same type whose one store is at the same index, in or after the section that loads `old` last."""
-    seen = _accesses(kernel, old)
+    seen, buffers = _accesses(kernel, old), uses.buffers
     store = seen[0][2]
     if any(s.index != store.index or s.mask is not None or section.axes != seen[0][3].axes
            for _, _, s, section in seen):  # fmt: skip
@@ -199,9 +181,8 @@ def _host(kernel: Kernel, buffers: dict[str, Buffer], users: dict[str, set[int]]
     if not axes <= axes_of(store.index):  # every point must have an element of its own
         return None
     last = seen[-1][:2]
-    stored = [s.buffer for s in select(kernel.sections, Store)]
-    for new in dict.fromkeys(stored):
-        if new == old or new not in buffers or min(users[new] - {-1}) != number:
+    for new in dict.fromkeys(writes_of(kernel)):
+        if new == old or new not in buffers or uses.first[new] != number:
             continue
         found = _accesses(kernel, new)
         one = found[0]

@@ -5,28 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
 from msgspec.structs import replace
 
 from loopir.layout import is_dense
-from loopir.passes.plan_memory import may_share
+from loopir.passes.plan_memory import Uses, may_share
 from stagewire import index as ix
-from stagewire.graph import Ref, references
-from stagewire.loop import (
-    Axis,
-    Buffer,
-    Compute,
-    Decision,
-    Extern,
-    IndexValue,
-    Kernel,
-    Load,
-    LoopGraph,
-    Section,
-    Statement,
-    Step,
-    Store,
-)
+from stagewire import loop
+from stagewire.graph import Ref
 from stagewire.loop_ops import INDEX_CHECKS, may_raise
 from stagewire.statements import buffers_of, place_on, rename, statements_of, used_axes, used_values
 from stagewire.types import ITEM_SIZE, contiguous, numel
@@ -47,66 +32,51 @@ class UpdateInputs:
     """Before: the caller copies the output of each update into its input. After: where nothing else reads that output,
     where nothing reads the input afterwards, and where nothing can fail from then on, the output takes the input's
     memory (`reuse`): each element is written at the point that reads it last. An optimizer's step needs no new memory,
-    nor does a row of a cache. Indices that would stand in the way are checked first (`index_checks.py`).
+    nor does a row of a cache. Indices that would stand in the way are checked first (`hoist_index_checks`).
     """
 
     name = "update_inputs"
 
-    def run(self, graph: LoopGraph) -> LoopGraph:
+    def run(self, graph: loop.LoopGraph) -> loop.LoopGraph:
         if not graph.updates:
             return graph
         updates = _Updates(graph)
         found = dict(updates.found())
         if updates.failing and len(found) < len(graph.updates):
-            kernels = [step for step in updates.failing if isinstance(step, Kernel)]
+            kernels = [step for step in updates.failing if isinstance(step, loop.Kernel)]
             checked = _Updates(*hoist_index_checks(graph, kernels))
             if len(more := dict(checked.found())) > len(found):
                 graph, updates, found = checked.graph, checked, more
         if not found:
             return graph
         buffers = tuple(
-            msgspec.structs.replace(buffer, reuse=found[buffer.name]) if buffer.name in found else buffer
-            for buffer in graph.buffers
+            replace(buffer, reuse=found[buffer.name]) if buffer.name in found else buffer for buffer in graph.buffers
         )
         made = tuple(
-            Decision("reused", (output, name), "an input that it updates", _size(updates.buffers[name]))
+            loop.Decision("reused", (output, name), "an input that it updates", _size(updates.buffers[name]))
             for output, name in found.items()
         )
-        return msgspec.structs.replace(graph, buffers=buffers, decisions=(*graph.decisions, *made))
+        return replace(graph, buffers=buffers, decisions=(*graph.decisions, *made))
 
 
-class _Updates:
+class _Updates(Uses):
     """Who uses what when, by roots of buffers. checked: kernels that cannot raise."""
 
-    def __init__(self, graph: LoopGraph, checked: frozenset[str] = frozenset()) -> None:
-        self.graph = graph
+    def __init__(self, graph: loop.LoopGraph, checked: frozenset[str] = frozenset()) -> None:
+        super().__init__(graph)
         self.checked = checked
-        self.buffers = {buffer.name: buffer for buffer in graph.buffers}
-        self.outputs = [self.root(name) for arg in graph.outputs for name in references(arg)]
-        self.first: dict[str, int] = {}
-        self.last: dict[str, int] = {}
-        self.shared: set[str] = set()
-        for number, step in enumerate(graph.steps):
-            for name in buffers_of(step):
-                self.first.setdefault(self.root(name), number)
-                self.last[self.root(name)] = number
-            if isinstance(step, Extern) and step.effect == "aliases":
-                self.shared.update(self.root(name) for name in buffers_of(step))
         failing = [number for number, step in enumerate(graph.steps) if self.may_fail(step)]
         self.failing = [graph.steps[number] for number in failing]
         self.safe_from = failing[-1] + 1 if failing else 0
 
-    def may_fail(self, step: Step) -> bool:
+    def may_fail(self, step: loop.Step) -> bool:
         """Whether a step may raise: half of an update would then be done. (Kernels on a GPU cannot.)"""
-        if isinstance(step, Extern):
+        if isinstance(step, loop.Extern):
             return step.target not in NEVER_FAILS
-        if not isinstance(step, Kernel) or step.name in self.checked:
+        if not isinstance(step, loop.Kernel) or step.name in self.checked:
             return False
         on_cpu = all(self.buffers[name].type.device == "cpu" for name in buffers_of(step))
         return on_cpu and any(map(may_raise, statements_of(step)))
-
-    def root(self, name: str) -> str:
-        return self.buffers[name].base or name
 
     def found(self) -> Iterator[tuple[str, str]]:
         """Outputs that take the memory of an input."""
@@ -121,33 +91,33 @@ class _Updates:
         new, old = self.buffers[output], self.buffers[name]
         if new.role != "kernel" or new.reuse is not None or not _alike(new, old):
             return False
-        if self.outputs.count(output) != 1 or name in self.outputs or {output, name} & self.shared:
+        if self.outputs.count(output) != 1 or name in self.outputs or {output, name} & self.aliased:
             return False
         number = self.first.get(output)
         if number is None or number < self.safe_from or self.last.get(name, -1) > number:
             return False
         step = self.graph.steps[number]
-        if not isinstance(step, Kernel):
+        if not isinstance(step, loop.Kernel):
             return False
         seen = [other for other in buffers_of(step) if self.root(other) == name]
         return not seen or (set(seen) == {name} and may_share(step, name, output))
 
 
-def _alike(new: Buffer, old: Buffer) -> bool:
+def _alike(new: loop.Buffer, old: loop.Buffer) -> bool:
     a, b = new.type, old.type
     same = (a.dtype, a.shape, a.stride, a.device) == (b.dtype, b.shape, b.stride, b.device)
     return same and is_dense(a) and _size(new) != 0
 
 
-def _size(buffer: Buffer) -> object:
+def _size(buffer: loop.Buffer) -> object:
     return numel(buffer.type.shape) * ITEM_SIZE[buffer.type.dtype]
 
 
-Check = tuple[tuple[Axis, ...], tuple[Statement, ...]]
+Check = tuple[tuple[loop.Axis, ...], tuple[loop.Statement, ...]]
 """The axes that an index depends on, and the statements that compute it; values and axes are numbered."""
 
 
-def hoist_index_checks(graph: LoopGraph, kernels: Sequence[Kernel]) -> tuple[LoopGraph, frozenset[str]]:
+def hoist_index_checks(graph: loop.LoopGraph, kernels: Sequence[loop.Kernel]) -> tuple[loop.LoopGraph, frozenset[str]]:
     """The graph with kernels on the CPU before all others that check indices, and the names of those among `kernels`
     that cannot raise then: what is done before these may be seen by the caller.
 
@@ -160,33 +130,35 @@ def hoist_index_checks(graph: LoopGraph, kernels: Sequence[Kernel]) -> tuple[Loo
         if checks is not None:
             found.update(dict.fromkeys(checks))
             done.append(kernel.name)
-    taken = {buffer.name for buffer in graph.buffers} | {step.name for step in graph.steps if isinstance(step, Kernel)}
+    taken = {buffer.name for buffer in graph.buffers} | {
+        step.name for step in graph.steps if isinstance(step, loop.Kernel)
+    }
     names = (name for number in range(len(taken) + len(found)) if (name := f"checked{number}") not in taken)
-    buffers: list[Buffer] = []
-    added: list[Step] = []
+    buffers: list[loop.Buffer] = []
+    added: list[loop.Step] = []
     for (axes, statements), name in zip(found, names, strict=False):
         type_ = contiguous("int64", tuple([axis.size for axis in axes]))
         place = ix.linear(place_on(axes), type_.stride)
         last = statements[-1]
-        assert isinstance(last, Compute)
-        kept = Store(name, place, Ref(last.result))
-        buffers.append(Buffer(name, type_, "kernel"))
-        added.append(Kernel(name, axes, (Section((), (*statements, kept)),), (name,)))
+        assert isinstance(last, loop.Compute)
+        kept = loop.Store(name, place, Ref(last.result))
+        buffers.append(loop.Buffer(name, type_, "kernel"))
+        added.append(loop.Kernel(name, axes, (loop.Section((), (*statements, kept)),), (name,)))
     graph = replace(graph, buffers=(*graph.buffers, *buffers), steps=(*added, *graph.steps))
     return graph, frozenset(done)
 
 
-def _checks(kernel: Kernel, inputs: frozenset[str]) -> list[Check] | None:
+def _checks(kernel: loop.Kernel, inputs: frozenset[str]) -> list[Check] | None:
     """The checks that stand for all that may raise; None where something else may."""
     found: list[Check] = []
-    known: dict[str, Statement] = {}
+    known: dict[str, loop.Statement] = {}
     for section in kernel.sections:
         mine = dict(known)
         for statement in section.statements:
-            if isinstance(statement, Load | Compute | IndexValue):
+            if isinstance(statement, loop.Load | loop.Compute | loop.IndexValue):
                 mine[statement.result] = statement
             if may_raise(statement):
-                assert isinstance(statement, Compute)
+                assert isinstance(statement, loop.Compute)
                 needed = _needed(statement, mine, inputs)
                 if statement.op not in INDEX_CHECKS or needed is None:
                     return None
@@ -196,13 +168,15 @@ def _checks(kernel: Kernel, inputs: frozenset[str]) -> list[Check] | None:
     return found
 
 
-def _needed(last: Statement, known: Mapping[str, Statement], inputs: frozenset[str]) -> list[Statement] | None:
+def _needed(
+    last: loop.Statement, known: Mapping[str, loop.Statement], inputs: frozenset[str]
+) -> list[loop.Statement] | None:
     """The statements that a value depends on, in order, itself the last; None if that is more than inputs."""
-    found: dict[str, Statement] = {}
+    found: dict[str, loop.Statement] = {}
     open_ = [last]
     while open_:
         one = open_.pop()
-        if isinstance(one, Load) and one.buffer not in inputs:
+        if isinstance(one, loop.Load) and one.buffer not in inputs:
             return None
         if one is not last and may_raise(one):
             return None
@@ -215,10 +189,10 @@ def _needed(last: Statement, known: Mapping[str, Statement], inputs: frozenset[s
     return [*[one for name, one in known.items() if name in found], last]
 
 
-def _numbered(statements: list[Statement], axes: Mapping[str, Axis]) -> Check:
+def _numbered(statements: list[loop.Statement], axes: Mapping[str, loop.Axis]) -> Check:
     """With names that equal checks have in common."""
     seen = set().union(*map(used_axes, statements))
     names = {name: f"i{number}" for number, name in enumerate(name for name in axes if name in seen)}
     values = {one.result: f"v{number}" for number, one in enumerate(statements)}  # type: ignore[union-attr]
     renamed = tuple([rename(one, {**names, **values}) for one in statements])
-    return tuple([Axis(new, axes[name].size) for name, new in names.items()]), renamed
+    return tuple([loop.Axis(new, axes[name].size) for name, new in names.items()]), renamed
