@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.lowering import lower_graph
 from loopir.passes.alias_views import AliasViews
@@ -103,7 +103,7 @@ def schedule_graph(
     """One direction, from prims to scheduled loops; private, updates, ending, hints: see `Schedule` and `LoopGraph`."""
     updated = frozenset(name for number, _ in updates for name in references(graph.outputs[number]))
     schedule = lower_graph(graph, private, hints)
-    schedule = msgspec.structs.replace(schedule, ending=ending, updated=updated)
+    schedule = replace(schedule, ending=ending, updated=updated)
     schedule = run_passes("loopir", passes, schedule, lambda reached: verify_loop_graph(freeze(reached)))
-    loops = msgspec.structs.replace(freeze(schedule), updates=updates)
+    loops = replace(freeze(schedule), updates=updates)
     return run_passes("loopir", kernel_passes, loops, verify_loop_graph)

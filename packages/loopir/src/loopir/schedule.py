@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from stagewire import index as ix
 from stagewire import loop
@@ -77,7 +78,7 @@ class Rewriting:
     def with_items(self, items: Iterable[Item]) -> Schedule:
         """The schedule as it is now, of these items."""
         decisions = (*self.schedule.decisions, *self.decisions)
-        return msgspec.structs.replace(
+        return replace(
             self.schedule, buffers=self.buffers, items=tuple(items), fresh=self.names.count, decisions=decisions
         )
 
@@ -139,7 +140,7 @@ def substitute_axes(
 
     changed = map_statements(kernel, lambda statement: map_indices(statement, change))
     sections = tuple([loop.Section(replaced(one.axes), one.statements) for one in changed.sections])
-    return msgspec.structs.replace(kernel, axes=replaced(kernel.axes), sections=sections)
+    return replace(kernel, axes=replaced(kernel.axes), sections=sections)
 
 
 def freeze(schedule: Schedule) -> loop.LoopGraph:
@@ -172,7 +173,7 @@ def freeze_kernel(kernel: loop.Kernel, buffers: Mapping[str, loop.Buffer], name:
     def frozen(statement: loop.Statement) -> loop.Statement:
         if isinstance(statement, loop.Load | loop.Store):
             stride = buffers[statement.buffer].type.stride
-            statement = msgspec.structs.replace(statement, index=ix.linear(statement.index, stride))  # type: ignore
+            statement = replace(statement, index=ix.linear(statement.index, stride))  # type: ignore
         return rename(statement, names)
 
     sections = tuple(

@@ -10,7 +10,7 @@ The second section computes v again. If any v is nan then so is m, and no v equa
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from stagewire import index as ix
 from stagewire import loop
@@ -22,7 +22,7 @@ from stagewire.types import DType
 
 def simplify_axes(kernel: loop.Kernel) -> loop.Kernel:
     """The same kernel over fewer axes. Sums are taken in another order; positions of argmax and argmin are kept."""
-    kernel = msgspec.structs.replace(kernel, axes=_sorted(kernel.axes, _first_access(kernel.sections, stores=True)))
+    kernel = replace(kernel, axes=_sorted(kernel.axes, _first_access(kernel.sections, stores=True)))
     sections = list(kernel.sections)
     for number, section in enumerate(sections):
         axes = section.axes
@@ -31,7 +31,7 @@ def simplify_axes(kernel: loop.Kernel) -> loop.Kernel:
         axes, (merged_section,) = merge_axes(axes, (loop.Section(axes, section.statements),), _both)
         sections[number] = loop.Section(axes, merged_section.statements)
     axes, merged = merge_axes(kernel.axes, tuple(sections), _both)
-    return msgspec.structs.replace(kernel, axes=axes, sections=merged)
+    return replace(kernel, axes=axes, sections=merged)
 
 
 def _first_access(sections: tuple[loop.Section, ...], stores: bool = False) -> loop.Index | None:
@@ -67,9 +67,7 @@ BEYOND = {"int32": 2**31 - 1, "int64": 2**62}
 def split_positions(kernel: loop.Kernel) -> loop.Kernel:
     """The kernel with each argmax and argmin split, where the operand may be computed again."""
     sections = [part for section in kernel.sections for part in _split(section)]
-    return (
-        kernel if len(sections) == len(kernel.sections) else msgspec.structs.replace(kernel, sections=tuple(sections))
-    )
+    return kernel if len(sections) == len(kernel.sections) else replace(kernel, sections=tuple(sections))
 
 
 def _split(section: loop.Section) -> list[loop.Section]:

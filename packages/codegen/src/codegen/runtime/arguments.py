@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 import torch
+from msgspec.structs import replace
 
 from codegen.errors import UnknownExtern
 from codegen.runtime.cpu_convolutions import PackedConvolution
@@ -116,4 +116,4 @@ def sizes(dims: Sequence[Dim], symbols: Symbols) -> tuple[int, ...]:
 def with_values(type_: TensorType, symbols: Symbols) -> TensorType:
     """The type in numbers."""
     shape, stride = sizes(type_.shape, symbols), sizes(type_.stride, symbols)
-    return msgspec.structs.replace(type_, shape=shape, stride=stride)
+    return replace(type_, shape=shape, stride=stride)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from codegen.triton import tuning
 from codegen.triton.expressions import TYPES
@@ -45,10 +45,10 @@ def with_lookback(graph: LoopGraph, hints: Hints = NO_HINTS) -> LoopGraph:
         kernel, name = tiles.kernel, memory_of(tiles.kernel)
         size = 1 + points_of(kernel.axes) * tiles.parts * sum(map(_words, _scans(kernel)))
         device = next(devices[s.buffer] for s in select(kernel.sections, Store))
-        buffers.append(Buffer(name, msgspec.structs.replace(contiguous("int64", (size,)), device=device), "kernel"))
+        buffers.append(Buffer(name, replace(contiguous("int64", (size,)), device=device), "kernel"))
         clear = Store(name, Index(0, (Term(1, AxisAtom("i")),)), 0)
         steps += [Kernel(f"{kernel.name}_clear", (Axis("i", size),), (Section((), (clear,)),)), step, Free(name)]
-    return msgspec.structs.replace(graph, steps=tuple(steps), buffers=tuple(buffers))
+    return replace(graph, steps=tuple(steps), buffers=tuple(buffers))
 
 
 @dataclass(frozen=True)

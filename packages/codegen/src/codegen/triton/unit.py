@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
 from codegen.choices import Bound, Templates, chosen
 from codegen.cpp.emit import emit_unit
@@ -142,7 +142,7 @@ class _Functions:
         A text does not tell the whole grid: neither how many points there are where it needs no masks, nor the batches.
         """
         function = infos[0].function or infos[0].name
-        alike = [msgspec.structs.replace(info, name="", parameters=(), function="") for info in infos]
+        alike = [replace(info, name="", parameters=(), function="") for info in infos]
         key = body.replace(function, "") + repr((alike, described))
         if key not in self.known:
             self.known[key] = infos
@@ -173,7 +173,7 @@ class TritonTarget(Target):
         taken = [size for one in unit.instructions if isinstance(one, Launch) for size in one.sizes]
         named = {name for size in taken for name in symbols_of(size)}
         divisible = tuple(one for one in multiples if one[0] in named)
-        return msgspec.structs.replace(unit, multiples=divisible, isa=options.isa, sanitize=options.sanitize)
+        return replace(unit, multiples=divisible, isa=options.isa, sanitize=options.sanitize)
 
     def load(self, units: Sequence[Unit], directory: Path, executor: Executor) -> Sequence[Bound]:
         from codegen.runtime.triton_loader import load_triton  # loads torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.builder import Place, Recorder, Scalar, View, record
 from loopir.lowering.call import Call
@@ -117,7 +117,7 @@ def with_symbols(graph: Graph, names: Collection[str]) -> Graph:
         args = tuple([map_arg(arg, leaf) for arg in node.args])
         kwargs = {key: map_arg(arg, leaf) for key, arg in node.kwargs.items()}
         is_same = args == node.args and kwargs == node.kwargs
-        return node if is_same else msgspec.structs.replace(node, args=args, kwargs=kwargs)
+        return node if is_same else replace(node, args=args, kwargs=kwargs)
 
     outputs = tuple([map_arg(output, leaf) for output in graph.outputs])
-    return msgspec.structs.replace(graph, nodes=tuple([call(node) for node in graph.nodes]), outputs=outputs)
+    return replace(graph, nodes=tuple([call(node) for node in graph.nodes]), outputs=outputs)

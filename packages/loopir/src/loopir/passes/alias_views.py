@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.passes.definitions import Definition, piece_of
 from loopir.passes.expand import Expander
-from loopir.schedule import Item, Rewriting, Schedule, output_names, read_elsewhere
+from loopir.schedule import Item, Rewriting, Schedule, output_names, public_outputs, read_elsewhere
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
@@ -35,10 +36,7 @@ class AliasViews:
         state = Rewriting(schedule)
         buffers = state.buffers
         owners = _Owners(schedule, buffers)
-        written: dict[str, int] = {}
-        for item in schedule.items:
-            for name in set(writes_of(item)):
-                written[name] = written.get(name, 0) + 1
+        written = Counter(name for item in schedule.items for name in set(writes_of(item)))
         items: list[Item] = []
         windows: dict[str, Definition] = {}
         for item in schedule.items:
@@ -57,9 +55,8 @@ class AliasViews:
             windows[window.name] = Definition(window.name, window.type.dtype, (piece,))
             size = numel(window.type.shape) * ITEM_SIZE[window.type.dtype]
             state.decisions.append(Decision("inlined", (window.name, window.base or ""), "a window, no copy", size * 2))
-        expander = Expander(
-            windows, state.names
-        )  # nests read the base, so that what they share with its writer is seen
+        # nests read the base, so that what they share with its writer is seen
+        expander = Expander(windows, state.names)
         return state.with_items([expander.nest(i) if windows and isinstance(i, Kernel) else i for i in items])
 
 
@@ -69,10 +66,7 @@ class _Owners:
     def __init__(self, schedule: Schedule, buffers: dict[str, Buffer]) -> None:
         self.buffers = buffers
         self.outputs = output_names(schedule)
-        public = {
-            arg.name for n, arg in enumerate(schedule.outputs) if isinstance(arg, Ref) and n not in schedule.private
-        }
-        self.public = public
+        self.public = public_outputs(schedule)
         self.elsewhere = read_elsewhere(schedule)
         self.views: dict[str, list[str]] = {}
         for buffer in buffers.values():
@@ -106,7 +100,7 @@ class _Owners:
             self.held.setdefault(window.base or "", set()).update(names)
         for name in self.views.pop(window.name, ()):
             type = self.buffers[name].type
-            type = msgspec.structs.replace(type, storage_offset=type.storage_offset + window.type.storage_offset)
+            type = replace(type, storage_offset=type.storage_offset + window.type.storage_offset)
             self.buffers[name] = Buffer(name, type, "view", window.base)
 
 

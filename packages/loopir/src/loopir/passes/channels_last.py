@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.passes.pad_products import copying
 from loopir.schedule import Item, Rewriting, Schedule, public_outputs
@@ -131,7 +131,7 @@ class _Layouts(Rewriting):
             self.buffers[name] = Buffer(name, type, "kernel")
             self._turn(name)
             after.append(copying(results[place], name, self.buffers, self.names, type.shape))
-        self.items.append(msgspec.structs.replace(call, args=tuple(args), results=tuple(results)))
+        self.items.append(replace(call, args=tuple(args), results=tuple(results)))
         self.items += after
 
     def _is_turned_by_aten(self, weight: Arg) -> bool:
@@ -159,7 +159,7 @@ class _Layouts(Rewriting):
             return True
         if buffer.role != "kernel" or name in self.fixed:
             return False
-        self.buffers[name] = msgspec.structs.replace(buffer, type=last(buffer.type))
+        self.buffers[name] = replace(buffer, type=last(buffer.type))
         return True
 
 

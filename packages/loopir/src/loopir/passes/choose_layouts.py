@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.layout import densified, packed, repeated_dims
 from loopir.passes.alias_views import window_of
@@ -54,7 +54,7 @@ class ChooseLayouts:
             elif name not in exact:
                 buffers[name] = Buffer(name, densified(buffer.type), "kernel")
             elif not repeated_dims(buffer.type) or not _shrink(items, writers.get(name, []), buffer, buffers):
-                type = msgspec.structs.replace(buffer.type, storage_offset=0)
+                type = replace(buffer.type, storage_offset=0)
                 buffers[name] = Buffer(name, type, "kernel")
                 if name not in strict and not repeated_dims(type):
                     gaps.append(name)
@@ -62,7 +62,7 @@ class ChooseLayouts:
             written = [item for number in writers.get(name, []) if isinstance(item := items[number], Kernel)]
             if not any(window_of(nest, buffers) for nest in written):
                 buffers[name] = Buffer(name, densified(buffers[name].type), "kernel")
-        return msgspec.structs.replace(schedule, buffers=buffers, items=tuple(items))
+        return replace(schedule, buffers=buffers, items=tuple(items))
 
 
 def _is_turned(type: TensorType) -> bool:
@@ -95,7 +95,7 @@ def _shrink(items: list[Item], writers: list[int], buffer: Buffer, buffers: dict
     stride = tuple(0 if d in repeated else step for d, step in enumerate(buffers[base].type.stride))
     if stride != buffer.type.stride:
         stride = buffer.type.stride
-        buffers[base] = Buffer(base, msgspec.structs.replace(type, stride=_positive(stride)), "kernel")
+        buffers[base] = Buffer(base, replace(type, stride=_positive(stride)), "kernel")
     view = TensorType(buffer.type.dtype, buffer.type.shape, stride, device=buffer.type.device)
     buffers[buffer.name] = Buffer(buffer.name, view, "view", base)
     return True
@@ -103,7 +103,7 @@ def _shrink(items: list[Item], writers: list[int], buffer: Buffer, buffers: dict
 
 def densified_like(type: TensorType) -> TensorType:
     """Dense strides for a shape whose repeated dimensions were reduced to 1."""
-    return densified(msgspec.structs.replace(type, stride=_positive(type.stride)))
+    return densified(replace(type, stride=_positive(type.stride)))
 
 
 def _positive(stride: tuple) -> tuple:  # type: ignore[type-arg]

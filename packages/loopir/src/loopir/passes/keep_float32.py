@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from stagewire.graph import Ref
 from stagewire.index import axes_of
@@ -29,7 +29,7 @@ class KeepFloat32:
 
     def run(self, graph: LoopGraph) -> LoopGraph:
         steps = tuple([_widened(step) if isinstance(step, Kernel) else step for step in graph.steps])
-        return graph if steps == graph.steps else msgspec.structs.replace(graph, steps=steps)
+        return graph if steps == graph.steps else replace(graph, steps=steps)
 
 
 def _widened(kernel: Kernel) -> Kernel:
@@ -51,8 +51,8 @@ def _widened(kernel: Kernel) -> Kernel:
                     same[statement.result] = rounded[operand.name]
                     continue
             statements.append(statement)
-        sections.append(msgspec.structs.replace(section, statements=tuple(statements)))
-    return msgspec.structs.replace(kernel, sections=_alive(sections)) if same else kernel
+        sections.append(replace(section, statements=tuple(statements)))
+    return replace(kernel, sections=_alive(sections)) if same else kernel
 
 
 def _scaled_and_added(kernel: Kernel) -> set[str]:
@@ -86,5 +86,5 @@ def _alive(sections: list[Section]) -> tuple[Section, ...]:
     kept = []
     for section in reversed(sections):
         statements = live_statements(section.statements, lambda one: not isinstance(one, Compute), used)
-        kept.append(msgspec.structs.replace(section, statements=tuple(statements)))
+        kept.append(replace(section, statements=tuple(statements)))
     return tuple(reversed(kept))

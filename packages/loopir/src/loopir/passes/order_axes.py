@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.schedule import keeps_order
 from stagewire.expr import Dim
@@ -28,12 +28,12 @@ class OrderAxes:
 
     def run(self, graph: LoopGraph) -> LoopGraph:
         steps = tuple(self._kernel(step) if isinstance(step, Kernel) else step for step in graph.steps)
-        return msgspec.structs.replace(graph, steps=steps)
+        return replace(graph, steps=steps)
 
     def _kernel(self, kernel: Kernel) -> Kernel:
         sections = tuple(_order_section(section) for section in kernel.sections)
         accesses = [a for kind in (Store, Load) for section in kernel.sections for a in _strides(section, kind)]
-        return msgspec.structs.replace(kernel, axes=sort_axes(kernel.axes, accesses), sections=sections)
+        return replace(kernel, axes=sort_axes(kernel.axes, accesses), sections=sections)
 
 
 def _order_section(section: Section) -> Section:
@@ -42,7 +42,7 @@ def _order_section(section: Section) -> Section:
     if keeps_order(section.statements):
         return section
     accesses = [a for kind in (Store, Load) for a in _strides(section, kind)]
-    return msgspec.structs.replace(section, axes=sort_axes(section.axes, accesses))
+    return replace(section, axes=sort_axes(section.axes, accesses))
 
 
 def _strides(section: Section, kind: type[Store] | type[Load]) -> list[Strides]:
@@ -78,7 +78,7 @@ class MergeAxes:
 
     def run(self, graph: LoopGraph) -> LoopGraph:
         steps = tuple(merge_kernel(step) if isinstance(step, Kernel) else step for step in graph.steps)
-        return msgspec.structs.replace(graph, steps=steps)
+        return replace(graph, steps=steps)
 
 
 def merge_kernel(kernel: Kernel) -> Kernel:
@@ -90,7 +90,7 @@ def merge_kernel(kernel: Kernel) -> Kernel:
             axes, (section,) = merge_axes(section.axes, (section,), _fast)
             section = Section(axes, section.statements)
         merged.append(section)
-    return _rename(msgspec.structs.replace(kernel, axes=outer, sections=tuple(merged)))
+    return _rename(replace(kernel, axes=outer, sections=tuple(merged)))
 
 
 def _fast(slow: Axis, fast: Axis) -> str:
@@ -111,4 +111,4 @@ def _rename(kernel: Kernel) -> Kernel:
             section = Section(axes, tuple([rename(s, local) for s in section.statements]))
         sections.append(section)
     axes = tuple(Axis(names[a.name], a.size) for a in kernel.axes)
-    return msgspec.structs.replace(kernel, axes=axes, sections=tuple(sections))
+    return replace(kernel, axes=axes, sections=tuple(sections))

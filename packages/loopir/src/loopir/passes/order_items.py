@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.passes.dependence import Dependences
 from loopir.schedule import Item, Schedule
@@ -45,7 +45,7 @@ class OrderItems:
             order.delay()
             order.advance_numbers()
         items = tuple([schedule.items[number] for number in order.numbers])
-        return schedule if items == schedule.items else msgspec.structs.replace(schedule, items=items)
+        return schedule if items == schedule.items else replace(schedule, items=items)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.builder import Recorder, record
 from loopir.layout import packed, stride_order
@@ -102,7 +102,7 @@ class PadResults:
             whole = f"{product.result}_padded"
             buffers[whole] = Buffer(whole, enlarged(type, {-2: rows, -1: columns}), "extern")
             buffers[product.result] = Buffer(product.result, type, "kernel")
-            items[-1] = msgspec.structs.replace(item, results=(whole,))  # type: ignore[type-var]
+            items[-1] = replace(item, results=(whole,))  # type: ignore[type-var]
             items.append(copying(whole, product.result, buffers, names, type.shape))
         return state.with_items(items)
 
@@ -136,7 +136,7 @@ def _in_two(product: Product, rest: int, buffers: dict[str, Buffer], names: Name
     buffers[product.result] = Buffer(product.result, result, "kernel")
     for start, count in ((0, columns - rest), (columns - rest, rest)):  # type: ignore[operator]
         window, part = f"{product.right}_{names('from')}", f"{product.result}_{names('from')}"
-        window_type = msgspec.structs.replace(factor, shape=(inner, count), storage_offset=0)
+        window_type = replace(factor, shape=(inner, count), storage_offset=0)
         buffers[window] = Buffer(window, window_type, "kernel")
         buffers[part] = Buffer(part, packed(result, (rows, count), (0, 1)), "extern")
         yield _moving(product.right, window, (inner, count), buffers, names, source_start=start)
@@ -144,7 +144,7 @@ def _in_two(product: Product, rest: int, buffers: dict[str, Buffer], names: Name
             yield Extern("aten.mm.default", (Ref(product.left), Ref(window)), {}, (part,))
         else:
             bias = f"{product.bias}_{names('from')}"
-            type_ = msgspec.structs.replace(buffers[product.bias].type, shape=(count,), storage_offset=0)
+            type_ = replace(buffers[product.bias].type, shape=(count,), storage_offset=0)
             buffers[bias] = Buffer(bias, type_, "kernel")
             yield _moving(product.bias, bias, (count,), buffers, names, source_start=start)
             yield Extern("aten.addmm.default", (Ref(bias), Ref(product.left), Ref(window)), {}, (part,))
@@ -224,7 +224,7 @@ class _Operands(Rewriting):
             call = self.items[number]
             assert isinstance(call, Extern)
             args = tuple([Ref(renamed[a.name]) if isinstance(a, Ref) else a for a in call.args])
-            self.items[number] = msgspec.structs.replace(call, args=args)
+            self.items[number] = replace(call, args=args)
 
     def operand(self, name: str, request: Sizes, number: int) -> str:
         """The buffer that item `number` reads in the place of `name`."""
@@ -242,21 +242,21 @@ class _Operands(Rewriting):
             return False
         type, nest = buffer.type, self._nest(name)
         if nest is None or name not in self.windows:
-            self.buffers[name] = msgspec.structs.replace(buffer, type=enlarged(type, request))
+            self.buffers[name] = replace(buffer, type=enlarged(type, request))
             self._fill(name, type, min(self.writers[name]))
             return True
         read = next(s for s in nest.sections[0].statements if isinstance(s, Load))
         source = self._of_source(nest, read, request)
         if source is None:  # a window of which the new elements are no part: a copy of its own
-            self.buffers[name] = msgspec.structs.replace(buffer, type=enlarged(type, request))
+            self.buffers[name] = replace(buffer, type=enlarged(type, request))
             self._fill(name, type, self.writers[name][0])
             return True
         if not self._has(read.buffer, source) and not self._enlarge(read.buffer, source):
             copy = self._copy(read.buffer, source, self.writers[name][0])
             self.items[self.writers[name][0]] = nest = map_buffers(nest, {read.buffer: copy})
-            read = msgspec.structs.replace(read, buffer=copy)
+            read = replace(read, buffer=copy)
         shape = enlarged(type, request).shape
-        self.buffers[name] = msgspec.structs.replace(
+        self.buffers[name] = replace(
             buffer, type=TensorType(type.dtype, shape, self._strides(nest, read, type), device=type.device)
         )
         return True

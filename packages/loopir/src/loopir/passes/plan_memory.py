@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.layout import is_dense
 from stagewire.expr import Dim
@@ -76,7 +76,7 @@ class _Plan(Uses):
                         self.dead.setdefault(self._size(name), []).append(name)
         freed = [step for step in steps if not (isinstance(step, Free) and step.buffer in taken)]
         buffers = tuple(self.buffers[buffer.name] for buffer in self.graph.buffers)
-        return msgspec.structs.replace(
+        return replace(
             self.graph, buffers=buffers, steps=tuple(freed), decisions=(*self.graph.decisions, *self.decisions)
         )
 
@@ -97,7 +97,7 @@ class _Plan(Uses):
         if old is None:
             return
         taken.add(old)
-        self.buffers[name] = msgspec.structs.replace(buffer, reuse=old)
+        self.buffers[name] = replace(buffer, reuse=old)
         self.decisions.append(Decision("reused", (name, old), where, size[0]))
 
     def _in_place(self, name: str, kernel: Kernel, number: int, taken: set[str]) -> str | None:
@@ -163,9 +163,7 @@ class MergeScratch:
                         decisions.append(Decision("reused", (new, old), "a row of scratch is kept in the result"))
             steps.append(step)
         left = tuple(buffer for buffer in graph.buffers if buffer.name in buffers)
-        return msgspec.structs.replace(
-            graph, buffers=left, steps=tuple(steps), decisions=(*graph.decisions, *decisions)
-        )
+        return replace(graph, buffers=left, steps=tuple(steps), decisions=(*graph.decisions, *decisions))
 
 
 def _host(kernel: Kernel, uses: Uses, number: int, old: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.schedule import Item, Schedule, output_names
 from stagewire.graph import DeviceArg, Ref
@@ -40,7 +40,7 @@ class ReadHostScalars:
             ]
         )
         buffers = {name: buffer for name, buffer in schedule.buffers.items() if name not in gone}
-        return msgspec.structs.replace(schedule, items=items, buffers=buffers)
+        return replace(schedule, items=items, buffers=buffers)
 
 
 def _copied_number(item: Item, schedule: Schedule) -> tuple[str, str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.passes.definitions import COST
 from loopir.passes.expand import Expander
@@ -94,7 +94,7 @@ def _recompute(nest: Kernel, buffer: str, heavy: int, names: Names) -> Kernel | 
     sections = list(nest.sections)
     for number in readers:
         sections[number] = _with_slice(sections[number], buffer, write, needed, names)
-    return msgspec.structs.replace(nest, sections=tuple(sections))
+    return replace(nest, sections=tuple(sections))
 
 
 def _cost(needed: list[Statement], section: Section) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.schedule import Item, Schedule, output_names
 from stagewire.graph import ORDERED
@@ -35,14 +35,14 @@ class RemoveDead:
                 kept.append(alive)
         touched = live.union(schedule.inputs, *(writes_of(item) for item in kept))
         buffers = {name: buffer for name, buffer in schedule.buffers.items() if name in touched}
-        return msgspec.structs.replace(schedule, buffers=buffers, items=tuple(reversed(kept)))
+        return replace(schedule, buffers=buffers, items=tuple(reversed(kept)))
 
     def _extern(self, item: Extern, live: set[str]) -> Extern | None:
         """The call without names for results that nothing reads, so that they are given back at once."""
         results = tuple([result if result in live else "" for result in item.results])
         if not any(results) and item.effect not in ORDERED:
             return None
-        return item if results == item.results else msgspec.structs.replace(item, results=results)
+        return item if results == item.results else replace(item, results=results)
 
 
 def _make_live(name: str, live: set[str], schedule: Schedule) -> None:

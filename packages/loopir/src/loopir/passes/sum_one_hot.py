@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.passes.split_nests import Writer, split_nests
 from loopir.schedule import Names, Rewriting, Schedule
@@ -42,7 +42,7 @@ def _without_sums(nest: loop.Kernel, names: Names) -> loop.Kernel:
             sections[-1] = loop.Section((), sections[-1].statements + section.statements)  # of sums that were loops
         else:
             sections.extend(found or (section,))
-    return nest if tuple(sections) == nest.sections else msgspec.structs.replace(nest, sections=tuple(sections))
+    return nest if tuple(sections) == nest.sections else replace(nest, sections=tuple(sections))
 
 
 def _split(section: loop.Section, names: Names) -> tuple[loop.Section, ...] | None:
@@ -149,4 +149,4 @@ class _Terms:
         for to in (*dtypes[1:], reduce.dtype):
             value = made.compute("convert", value, dtype=to)
         last = made.pop()
-        return (*made, msgspec.structs.replace(last, result=reduce.results[0]))
+        return (*made, replace(last, result=reduce.results[0]))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.passes.dependence import Dependences
 from loopir.passes.merge_nests import GPU_LIMITS, Sections, merge, part_of
@@ -245,7 +245,7 @@ def _longer(nest: Kernel, names: set[str], parts: Dim) -> Kernel | None:
         Section(tuple([Axis(a.name, parts) if a.name in loops else a for a in section.axes]), section.statements)
         for section in nest.sections
     ]
-    return msgspec.structs.replace(nest, sections=tuple(sections))
+    return replace(nest, sections=tuple(sections))
 
 
 def _over_whole_axes(sums: Kernel) -> Kernel:
@@ -253,7 +253,7 @@ def _over_whole_axes(sums: Kernel) -> Kernel:
     loop, stores = sums.sections
     loop, part = unmasked(loop)
     axes = tuple([axis for axis in sums.axes if axis.name != part])
-    return msgspec.structs.replace(sums, axes=axes, sections=(loop, stores))
+    return replace(sums, axes=axes, sections=(loop, stores))
 
 
 def _renamed(nest: Kernel, names: dict[str, Index], axis: Axis) -> Kernel:

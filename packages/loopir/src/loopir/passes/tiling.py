@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from loopir.passes.split_nests import Writer, divisor
 from loopir.schedule import Names
@@ -125,13 +125,13 @@ def masked(section: loop.Section, tail_positions: list[TailPosition], names: Nam
                 dtypes[result] = dtype
                 if moves:
                     other = statement.other if mask is not None else neutral("sum", dtype)
-                    statement = msgspec.structs.replace(statement, mask=narrowed(mask), other=other)
+                    statement = replace(statement, mask=narrowed(mask), other=other)
             case loop.Store(mask=mask):
-                statement = msgspec.structs.replace(statement, mask=narrowed(mask))
+                statement = replace(statement, mask=narrowed(mask))
             case loop.Reduce(reduction=reduction, operand=operand, dtype=dtype):
                 dtype = dtypes[operand.name] if isinstance(operand, Ref) else dtype
                 kept = statements.compute("where", inside, operand, neutral(reduction, dtype), dtype=dtype)
-                statement = msgspec.structs.replace(statement, operand=kept)
+                statement = replace(statement, operand=kept)
             case loop.Compute(result=result, dtype=dtype) | loop.IndexValue(result=result, dtype=dtype):
                 dtypes[result] = dtype
         statements.append(statement)
@@ -162,7 +162,7 @@ def unmasked(section: loop.Section) -> tuple[loop.Section, str | None]:
                 values[result] = mask
                 continue
             case loop.Load(mask=Ref(name)) if name == inside_of_all:
-                statement = msgspec.structs.replace(statement, mask=None, other=0)
+                statement = replace(statement, mask=None, other=0)
         statements.append(map_indices(statement, partial(_without, name=part)))
     axes = tuple([loop.Axis(axis.name, size) if axis == inside else axis for axis in section.axes])
     return loop.Section(axes, tuple(statements)), part
