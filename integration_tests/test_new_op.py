@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 import stagefold
 from codegen import Codegen, Options
-from codegen.errors import UnknownOp
+from codegen.errors import UnsupportedKernel
 from integration_tests.plugins import ROOT, installed
 from loopir import LoopIR
 from loopir.errors import UnsupportedPrim
@@ -125,12 +126,28 @@ def test_each_target_writes_its_text(squareplus: Any) -> None:
     assert "square_root(" in Codegen().run(loop, Options(target="triton")).forward.source
 
 
+@pytest.mark.parametrize(("target", "is_call"), [("cpp", False), ("numpy", False), ("llvm", True)])
+def test_targets_without_a_form_leave_it_to_torch(squareplus: Any, target: str, is_call: bool, tmp_path: Path) -> None:
+    if target == "llvm":
+        pytest.importorskip("llvmlite", reason="pip install llvmlite")
+    with contextlib.ExitStack() as stack:
+        if target != "cpp":
+            stack.enter_context(installed(ROOT / "examples" / "backends" / target, tmp_path / "installed"))
+        options = {"cache": False, "codegen.target": target, "trace_dir": str(tmp_path / "trace")}
+        x = torch.randn(5)
+        program = lambda x: squareplus(x * 2, 4.0) + 1  # noqa: E731
+        torch.testing.assert_close(stagefold.compile(program, fullgraph=True, options=options)(x), program(x))
+    (saved,) = (tmp_path / "trace").glob("*/loop.json")
+    steps = load(saved).forward.steps
+    assert any(isinstance(one, Extern) and one.target == "squareplus.squareplus.default" for one in steps) is is_call
+
+
 def test_what_is_not_registered_is_told(squareplus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     own = sys.modules["squareplus_op"]
     for name in ("CPP", "LOWERINGS"):
         monkeypatch.setattr(own, name, {})
     stage.registered.cache_clear()
-    with pytest.raises(UnknownOp, match=r"C\+\+ form of the op 'squareplus.squareplus'"):
+    with pytest.raises(UnsupportedKernel, match=r"the target 'cpp' has no code for squareplus\.squareplus in k"):
         Codegen().run(parse_document(LOOP))
     with pytest.raises(UnsupportedPrim, match=r"no lowering for squareplus\.squareplus"):
         LoopIR().run(parse_document(PRIM.format("4.0")))

@@ -21,7 +21,7 @@ class Source(msgspec.Struct):
 
 
 class NumpyTarget(Target):
-    name, interface, suffix = "numpy", 1, "json"
+    name, interface, suffix, forms = "numpy", 1, "json", "stagefold.numpy"
     lacks = frozenset(("float8_e4m3fn", "float8_e5m2", "erfinv"))
 
     def emit(self, graph, options, hints=None, multiples=()):

@@ -28,7 +28,7 @@ from codegen.errors import UnknownTarget, UnsupportedDevice, UnsupportedKernel
 from stagewire.loop import Compute, Kernel, Load, LoopGraph, Reduce, Scan
 from stagewire.program import Unit
 from stagewire.sizes import NO_HINTS, Hints
-from stagewire.stage import discover
+from stagewire.stage import discover, registered
 from stagewire.statements import select
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Target:
     devices: types of devices whose tensors its kernels read and write.
     lacks: ops and dtypes that it has no code for, by the names of prims ("erfinv", "cumsum", "var_mean") and dtypes
         ("bfloat16"). What needs one of them stays with ATen (`primops.Options.lacks`), or is refused (CG020).
+    forms: the group of entry points in which others register what their ops are in it; None: it has none of them.
     takes_symbols: whether sizes may be symbolic. suffix: of files of its source.
     """
 
@@ -59,8 +60,14 @@ class Target:
     interface: int
     devices: frozenset[str] = frozenset(("cpu",))
     lacks: frozenset[str] = frozenset()
+    forms: str | None = None
     takes_symbols: bool = True
     suffix: str = "txt"
+
+    def lacking(self) -> frozenset[str]:
+        """What it lacks, ops of other vocabularies among it: those that are computed at a point, and have no form."""
+        known = registered(self.forms) if self.forms is not None else {}
+        return self.lacks | (registered("stagefold.numpy").keys() - known.keys())
 
     def emit(
         self, graph: LoopGraph, options: Options, hints: Hints = NO_HINTS, multiples: tuple[tuple[str, int], ...] = ()
@@ -116,9 +123,10 @@ def check(target: Target, graph: LoopGraph) -> None:
     for buffer in graph.buffers:
         if buffer.type.device.partition(":")[0] not in target.devices:
             raise UnsupportedDevice(f"{buffer.name} is a tensor on the device {buffer.type.device}")
-    for kernel in graph.steps if target.lacks else ():
+    lacking = target.lacking()
+    for kernel in graph.steps if lacking else ():
         for asked in features(kernel) if isinstance(kernel, Kernel) else ():
-            if asked in target.lacks:
+            if asked in lacking:
                 raise UnsupportedKernel(f"the target {target.name!r} has no code for {asked} in {kernel.name}")  # type: ignore[union-attr]
 
 

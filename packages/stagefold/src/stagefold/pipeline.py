@@ -143,7 +143,7 @@ class Pipeline:
             stage = chosen.get(slot) or _default_stage(slot)
             rows.append((slot, stage, _stage_options(slot, stage, options)))
         pipeline = Pipeline(tuple(rows), options.verify, options.broken_directory)
-        lacks = [getattr(one, "lacks", frozenset()) for _, *row in rows for one in _used(*row)]
+        lacks = [one.lacking() for _, *row in rows for one in _used(*row) if hasattr(one, "lacking")]
         if any(lacks):
             pipeline = pipeline.with_facts(lacks=frozenset.union(*lacks))
         times = options.autotune and "autotune" not in options.for_stage("codegen")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from codegen.choices import Bound
 from codegen.cpp.kernel import KernelWriter
+from codegen.cpp.operations import FORMS
 from codegen.cpp.parallel_regions import Stages, group_kernels
 from codegen.cpp.plan import Plan, make_plan, shares, total_work
 from codegen.cpp.rewrites import simplify_axes, split_positions
@@ -238,7 +239,7 @@ def _write(stages: Stages, types: Mapping[str, TensorType], roots: Mapping[str, 
 class CppTarget(Target):
     """C++ with OpenMP, compiled by the machine's compiler."""
 
-    name, interface, suffix = "cpp", 1, "cpp"
+    name, interface, suffix, forms = "cpp", 1, "cpp", FORMS.group
     devices = frozenset(("cpu", "cuda"))  # tensors on a CUDA device may stand in calls of ATen
 
     def emit(

@@ -18,6 +18,7 @@ from codegen.triton import tuning
 from codegen.triton.compiling import start_server
 from codegen.triton.depthwise import depthwise_of, stand_in
 from codegen.triton.emit import emit_kernel
+from codegen.triton.expressions import FORMS
 from codegen.triton.horizontal_fusion import Group, emit_group, groups_of
 from codegen.triton.lookback_scan import memory_of, with_lookback
 from codegen.triton.plan import Plan, plan
@@ -163,7 +164,7 @@ def kernel_info(tiles: Plan, parameters: tuple[str, ...], is_symbolic: bool = Fa
 class TritonTarget(Target):
     """Triton, and C++ for kernels on memory of the CPU in the same program."""
 
-    name, interface, suffix = "triton", 1, "py"
+    name, interface, suffix, forms = "triton", 1, "py", FORMS.group
     devices = frozenset(("cpu", "cuda"))  # Triton's interpreter runs on the CPU
 
     def emit(
