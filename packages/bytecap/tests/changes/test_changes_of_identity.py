@@ -116,3 +116,29 @@ def test_tables_by_the_id_of_a_module_and_frozensets_of_functions(lookup: Callab
     assert not differences(
         compiled(torch.ones(2), modules[1], table, sets[0]), lookup(torch.ones(2), modules[1], table, sets[0])
     )
+
+
+def test_weak_references_to_objects_from_outside():
+    owner, modules = Plain(), [torch.nn.Tanh(), torch.nn.ReLU()]
+
+    def program(x: torch.Tensor) -> tuple[Any, ...]:
+        module, tensor = weakref.ref(owner.module), weakref.ref(x)
+        return module()(x), module, tensor() is x, tensor() + 1
+
+    compiled = optimize(program, lambda capture, _: executor(capture), fullgraph=True)
+    x = torch.ones(2)
+    for module in (*modules, modules[0]):
+        owner.module = module
+        got, want = compiled(x), program(x)
+        assert got[1] is want[1]
+        assert not differences((got[0], *got[2:]), (want[0], *want[2:]))
+
+
+@pytest.mark.filterwarnings("ignore::bytecap.CaptureWarning")
+def test_a_weak_reference_to_what_the_code_made_runs_plain():
+    def program(x: torch.Tensor) -> torch.Tensor:
+        made = x * 3
+        return weakref.ref(made)() * 2
+
+    compiled = optimize(program, lambda capture, _: executor(capture))
+    assert compiled(torch.ones(2)).tolist() == [6.0, 6.0]

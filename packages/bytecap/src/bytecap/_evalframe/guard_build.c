@@ -169,7 +169,7 @@ parse_fetch(PyObject *argument, Node *node)
     case FETCH_CALL:
         return PyTuple_Check(argument) &&
                        PyArg_ParseTuple(argument, "OO!", &node->object, &PyTuple_Type, &node->name) &&
-                       (PyCFunction_Check(node->object) ||
+                       (PyCFunction_Check(node->object) || node->object == (PyObject *)&_PyWeakref_RefType ||
                         Py_TYPE(node->object) == &PyMethodDescr_Type ||
                         Py_TYPE(node->object) == &PyWrapperDescr_Type)
                    ? 0 : -1;

@@ -51,7 +51,7 @@ def _single_dispatch(tracer: Tracer, function: FunctionValue, args: list[Value])
     registry = real.__closure__[_SINGLE_DISPATCH.co_freevars.index("registry")].cell_contents
     place = tracer.places.handle(registry) if function.source is None else Cell("registry", function.source)
     found = run(tracer, real, (args[0].real,))
-    tracer.guards.length(place, len(registry), tracer.line())
+    tracer.guards.length(place, len(registry))
     if any(isinstance(cls, ABCMeta) for cls in registry):
         # A class may be registered with an abstract class later.
         tracer.guards.reading(get_cache_token, (), get_cache_token())

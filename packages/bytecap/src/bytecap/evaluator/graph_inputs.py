@@ -72,7 +72,7 @@ class GraphInputs:
         size = self.tracer.sizes.number(real, source)
         if size is None:
             return None
-        self.tracer.guards.type_is(source, int, self.tracer.line())
+        self.tracer.guards.type_is(source, int)
         self.tracer.graph.add_number(str(size), source)
         return SymbolicInt(size, source)
 

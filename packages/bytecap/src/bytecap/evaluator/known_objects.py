@@ -109,11 +109,11 @@ class KnownObjects:
     def _guard_again(self, known: Value, real: Any, source: Source) -> None:
         """A second path to a known object: it must lead to the same object again."""
         if isinstance(real, (type, types.ModuleType)) or (known.source is None and isinstance(known, FunctionValue)):
-            self.tracer.guards.identity(source, real, self.tracer.line())
+            self.tracer.guards.identity(source, real)
         elif known.source is not None and known.source != source:
-            self.tracer.guards.same(known.source, source, True, self.tracer.line())
+            self.tracer.guards.same(known.source, source, True)
         elif known.source is None:
-            self.tracer.guards.identity(source, real, self.tracer.line())
+            self.tracer.guards.identity(source, real)
 
     def fresh(self, real: Any) -> Value:
         """The value of an object that a host call just made: containers belong to the evaluated program."""
@@ -259,7 +259,7 @@ class KnownObjects:
     def builtin(self, name: str) -> Value:
         """A builtin, which no global of the captured frame hides."""
         real = getattr(builtins, name)
-        self.tracer.guards.identity(Builtin(name), real, self.tracer.line())
+        self.tracer.guards.identity(Builtin(name), real)
         return self.wrap(real, None)
 
     def cell(self, real: types.CellType, source: Source | None, place: Source | None = None) -> CellValue:
@@ -270,7 +270,7 @@ class KnownObjects:
             known.place = place
             self.alive.append(real)
         elif place is not None and known.place is not None and known.place != place:
-            self.tracer.guards.same(known.place, place, True, self.tracer.line())
+            self.tracer.guards.same(known.place, place, True)
         return known
 
     def open_constant(self, real: Any, source: Source) -> OpenConstant:

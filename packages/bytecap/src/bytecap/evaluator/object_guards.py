@@ -42,6 +42,9 @@ class ObjectGuards(GuardSet):
         self._no_hooks: set[str] = set()
         self._looked_up: set[tuple[int, str]] = set()
 
+    def here(self) -> SourceLine | None:
+        return self.tracer.line()
+
     def lookup(self, cls: type, name: str) -> None:
         """Looking `name` up in `cls` finds what it finds now, or nothing as now."""
         if (id(cls), name) in self._looked_up:
@@ -56,9 +59,9 @@ class ObjectGuards(GuardSet):
             source = Attribute(place, name)
             is_method = isinstance(raw, classmethod)
             found = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
-            self.identity(Attribute(source, "__func__") if is_method else source, found, self.tracer.line())
+            self.identity(Attribute(source, "__func__") if is_method else source, found)
         elif static_lookup(type(cls).__mro__, name)[1] is None:
-            self.add(HasAttribute(place, name, False, self.tracer.line()))
+            self.add(HasAttribute(place, name, False, self.here()))
 
     def reading(self, function: Any, arguments: tuple[Any, ...], value: Any, base: Source | None = None) -> None:
         """A C function without side effects returns `value` again (literals only)."""
@@ -73,23 +76,23 @@ class ObjectGuards(GuardSet):
     def bases(self, cls: type) -> None:
         """A class of the user's has the bases that it has now."""
         if is_watched(cls.__module__) and not hasattr(type(cls), "__getattr__"):
-            self.identity(Attribute(self.tracer.places.of(cls), "__mro__"), cls.__mro__, self.tracer.line())
+            self.identity(Attribute(self.tracer.places.of(cls), "__mro__"), cls.__mro__)
 
     def class_lacks(self, cls: type, name: str) -> None:
         """No class of an object has an attribute of this name; what the metaclass has (`__name__`) is not looked at."""
         if static_lookup(type(cls).__mro__, name)[1] is not None or hasattr(type(cls), "__getattr__"):
             return
         if not is_exempt(cls.__module__) and static_lookup(cls.__mro__, name)[1] is None:
-            self.add(HasAttribute(self.tracer.places.of(cls), name, False, self.tracer.line()))
+            self.add(HasAttribute(self.tracer.places.of(cls), name, False, self.here()))
 
     def tensor_lacks(self, source: Source | None, name: str) -> None:
         """An outside tensor has no attribute of its own of this name."""
         if source is not None:
-            self.add(HasAttribute(source, name, False, self.tracer.line()))
+            self.add(HasAttribute(source, name, False, self.here()))
 
     def literal(self, source: Source, real: Any, line: SourceLine | None = None) -> None:
         """source == real, and of the same type; line: where it is read, if not here."""
-        line = line or self.tracer.line()
+        line = line or self.here()
         if isinstance(real, bytes):
             self.identity(source, real, line)
         elif real is None:
@@ -128,7 +131,7 @@ class ObjectGuards(GuardSet):
             return
         self._check_settled(shadow)
         if type(key) in LITERALS and not isinstance(key, (bytes, complex)):
-            self.has_key(shadow.source, key, present, self.tracer.line())
+            self.has_key(shadow.source, key, present)
         else:
             self.dict_keys(shadow)
 
@@ -136,7 +139,7 @@ class ObjectGuards(GuardSet):
         """The number of items of an outside dict."""
         if shadow.source is not None and shadow.real is not None:
             self._check_settled(shadow)
-            self.length(shadow.source, dict.__len__(shadow.real), self.tracer.line())
+            self.length(shadow.source, dict.__len__(shadow.real))
 
     def dict_keys(self, shadow: DictValue) -> None:
         """The keys of an outside dict, in order."""
@@ -145,9 +148,9 @@ class ObjectGuards(GuardSet):
         self._check_settled(shadow)
         keys = [key for key, _ in stored_items(shadow.real)]
         if all(type(key) in LITERALS and not isinstance(key, (bytes, complex)) for key in keys):
-            self.keys(shadow.source, tuple(to_arg(key) for key in keys), self.tracer.line())
+            self.keys(shadow.source, tuple(to_arg(key) for key in keys))
             return
-        self.length(shadow.source, len(keys), self.tracer.line())
+        self.length(shadow.source, len(keys))
         for index, key in enumerate(keys):
             self.tracer.objects.wrap(key, DictKey(shadow.source, index))  # such a place is fixed at once
 
@@ -157,14 +160,14 @@ class ObjectGuards(GuardSet):
 
     def set_members(self, source: Source, real: Any) -> None:
         """The members of an outside set."""
-        self.type_is(source, type(real), self.tracer.line())
+        self.type_is(source, type(real))
         others = [member for member in real if type(member) not in LITERALS or isinstance(member, (bytes, complex))]
         if others and type(real) is frozenset and all(isinstance(member, _HASHED_BY_IDENTITY) for member in others):
-            self.identity(source, real, self.tracer.line())
+            self.identity(source, real)
             return
         if others:
             raise UnsupportedValue(f"an outside set with a {type(others[0]).__name__} in it")
-        self.keys(source, tuple(to_arg(member) for member in real), self.tracer.line())
+        self.keys(source, tuple(to_arg(member) for member in real))
 
     def written(self) -> None:
         """A tensor that the graph writes into is no other input as well, where a caller could pass it twice.
@@ -222,7 +225,7 @@ class ObjectGuards(GuardSet):
         """Whether a global nn.Module hook is registered; guards that there is none."""
         if not hooks and name not in self._no_hooks:
             self._no_hooks.add(name)
-            self.length(Global(name, "torch.nn.modules.module"), 0, self.tracer.line())
+            self.length(Global(name, "torch.nn.modules.module"), 0)
         return bool(hooks)
 
 

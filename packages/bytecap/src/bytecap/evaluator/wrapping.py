@@ -79,7 +79,7 @@ def wrap_object(tracer: Tracer, real: Any, source: Source | None) -> Value:
     except UnsupportedValue as error:
         if source is None:
             raise
-        tracer.guards.type_is(source, type(real), tracer.line())
+        tracer.guards.type_is(source, type(real))
         return UnknownValue(real, source, error.message)
 
 
@@ -109,8 +109,7 @@ def _symbolic(tracer: Tracer, real: torch.SymInt | torch.SymFloat, source: Sourc
 
 
 def _identity_constant(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.identity(source, real, tracer.line())
+    tracer.guards.identity(source, real)
     return Constant(real, source)
 
 
@@ -119,7 +118,7 @@ def _numpy_number(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return Constant(real)
     place = number_source(tracer, source)
-    tracer.guards.type_is(source, type(real), tracer.line())
+    tracer.guards.type_is(source, type(real))
     if place in tracer.changing:
         return UnknownValue(real, source, f"{print_source(source)} differs from call to call", ChangingNumber)
     tracer.guards.literal(place, real.item())
@@ -129,22 +128,22 @@ def _numpy_number(tracer: Tracer, real: Any, source: Source | None) -> Value:
 def _array(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return OpaqueValue(real)
-    tracer.guards.type_is(source, type(real), tracer.line())
+    tracer.guards.type_is(source, type(real))
     return OutsideArray(real, source, lambda array: array.guard_content(tracer))
 
 
 def _opaque(tracer: Tracer, real: Any, source: Source | None, kind: type[OpaqueValue] = OpaqueValue) -> Value:
     if source is None:
         return kind(real)
-    tracer.guards.type_is(source, type(real), tracer.line())
-    return kind(real, source, lambda: tracer.guards.identity(source, real, tracer.line()))
+    tracer.guards.type_is(source, type(real))
+    return kind(real, source, lambda: tracer.guards.identity(source, real))
 
 
 def _iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
     """What is left of an iterator changes with each use, and no guard could tell."""
     if source is None:
         return OpaqueValue(real)
-    tracer.guards.type_is(source, type(real), tracer.line())
+    tracer.guards.type_is(source, type(real))
     return UnknownValue(real, source, f"a started {type(real).__name__} from outside the frame", UnsupportedCall)
 
 
@@ -154,7 +153,7 @@ def _buffer(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 def _range(tracer: Tracer, real: range, source: Source | None) -> Value:
     if source is not None:
-        tracer.guards.type_is(source, range, tracer.line())
+        tracer.guards.type_is(source, range)
         for name in ("start", "stop", "step"):
             tracer.guards.literal(Attribute(source, name), getattr(real, name))
     return Constant(real, source)
@@ -171,8 +170,8 @@ def _items(tracer: Tracer, real: Any, source: Source | None) -> list[Any]:
 
 def _guard_container(tracer: Tracer, real: Any, source: Source | None) -> None:
     if source is not None:
-        tracer.guards.type_is(source, type(real), tracer.line())
-        tracer.guards.length(source, len(real), tracer.line())
+        tracer.guards.type_is(source, type(real))
+        tracer.guards.length(source, len(real))
 
 
 def _tuple(tracer: Tracer, real: tuple[Any, ...], source: Source | None) -> Value:
@@ -205,7 +204,7 @@ def _deque(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is not None and not _is_registry(source):
-        tracer.guards.type_is(source, type(real), tracer.line())
+        tracer.guards.type_is(source, type(real))
     factory = getattr(real, "default_factory", None)
     if isinstance(real, defaultdict) and factory is None and source is not None:
         tracer.guards.literal(Attribute(source, "default_factory"), None)
@@ -240,7 +239,7 @@ def item_source(tracer: Tracer, source: Source) -> Callable[[Any, int | None], S
 def _set(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None or type(real) is frozenset:
         return _seen_set(tracer, real, source)
-    tracer.guards.type_is(source, type(real), tracer.line())
+    tracer.guards.type_is(source, type(real))
     if source in tracer.changing:
         return SetValue.unseen(lambda: refuse_changing(source, real, "the content of "), real, source)
     return SetValue.unseen(lambda: _seen_set(tracer, real, source), real, source)
@@ -264,8 +263,7 @@ def set_of(tracer: Tracer, real: Any, cls: type, source: Source | None) -> SetVa
 
 
 def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.type_is(source, slice, tracer.line())
+    tracer.guards.type_is(source, slice)
     parts = [
         tracer.objects.wrap(getattr(real, name), tracer.places.attribute(source, name))
         for name in ("start", "stop", "step")
@@ -289,7 +287,7 @@ def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -
     if is_made_often:
         _guard_parts(tracer, real, own)  # type: ignore[arg-type]
     elif source is not None:
-        tracer.guards.identity(source, real, tracer.line())
+        tracer.guards.identity(source, real)
     names = real.__code__.co_freevars
     cells = tuple(
         tracer.objects.cell(
@@ -328,19 +326,18 @@ def _is_made_often(real: types.FunctionType, source: Source) -> bool:
 
 def _guard_parts(tracer: Tracer, real: types.FunctionType, source: Source) -> None:
     """All of a function that its calls depend on, in the place of its identity; cells are guarded as they are read."""
-    line = tracer.line()
-    tracer.guards.type_is(source, types.FunctionType, line)
-    tracer.guards.identity(Attribute(source, "__code__"), real.__code__, line)
-    tracer.guards.identity(Attribute(source, "__globals__"), real.__globals__, line)
-    tracer.guards.length(Attribute(source, "__dict__"), 0, line)
+    tracer.guards.type_is(source, types.FunctionType)
+    tracer.guards.identity(Attribute(source, "__code__"), real.__code__)
+    tracer.guards.identity(Attribute(source, "__globals__"), real.__globals__)
+    tracer.guards.length(Attribute(source, "__dict__"), 0)
     for name in ("__defaults__", "__kwdefaults__"):
         place, held = Attribute(source, name), getattr(real, name)
         if held is None:
-            tracer.guards.identity(place, None, line)
+            tracer.guards.identity(place, None)
         elif name == "__defaults__":
-            tracer.guards.length(place, len(held), line)
+            tracer.guards.length(place, len(held))
         else:
-            tracer.guards.keys(place, tuple(held), line)
+            tracer.guards.keys(place, tuple(held))
 
 
 def _default(function: Source | None, where: str, key: int | str, real: Any, is_made_often: bool) -> Lazy:
@@ -354,8 +351,7 @@ def _cell(tracer: Tracer, real: types.CellType, source: Source | None) -> Value:
 
 
 def _method(tracer: Tracer, real: types.MethodType, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.type_is(source, types.MethodType, tracer.line())
+    tracer.guards.type_is(source, types.MethodType)
     function = tracer.objects.wrap(real.__func__, tracer.places.attribute(source, "__func__"))
     receiver = tracer.objects.wrap(real.__self__, tracer.places.attribute(source, "__self__"))
     return MethodValue(function, receiver, source)
@@ -370,8 +366,7 @@ def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
         raise UnsupportedValue(f"a method of a {type(owner).__name__} from outside the frame")
     if is_method and not is_torch_function(real):
         return _builtin_method(tracer, real, source)
-    if source is not None:
-        tracer.guards.identity(source, real, tracer.line())
+    tracer.guards.identity(source, real)
     return BuiltinFunction(real, source)
 
 
@@ -383,7 +378,7 @@ def _is_class_method(owner: type, name: str) -> bool:
 def _builtin_method(tracer: Tracer, real: Any, source: Source | None) -> Value:
     """`[].append`, `dict.fromkeys`: each read of the attribute makes another object, told apart by owner and name."""
     if source is not None:
-        tracer.guards.type_is(source, type(real), tracer.line())
+        tracer.guards.type_is(source, type(real))
         tracer.guards.literal(Attribute(source, "__name__"), real.__name__)
     return BuiltinMethod(tracer.objects.wrap(real.__self__, tracer.places.attribute(source, "__self__")), real.__name__)
 
@@ -392,14 +387,12 @@ def _dispatcher(tracer: Tracer, real: Dispatcher, source: Source | None) -> Valu
     """What another `optimize` made: in captured code it is the function that it wraps. Without owner: disabled."""
     if real.owner is None:
         return _opaque(tracer, real, source)
-    if source is not None:
-        tracer.guards.type_is(source, Dispatcher, tracer.line())
+    tracer.guards.type_is(source, Dispatcher)
     return tracer.objects.wrap(real.__wrapped__, tracer.places.attribute(source, "__wrapped__"))
 
 
 def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.type_is(source, functools.partial, tracer.line())
+    tracer.guards.type_is(source, functools.partial)
     function = tracer.objects.wrap(real.func, tracer.places.attribute(source, "func"))
     args = tracer.objects.wrap(real.args, tracer.places.attribute(source, "args"))
     keywords = tracer.objects.wrap(real.keywords, tracer.places.attribute(source, "keywords"))
@@ -411,14 +404,12 @@ def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None
 
 
 def _class(tracer: Tracer, real: type, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.identity(source, real, tracer.line())
+    tracer.guards.identity(source, real)
     return ClassValue(real, source)
 
 
 def _module(tracer: Tracer, real: types.ModuleType, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.identity(source, real, tracer.line())
+    tracer.guards.identity(source, real)
     return ModuleValue(real, tracer.objects.module_dict(real.__dict__), source)
 
 
@@ -428,8 +419,7 @@ def _tensor(tracer: Tracer, real: torch.Tensor, source: Source | None) -> Value:
 
 def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
     cls = type(real)
-    if source is not None:
-        tracer.guards.type_is(source, cls, tracer.line())
+    tracer.guards.type_is(source, cls)
     kind = NNModuleValue if isinstance(real, torch.nn.Module) else ObjectValue
     return kind(
         cls,
@@ -441,8 +431,7 @@ def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 
 def _exception(tracer: Tracer, real: BaseException, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.type_is(source, type(real), tracer.line())
+    tracer.guards.type_is(source, type(real))
     return OutsideException(tracer, real, source, _attributes(tracer, real, source))
 
 
@@ -481,8 +470,7 @@ def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
             return Constant(plain)
     for literal in (bytes, complex):
         if isinstance(real, literal):
-            if source is not None:
-                tracer.guards.identity(source, real, tracer.line())
+            tracer.guards.identity(source, real)
             return Constant(literal(real))  # type: ignore[arg-type]
     return None
 
@@ -502,8 +490,7 @@ def _container_base(tracer: Tracer, real: Any, source: Source | None, cls: type)
     if cls is ListValue:
         pin = _length_pin(tracer, real, source)
         return ListValue(_items(tracer, list(list.__iter__(real)), source), pin=pin, real=real, source=source)
-    if source is not None:
-        tracer.guards.length(source, len(real), tracer.line())
+    tracer.guards.length(source, len(real))
     if cls is SetValue:
         return set_of(tracer, real, set if isinstance(real, set) else frozenset, source)
     return TupleValue(_items(tracer, list(tuple.__iter__(real)), source), real=real, source=source)

@@ -99,11 +99,18 @@ class GuardSet:
         """All guards in order, then the classes of what was read without its value."""
         return (*self._guards.values(), *self._classes.values())
 
-    def type_is(self, source: Source, cls: type, line: SourceLine | None) -> None:
-        self.add(TypeIs(source, self.names.of(cls), line))
+    def here(self) -> SourceLine | None:
+        """The line that asks, which a guard names unless another one is given."""
+        return None
 
-    def identity(self, source: Source, real: Any, line: SourceLine | None) -> None:
-        self.add(IdentityIs(source, self.names.of(real), line))
+    def type_is(self, source: Source | None, cls: type, line: SourceLine | None = None) -> None:
+        """None: the object is no outside one, or part of something already guarded."""
+        if source is not None:
+            self.add(TypeIs(source, self.names.of(cls), line or self.here()))
+
+    def identity(self, source: Source | None, real: Any, line: SourceLine | None = None) -> None:
+        if source is not None:
+            self.add(IdentityIs(source, self.names.of(real), line or self.here()))
 
     def class_unless_value(self, source: Source, cls: type, line: SourceLine | None) -> None:
         """The class of what is at `source`, unless its value is guarded too."""
@@ -115,24 +122,25 @@ class GuardSet:
         self._classes.pop(source, None)
         self.add(Equals(source, value, line))
 
-    def length(self, source: Source, size: int, line: SourceLine | None) -> None:
-        self.add(LengthIs(source, size, line))
+    def length(self, source: Source | None, size: int, line: SourceLine | None = None) -> None:
+        if source is not None:
+            self.add(LengthIs(source, size, line or self.here()))
 
-    def has_key(self, source: Source, key: Any, present: bool, line: SourceLine | None) -> None:
-        self.add(HasKey(source, key, present, line))
+    def has_key(self, source: Source, key: Any, present: bool) -> None:
+        self.add(HasKey(source, key, present, self.here()))
 
-    def keys(self, source: Source, keys: tuple[Any, ...], line: SourceLine | None) -> None:
-        self.add(KeysAre(source, keys, line))
+    def keys(self, source: Source, keys: tuple[Any, ...], line: SourceLine | None = None) -> None:
+        self.add(KeysAre(source, keys, line or self.here()))
 
-    def same(self, first: Source, second: Source, same: bool, line: SourceLine | None) -> None:
-        self.add(SameObject(first, second, same, line))
+    def same(self, first: Source, second: Source, same: bool, line: SourceLine | None = None) -> None:
+        self.add(SameObject(first, second, same, line or self.here()))
 
     def distinct(self, sources: list[Source], others: list[Source]) -> None:
         """Each of `sources` is another object than the rest of them and than each of `others`."""
         others = list(dict.fromkeys(others))  # a place may give another object each time
         match [*sources, *others]:
             case [first, second] if sources:
-                self.same(first, second, False, None)
+                self.add(SameObject(first, second, False, None))
             case [_, _, *_] if sources:
                 self.add(Distinct(tuple(sources), tuple(others)))
 

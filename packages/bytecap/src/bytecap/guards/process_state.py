@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from absint.wire import to_arg
 from bytecap.errors import UnsupportedFrame
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import Attribute, Global, Reading
+from stagewire.capture import Attribute, Global, Reading, TypeIs
 from stagewire.collector import resting_collector
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def guard_modes(tracer: Tracer) -> None:
     for index in range(TORCH.count_function_modes()):
         mode = TORCH.function_mode(index)
         source = Reading(tracer.names.of(TORCH.function_mode), None, (index,))
-        tracer.guards.type_is(source, type(mode), None)
+        tracer.guards.add(TypeIs(source, tracer.names.of(type(mode))))
         if not isinstance(mode, TORCH.device_mode):
             raise _refusal(f"the torch function mode {type(mode).__qualname__}")
         tracer.guards.equals(Attribute(source, "device"), to_arg(mode.device), None)

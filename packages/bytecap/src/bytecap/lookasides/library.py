@@ -11,6 +11,7 @@ import sys
 import threading
 import typing
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
 from bytecap.objects.identity import IdentityToken
 from bytecap.objects.instances.exceptions import ExceptionValue
+from bytecap.objects.signals import run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
 
@@ -123,6 +125,16 @@ def _exc_info(tracer: Tracer) -> Value:
     ])  # fmt: skip
 
 
+def _weak_reference(tracer: Tracer, value: Value) -> Value:
+    """To an object from outside, which is held there while nothing outside changes."""
+    real = getattr(value, "real", None)
+    if value.source is None or real is None or tracer.effects:
+        refusal = UnsupportedCall(f"a weak reference to a {value.describe()} that may end before it is asked for")
+        refusal.is_whole = True  # behind a break, what is not used any more is gone
+        raise refusal
+    return tracer.objects.wrap(run(tracer, weakref.ref, (real,)), tracer.places.reading(weakref.ref, value.source))
+
+
 def _thread_identity(tracer: Tracer) -> Value:
     return IdentityToken(threading.get_ident)
 
@@ -132,7 +144,7 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
     sys.exc_info: _exc_info, sys.exception: lambda tracer: _exc_info(tracer).items[1],  # type: ignore[attr-defined]
     threading.get_ident: _thread_identity, dataclasses.fields: _fields,
     dataclasses.is_dataclass: _is_dataclass, typing.cast: lambda tracer, kind, value: value,
-    warnings.warn: _message(warnings.warn),
+    warnings.warn: _message(warnings.warn), weakref.ref: _weak_reference,
     os.environ.get: get_variable, os.getenv: get_variable,
 } | {
     getattr(logging.Logger, name): _message(getattr(logging.Logger, name))
