@@ -7,6 +7,7 @@ import inspect
 import opcode
 import sys
 from collections.abc import Callable, Iterator
+from functools import partialmethod
 from types import CodeType
 from typing import Any, ClassVar
 
@@ -38,21 +39,20 @@ class Assembler:
         """Append one instruction."""
         self.instructions.append(Instr(name, *arg, lineno=self._line))
 
-    def constant(self, value: Any) -> None:
-        """Push an object."""
-        self.emit("LOAD_CONST", value)
-
-    def load_local(self, name: str) -> None:
-        """Push a local variable."""
-        self.emit("LOAD_FAST", name)
-
-    def store_local(self, name: str) -> None:
-        """Pop into a local variable."""
-        self.emit("STORE_FAST", name)
-
-    def delete_local(self, name: str) -> None:
-        """Make a local variable unbound."""
-        self.emit("DELETE_FAST", name)
+    constant = partialmethod(emit, "LOAD_CONST")  # push an object
+    load_local = partialmethod(emit, "LOAD_FAST")  # push a local variable
+    store_local = partialmethod(emit, "STORE_FAST")  # pop into a local variable
+    delete_local = partialmethod(emit, "DELETE_FAST")  # make a local variable unbound
+    store_attribute = partialmethod(emit, "STORE_ATTR")  # pop the object, pop the value, store the attribute
+    subscript = partialmethod(emit, "BINARY_SUBSCR")  # container key -> container[key]
+    is_same = partialmethod(emit, "IS_OP", 0)  # left right -> left is right
+    copy = partialmethod(emit, "COPY", 1)  # duplicate the top
+    pop = partialmethod(emit, "POP_TOP")  # drop the top
+    call_with_tuple = partialmethod(emit, "CALL_FUNCTION_EX", 0)  # call with the items of the tuple on top
+    jump_forward = partialmethod(emit, "JUMP_FORWARD")  # go on at a later label
+    jump_backward = partialmethod(emit, "JUMP_BACKWARD")  # go on at an earlier label
+    unpack = partialmethod(emit, "UNPACK_SEQUENCE")  # pop a sequence, push its items so that the first is on top
+    return_top = partialmethod(emit, "RETURN_VALUE")  # return the top
 
     def load_free(self, name: str) -> None:
         """Push the content of a free variable."""
@@ -74,29 +74,9 @@ class Assembler:
         """Replace the object on top by its attribute."""
         self.emit("LOAD_ATTR", (False, name) if _V312 else name)
 
-    def store_attribute(self, name: str) -> None:
-        """Pop the object, pop the value, store the attribute."""
-        self.emit("STORE_ATTR", name)
-
-    def subscript(self) -> None:
-        """container key -> container[key]."""
-        self.emit("BINARY_SUBSCR")
-
     def binary(self, symbol: str) -> None:
         """left right -> left symbol right."""
         self.emit("BINARY_OP", _BINARY[symbol])
-
-    def is_same(self) -> None:
-        """left right -> left is right."""
-        self.emit("IS_OP", 0)
-
-    def copy(self) -> None:
-        """Duplicate the top."""
-        self.emit("COPY", 1)
-
-    def pop(self) -> None:
-        """Drop the top."""
-        self.emit("POP_TOP")
 
     def build(self, what: str, count: int) -> None:
         """BUILD_TUPLE, BUILD_LIST, BUILD_MAP..."""
@@ -131,10 +111,6 @@ class Assembler:
             self.emit("PRECALL", count)
         self.emit("CALL", count)
 
-    def call_with_tuple(self) -> None:
-        """Call what `push_callable` pushed with the items of the tuple on top."""
-        self.emit("CALL_FUNCTION_EX", 0)
-
     def call_top(self) -> None:
         """Call the callable on top without arguments."""
         self.top_as_callable()
@@ -155,14 +131,6 @@ class Assembler:
     def mark(self, label: Label) -> None:
         """The place of a label."""
         self.instructions.append(label)
-
-    def jump_forward(self, label: Label) -> None:
-        """Go on at a later label."""
-        self.emit("JUMP_FORWARD", label)
-
-    def jump_backward(self, label: Label) -> None:
-        """Go on at an earlier label."""
-        self.emit("JUMP_BACKWARD", label)
 
     def jump_forward_if(self, wanted: bool, label: Label) -> None:
         """Pop a bool; go on at a later label if it is `wanted`."""
@@ -239,14 +207,6 @@ class Assembler:
             self.emit("SWAP", 2)
         self.emit("CALL_FUNCTION_EX", 0)
 
-    def unpack(self, count: int) -> None:
-        """Pop a sequence, push its items so that the first is on top."""
-        self.emit("UNPACK_SEQUENCE", count)
-
-    def return_top(self) -> None:
-        """Return the top."""
-        self.emit("RETURN_VALUE")
-
 
 class CellMove(Instr):
     """An inlined comprehension puts the cell of a free variable aside, or puts it back.
@@ -270,41 +230,35 @@ def _with_cell_moves(code: CodeType, instructions: list[Instr]) -> CodeType:
     return code.replace(co_code=bytes(raw))
 
 
+def _begin(code: CodeType, arguments: tuple[str, ...], free: tuple[str, ...], instructions: list[Any]) -> Bytecode:
+    """The name and place of `code`, with this body."""
+    made = Bytecode()
+    made.name, made.filename, made.first_lineno = code.co_name, code.co_filename, code.co_firstlineno
+    made.qualname, made.argnames, made.freevars = code.co_qualname, list(arguments), list(free)
+    if free:
+        made.append(Instr("COPY_FREE_VARS", len(free), lineno=code.co_firstlineno))
+    made.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
+    made.extend(instructions)
+    return made
+
+
 def assemble_copy(code: CodeType, arguments: tuple[str, ...], instructions: list[Any], *, stack: int) -> CodeType:
     """A function's code with these positional arguments, whose free variables are all cells of `code`.
 
     stack: an upper bound of its stack.
     """
-    made = Bytecode()
-    made.name, made.filename, made.first_lineno = code.co_name, code.co_filename, code.co_firstlineno
-    made.qualname = code.co_qualname
+    made = _begin(code, arguments, (*code.co_cellvars, *code.co_freevars), instructions)
     made.argcount = len(arguments)
-    made.argnames = list(arguments)
-    made.freevars = [*code.co_cellvars, *code.co_freevars]
     made.flags = (code.co_flags | inspect.CO_NESTED) & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    if made.freevars:
-        made.append(Instr("COPY_FREE_VARS", len(made.freevars), lineno=code.co_firstlineno))
-    made.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
-    made.extend(instructions)
     assembled = made.to_code(stacksize=stack, compute_exception_stack_depths=False)
     return _with_cell_moves(assembled, [item for item in made if isinstance(item, Instr)])
 
 
 def assemble(code: CodeType, instructions: list[Any]) -> CodeType:
     """A code object with the arguments and free variables of `code` and this body."""
-    made = Bytecode()
-    made.name, made.filename, made.first_lineno = code.co_name, code.co_filename, code.co_firstlineno
-    made.qualname = code.co_qualname
-    made.argcount = code.co_argcount
-    made.posonlyargcount = code.co_posonlyargcount
-    made.kwonlyargcount = code.co_kwonlyargcount
     flags = code.co_flags
     count = code.co_argcount + code.co_kwonlyargcount + bool(flags & 4) + bool(flags & 8)
-    made.argnames = list(code.co_varnames[:count])
-    made.freevars = list(code.co_freevars)
-    made.flags = flags
-    if code.co_freevars:
-        made.append(Instr("COPY_FREE_VARS", len(code.co_freevars), lineno=code.co_firstlineno))
-    made.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
-    made.extend(instructions)
+    made = _begin(code, code.co_varnames[:count], code.co_freevars, instructions)
+    made.argcount, made.posonlyargcount = code.co_argcount, code.co_posonlyargcount
+    made.kwonlyargcount, made.flags = code.co_kwonlyargcount, flags
     return made.to_code()

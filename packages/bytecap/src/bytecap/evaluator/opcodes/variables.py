@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bytecap.evaluator.opcodes.control import to_bool
@@ -42,25 +43,9 @@ def _delete_fast(frame: Frame, instruction: Instruction) -> None:
     del frame.locals[instruction.argval]  # type: ignore[arg-type]
 
 
-def _make_cell(frame: Frame, instruction: Instruction) -> None:
-    frame.make_cell(instruction.argval)  # type: ignore[arg-type]
-
-
-def _copy_free_vars(frame: Frame, instruction: Instruction) -> None:
-    frame.copy_free_variables()
-
-
-def _load_closure(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.cells[instruction.argval])  # type: ignore[index]
-
-
 def _load_deref(frame: Frame, instruction: Instruction) -> None:
     name: Any = instruction.argval
     frame.push(frame.cells[name].get(frame.tracer, name, own=name in frame.function.code.co_cellvars))
-
-
-def _store_deref(frame: Frame, instruction: Instruction) -> None:
-    frame.cells[instruction.argval].set(frame.tracer, frame.pop())  # type: ignore[index]
 
 
 def _delete_deref(frame: Frame, instruction: Instruction) -> None:
@@ -93,16 +78,8 @@ def _load_global(frame: Frame, instruction: Instruction) -> None:
         frame.push(NULL)
 
 
-def _load_name(frame: Frame, instruction: Instruction) -> None:
-    frame.push(read_global(frame, instruction.argval))  # type: ignore[arg-type]
-
-
 def _store_global(frame: Frame, instruction: Instruction) -> None:
     frame.globals.set_item(frame.tracer, Constant(instruction.argval), frame.pop())
-
-
-def _delete_global(frame: Frame, instruction: Instruction) -> None:
-    frame.globals.delete_item(frame.tracer, Constant(instruction.argval))
 
 
 def _load_attr(frame: Frame, instruction: Instruction) -> None:
@@ -119,10 +96,6 @@ def _load_method(frame: Frame, instruction: Instruction) -> None:
 def _store_attr(frame: Frame, instruction: Instruction) -> None:
     target = frame.pop()
     target.set_attribute(frame.tracer, instruction.argval, frame.pop())
-
-
-def _delete_attr(frame: Frame, instruction: Instruction) -> None:
-    frame.pop().delete_attribute(frame.tracer, instruction.argval)
 
 
 def _binary_subscr(frame: Frame, instruction: Instruction) -> None:
@@ -167,10 +140,6 @@ def _swap(frame: Frame, instruction: Instruction) -> None:
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
 
-def _copy(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.stack[-instruction.arg])
-
-
 # The argument of BINARY_OP, in CPython's order (Include/opcode.h, NB_*).
 _BINARY_ORDER = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
 
@@ -210,20 +179,24 @@ def _unary(symbol: str) -> Any:
     return lambda frame, instruction: frame.push(unary(frame.tracer, symbol, frame.pop()))
 
 
-def _unary_not(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Constant(not frame.pop().truth(frame.tracer)))
-
-
-VARIABLES = {
+VARIABLES: dict[str, Callable[[Any, Any], Any]] = {
     "NOP": nothing, "RESUME": nothing, "CACHE": nothing, "PRECALL": nothing, "EXTENDED_ARG": nothing,
     "LOAD_CONST": _load_const, "LOAD_FAST": load_fast, "LOAD_FAST_CHECK": load_fast, "STORE_FAST": _store_fast,
-    "DELETE_FAST": _delete_fast, "MAKE_CELL": _make_cell, "COPY_FREE_VARS": _copy_free_vars,
-    "LOAD_CLOSURE": _load_closure, "LOAD_DEREF": _load_deref, "STORE_DEREF": _store_deref,
+    "DELETE_FAST": _delete_fast, "LOAD_DEREF": _load_deref,
     "DELETE_DEREF": _delete_deref, "LOAD_CLASSDEREF": _load_deref, "LOAD_GLOBAL": _load_global,
-    "LOAD_NAME": _load_name, "STORE_GLOBAL": _store_global, "DELETE_GLOBAL": _delete_global,
-    "LOAD_ATTR": _load_attr, "LOAD_METHOD": _load_method, "STORE_ATTR": _store_attr, "DELETE_ATTR": _delete_attr,
+    "LOAD_ATTR": _load_attr, "LOAD_METHOD": _load_method, "STORE_ATTR": _store_attr,
     "BINARY_SUBSCR": _binary_subscr, "STORE_SUBSCR": _store_subscr, "DELETE_SUBSCR": _delete_subscr,
-    "POP_TOP": _pop_top, "PUSH_NULL": push_null, "SWAP": _swap, "COPY": _copy, "BINARY_OP": _binary_op,
+    "POP_TOP": _pop_top, "PUSH_NULL": push_null, "SWAP": _swap, "BINARY_OP": _binary_op,
     "COMPARE_OP": _compare_op, "IS_OP": _is_op, "CONTAINS_OP": _contains_op, "UNARY_NEGATIVE": _unary("-"),
-    "UNARY_POSITIVE": _unary("+"), "UNARY_INVERT": _unary("~"), "UNARY_NOT": _unary_not,
+    "UNARY_POSITIVE": _unary("+"), "UNARY_INVERT": _unary("~"),
+    "MAKE_CELL": lambda frame, instruction: frame.make_cell(instruction.argval),
+    "COPY_FREE_VARS": lambda frame, instruction: frame.copy_free_variables(),
+    "LOAD_CLOSURE": lambda frame, instruction: frame.push(frame.cells[instruction.argval]),
+    "LOAD_NAME": lambda frame, instruction: frame.push(read_global(frame, instruction.argval)),
+    "STORE_GLOBAL": _store_global,
+    "DELETE_GLOBAL": lambda frame, instruction: frame.globals.delete_item(frame.tracer, Constant(instruction.argval)),
+    "DELETE_ATTR": lambda frame, instruction: frame.pop().delete_attribute(frame.tracer, instruction.argval),
+    "COPY": lambda frame, instruction: frame.push(frame.stack[-instruction.arg]),
+    "UNARY_NOT": lambda frame, instruction: frame.push(Constant(not frame.pop().truth(frame.tracer))),
+    "STORE_DEREF": lambda frame, instruction: frame.cells[instruction.argval].set(frame.tracer, frame.pop()),
 }  # fmt: skip
