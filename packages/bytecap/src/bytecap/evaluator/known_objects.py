@@ -118,10 +118,14 @@ class KnownObjects:
     def fresh(self, real: Any) -> Value:
         """The value of an object that a host call just made: containers belong to the evaluated program."""
         kind = type(real)
+        if kind is Live or isinstance(real, Live):
+            return real.value
+        if kind is tuple:
+            return TupleValue([self.fresh(item) for item in real])
+        if kind is int:
+            return Constant(real)
         if isinstance(real, Value):
             return real
-        if isinstance(real, Live):
-            return real.value
         if kind is Lazy:
             return self.wrap(real.real, real.source)
         if kind is list:

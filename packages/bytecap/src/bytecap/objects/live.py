@@ -149,12 +149,16 @@ def call_native(tracer: Tracer, function: Callable[..., Any], *args: Any, **kwar
     """Call a C function on what stands for values; the result is as C gives it."""
     try:
         return function(*args, **kwargs)
-    except RaisedStop as stop:
-        raise stop.raised from None
     except Exception as error:
-        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            raise
-        raise tracer.raises_real(error) from None
+        raise of_program(tracer, error) from None
+
+
+def of_program(tracer: Tracer, error: Exception) -> Exception:
+    """What goes on where C code let out `error`, in the frame that called it."""
+    if isinstance(error, RaisedStop):
+        return error.raised
+    is_of_c = error.__traceback__ is not None and error.__traceback__.tb_next is None
+    return tracer.raises_real(error) if is_of_c else error
 
 
 def native(function: Callable[..., Any], *indices: int | str) -> Callable[..., Value]:
@@ -224,7 +228,10 @@ class NativeIterator(IteratorValue):
         return type(self.host)
 
     def next(self, tracer: Tracer) -> Any:
-        self.last = call_native(tracer, next, self.host, EXHAUSTED)
+        try:
+            self.last = next(self.host, EXHAUSTED)
+        except Exception as error:
+            raise of_program(tracer, error) from None
         return EXHAUSTED if self.last is EXHAUSTED else tracer.objects.fresh(self.last)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:

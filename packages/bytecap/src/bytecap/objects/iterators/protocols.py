@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
-from bytecap.objects.live import call_native
+from bytecap.objects.live import of_program
 from bytecap.objects.signals import EXHAUSTED
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ class ContainerIterator(IteratorValue):
         return type(self.maker(self.owner.blank()))
 
     def next(self, tracer: Tracer) -> Any:
-        item = call_native(tracer, next, self.host, EXHAUSTED)
+        try:
+            item = next(self.host, EXHAUSTED)
+        except Exception as error:
+            raise of_program(tracer, error) from None
         if item is EXHAUSTED:
             self.taken = -1
             return EXHAUSTED
