@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import subprocess
 import sys
 from pathlib import Path
@@ -126,3 +127,29 @@ def test_no_package_is_a_knot_of_imports(tmp_path: Path) -> None:
     for name, other in zip(names, [*names[1:], names[0]], strict=True):
         (package / f"{name}.py").write_text(f"from bytecap.{other} import x\n")
     assert "bytecap: 5 modules import each other" in next(import_circles.faults(package))
+
+
+def names_that_cpython_3_12_confuses(source: str) -> list[tuple[int, str]]:
+    """The builtins that one comprehension of a function binds and another one reads: early releases of CPython 3.12,
+    which write comprehensions into the function, raise UnboundLocalError there."""
+    found = []
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        comprehensions = [c for c in ast.walk(function) if isinstance(c, ast.ListComp | ast.SetComp | ast.DictComp)]
+        bound = [
+            {n.id for n in ast.walk(c) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            for c in comprehensions
+        ]
+        for here, own in zip(comprehensions, bound, strict=True):
+            shadowed = set().union(*bound) - own
+            names = [n for n in ast.walk(here) if isinstance(n, ast.Name) and n.id in shadowed]
+            found += [(n.lineno, n.id) for n in names if hasattr(builtins, n.id)]
+    return found
+
+
+def test_no_comprehension_reads_a_builtin_that_another_one_binds() -> None:
+    confused = "def f(a):\n    b = [type for type in a]\n    return [type(x) for x in b]\n"
+    assert names_that_cpython_3_12_confuses(confused) == [(3, "type")]
+    files = [*(ROOT / "packages").glob("*/src/**/*.py"), *(ROOT / "benchmarks").glob("*.py")]
+    assert {str(f): found for f in files if (found := names_that_cpython_3_12_confuses(f.read_text()))} == {}

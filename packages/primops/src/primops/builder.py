@@ -169,7 +169,7 @@ class Builder:
     def _append(
         self, target: str, args: tuple[Arg, ...], kwargs: dict[str, Arg], types: tuple[ValueType, ...]
     ) -> tuple[Value | None, ...]:
-        results = tuple([graph.Value(self._fresh_name(), type) for type in types])
+        results = tuple([graph.Value(self._fresh_name(), t) for t in types])
         like, effect = self._node, effect_of(target)
         self.nodes.append(Node(target, args, kwargs, results, like.line, like.phase, effect, like.checkpoint))
         return tuple([Value(r.type, r.name) if type(r.type) is TensorType else None for r in results])
