@@ -85,7 +85,7 @@ def AI013() -> None:
 
 def AI014() -> None:
     env = ShapeEnv()
-    float(SizeFloat(env, Term("input", ("rate",))))
+    float(SizeFloat(env, Term("symbol", ("rate",))))
 
 
 def AI015() -> None:

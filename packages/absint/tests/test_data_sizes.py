@@ -13,7 +13,7 @@ from stagewire.expr import evaluate, symbol
 def _mode():
     env = ShapeEnv()
     return env, DataSizedMode(
-        lambda lower, upper: make_size(env, env.create_unknown(f"u{len(env.unknown)}", lower=lower, upper=upper))
+        lambda lower, upper: make_size(env, env.create_unbacked(f"u{len(env.unbacked)}", lower=lower, upper=upper))
     )
 
 
@@ -83,7 +83,7 @@ def test_slices_have_the_length_that_the_size_gives(start, end):
 
 def test_known_tells_what_follows_and_assumes_nothing():
     env = ShapeEnv()
-    env.create_unknown("u0", lower=0, upper=24)
+    env.create_unbacked("u0", lower=0, upper=24)
     relations = {
         operator: [env.known(Relation(symbol("u0"), operator, number)) for number in (-1, 3, 25)]
         for operator in ("==", "!=", "<", "<=", ">", ">=")

@@ -130,7 +130,28 @@ def compares_with_a_float(x):
     )
 
 
+def gives_floats_to_torch(x):
+    number = abs(x.sum().item()) + 0.5
+    return (
+        torch.nn.functional.layer_norm(x, (6,), eps=number),
+        torch.nn.functional.leaky_relu(x, number),
+        torch.add(x, x, alpha=number),
+        x.abs() ** number,
+        torch.tensor([number, 1.0]),
+    )
+
+
+def computes_by_all_operators(x):
+    number, other, count = x.sum().item(), x.abs().max().item() + 1, int((x > 0).sum())
+    whole = number // other, number % other, number // 2, 7 // other, 7 % other
+    waves = math.sin(number), math.cos(number), math.tanh(number), math.pow(other, 0.5), math.exp(-other)
+    rounded = math.floor(number), math.ceil(number), math.trunc(number), int(number / 2), +number
+    return whole, waves, rounded, sum([number, other, 2]), count / 2, count * other, float(count), 1 - number
+
+
 PROGRAMS = [
+    gives_floats_to_torch,
+    computes_by_all_operators,
     compares_with_a_float,
     expands,
     fills_a_queue,
@@ -202,7 +223,11 @@ def says(x):
     return f"{x.sum().item():.2f}", x * 2
 
 
-REFUSED = [branches, loops, asks_for_one, squeezes, asks_layout, iterates, says]
+def raises_to_a_power(x):
+    return x.sum().item() ** 0.5
+
+
+REFUSED = [raises_to_a_power, branches, loops, asks_for_one, squeezes, asks_layout, iterates, says]
 
 
 @pytest.mark.parametrize("program", REFUSED, ids=lambda program: program.__name__)

@@ -116,3 +116,28 @@ def test_of_an_object_that_the_program_changes() -> None:
         found, expected = call(mine, torch.ones(2)), program(other, torch.ones(2))
         torch.testing.assert_close(found, expected)
         assert mine.total == other.total
+
+
+def test_a_name_like_those_of_sizes() -> None:
+    def program(x: torch.Tensor, s0: float, s1: torch.Tensor, n: int) -> tuple[torch.Tensor, float]:
+        return x * s0 + x.shape[0] + s1 * n, s0 * 2 + x.shape[0]
+
+    backend = Backend()
+    call = bytecap.optimize(program, backend, fullgraph=True)
+    for rows, value in ((3, 0.5), (4, 0.25), (5, 0.75), (6, 1.5)):
+        given = torch.ones(rows), value, torch.ones(2, rows), rows + 7
+        torch.testing.assert_close(call(*given), program(*given))
+    assert len(backend.captures) == 2
+
+
+def test_a_text_of_it_fixes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    def program(x: torch.Tensor, rate: float) -> torch.Tensor:
+        print(f"{rate:.2f} of {len(x)}, {rate * 2}")
+        return x * rate
+
+    backend = Backend()
+    call = bytecap.optimize(program, backend, fullgraph=True)
+    for value in (0.5, 0.25, 0.75, -1.0):
+        torch.testing.assert_close(call(torch.ones(3), value), torch.ones(3) * value)
+        assert capsys.readouterr().out == f"{value:.2f} of 3, {value * 2}\n"
+    assert len(backend.captures) == 2

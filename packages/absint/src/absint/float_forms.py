@@ -50,7 +50,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def _fixed(value: Any) -> Any:
-    return float(value) if type(value) is SizeFloat else value
+    return value.guard_float(__file__, 0) if type(value) is SizeFloat else value
 
 
 def _as_if(mode: AbstractMode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:

@@ -13,7 +13,7 @@ import torch
 
 from absint.meta import Meta
 from absint.schema import OpRecord, argument_value
-from absint.symbolic.size import is_unknown
+from absint.symbolic.size import is_unbacked
 from absint.tensor import AbstractTensor
 
 _MOST_ELEMENTS = 1 << 16
@@ -41,7 +41,7 @@ def reads_what_it_writes(
     in_place = torch.Tag.pointwise in tags or record.name.startswith(_POINTWISE)
     for place, operand in operands:
         for at, target in targets:
-            if storage_of(operand) is not storage_of(target) or _is_unknown(operand.meta) or _is_unknown(target.meta):
+            if storage_of(operand) is not storage_of(target) or _is_unbacked(operand.meta) or _is_unbacked(target.meta):
                 continue
             if in_place and _looks_alike(operand.meta, target.meta):
                 if place == at or place is None or at is None:
@@ -69,8 +69,8 @@ def _looks_alike(first: Meta, second: Meta) -> bool:
     )
 
 
-def _is_unknown(meta: Meta) -> bool:
-    return any(map(is_unknown, (*meta.shape, *meta.stride, meta.storage_offset)))
+def _is_unbacked(meta: Meta) -> bool:
+    return any(map(is_unbacked, (*meta.shape, *meta.stride, meta.storage_offset)))
 
 
 def shares_elements(first: Meta, second: Meta) -> bool:

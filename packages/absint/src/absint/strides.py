@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from absint.symbolic.shape_env import ShapeEnv
-from absint.symbolic.size import is_unknown, layout_key, surely_equal
+from absint.symbolic.size import is_unbacked, layout_key, surely_equal
 
 if TYPE_CHECKING:
     from absint.meta import Meta
@@ -277,7 +277,7 @@ def view_stride(old_shape: Shape, old_stride: Shape, new_shape: Shape) -> Shape 
         return contiguous_stride(new_shape)
     if any(size == 0 for size in old_shape):
         return old_stride if old_shape == new_shape else contiguous_stride(new_shape)
-    if len(old_shape) == 1 and is_unknown(old_shape[0]):  # it fits, or eager refuses
+    if len(old_shape) == 1 and is_unbacked(old_shape[0]):  # it fits, or eager refuses
         return tuple([step * old_stride[0] for step in contiguous_stride(new_shape)])
     strides = [0] * len(new_shape)
     view_dim = len(new_shape) - 1

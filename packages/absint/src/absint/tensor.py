@@ -57,7 +57,7 @@ def _wrapper(cls: type, meta: Meta, requires_grad: bool) -> Any:
             break
     reference, of = env.wrappers.get(key, _NOTHING)
     known = reference()
-    if known is None or known.meta is not of or env.unknown:  # (a tensor may be retyped in place)
+    if known is None or known.meta is not of or env.unbacked:  # (a tensor may be retyped in place)
         row_major = contiguous_stride(shape)
         is_row_major = stride is row_major or all(map(surely_equal, stride, row_major))
         if is_row_major and type(offset) is int and offset == 0:

@@ -17,6 +17,7 @@ from bytecap.errors import CannotCapture
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.graph.size_policy import mark_dynamic, mark_static, maybe_mark_dynamic
 from bytecap.guards import print_guard, print_guards
+from bytecap.guards.guard_set import global_state
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.hook.directives import assume_constant, disable, graph_break, is_compiling
 
@@ -36,6 +37,7 @@ __all__ = [
     "capture",
     "disable",
     "executor",
+    "global_state",
     "graph_break",
     "interpret",
     "is_compiling",

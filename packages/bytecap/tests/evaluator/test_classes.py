@@ -30,6 +30,10 @@ class Counted:
         Counted.names[Counted.made] = self.__class__.__name__
 
 
+class Described:
+    kept = property(lambda self: 1, lambda self, value: self.__dict__.update(other=value), lambda self: None)
+
+
 class Slotted:
     __slots__ = ("a", "b")
 
@@ -291,9 +295,18 @@ class OfNamed(metaclass=Named):
     pass
 
 
+@PROGRAMS.add(vector, Described, Described)
+def dictionaries_past_data_descriptors(x, given, emptied):
+    made = Described()
+    made.__dict__["kept"] = given.__dict__["kept"] = x
+    given.after = emptied.__dict__["kept"] = 2
+    del emptied.__dict__["kept"]
+    return made, vars(made), vars(given), vars(emptied), made.kept, x + 1
+
+
 @PROGRAMS.add(vector)
 def what_the_class_has_but_not_its_instances(x):
-    found = [hasattr(made, name) for made in (Counted(), OfNamed()) for name in ("__name__", "mro", "missing")]
+    found = [hasattr(made, name) for made in (Slotted(), OfNamed()) for name in ("__name__", "mro", "missing")]
     kinds = [one.__class__ is type(one) for one in (OfNamed, Counted, Activated(x).copied, vector, len)]
     return x + 1, found, kinds, OfNamed.missing, getattr(OfNamed(), "__qualname__", "none")
 

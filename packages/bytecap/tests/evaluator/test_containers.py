@@ -297,6 +297,41 @@ def what_fills_other_containers_sees_them_grow(x):
     return queue, members, table
 
 
+class Elsewhere(list):
+    def __iter__(self):
+        return iter([7, 8])
+
+
+@PROGRAMS.add(matrix, lambda: Elsewhere([1, 2, 3]))
+def what_c_reads_of_a_subclass(x, given):
+    made = Elsewhere([1, 2, 3])
+    return 3 in made, 7 in made, 3 in given, list(given), made * 2, made == [1, 2, 3], made[0], x + 1
+
+
+@PROGRAMS.add(matrix)
+def what_is_no_mapping_and_what_ended(x):
+    def ends():
+        yield 1
+
+    messages, ended = [], ends()
+    next(ended)
+    for attempt in (lambda: {**[(1, 2)]}, lambda: {"a": 1, **"b"}, lambda: next(ended)):
+        try:
+            attempt()
+        except (TypeError, StopIteration) as error:
+            messages.append((str(error), error.args))
+    return messages, x + 1
+
+
+@PROGRAMS.add(matrix, refusal="BC002")
+def methods_with_too_many_arguments(x):
+    items = [x]
+    try:
+        items.append(1, 2)
+    except TypeError as error:
+        return str(error), items
+
+
 @PROGRAMS.add(matrix)
 def what_fills_a_list_fails_half_way(x):
     kept = [x]

@@ -197,6 +197,33 @@ def test_a_copy_keeps_which_lists_are_one():
     assert compiled(tensor(), one, one)[0] == [[1, 2], [1, 2]]
 
 
+def captures_of(program, *arguments):
+    captures = []
+    compiled = optimize(program, lambda capture, _: captures.append(capture) or executor(capture))
+    results = [compiled(tensor(), argument)[1] for argument in arguments]
+    return captures, results
+
+
+def test_numbers_that_are_copied_only_are_not_compared():
+    captures, results = captures_of(
+        lambda x, value: (x + 1, copy.deepcopy(value)), {"a": [1.5, "b"], "c": 2}, {"a": [2.5, "d"], "c": 3}
+    )
+    assert results == [{"a": [1.5, "b"], "c": 2}, {"a": [2.5, "d"], "c": 3}]
+    assert len(captures) == 1
+
+
+def test_private_functions_of_a_library_are_no_guards():
+    captures, _ = captures_of(lambda x, value: (x + 1, copy.deepcopy(value)), Config())
+    assert "_reconstruct" not in str(captures[0].guards)
+
+
+@pytest.mark.parametrize(("other", "guarded"), [(str, False), (type, False), (SimpleNamespace, False), (Tagged, True)])
+def test_bases_are_guarded_where_they_may_change(other, guarded):
+    captures, results = captures_of(lambda x, value: (x + 1, isinstance(value, (dict, other))), Config())
+    assert results == [False]
+    assert any("__mro__" in str(guard) for guard in captures[0].guards) is guarded
+
+
 @PROGRAMS.add(tensor, lambda: (7, "a"))
 def an_item_that_is_itself(x, pair):
     return [k is j for k, j in zip(pair, list(pair), strict=True)], pair[0] is pair[0], x + 1

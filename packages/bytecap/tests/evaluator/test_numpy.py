@@ -26,6 +26,12 @@ def functions_of_known_numbers(x):
     return x / scale, x.reshape(np.prod(x.shape)), x * np.pi, np.float32(3) + 1, np.ceil(2.5), x * np.exp(-1000.0)
 
 
+@PROGRAMS.add(x, refusal="BC002")
+def methods_of_an_object_of_cython(x):
+    generator = np.random.default_rng(3)
+    return x * torch.from_numpy(generator.random(3)), generator.integers(5)
+
+
 @PROGRAMS.add(x)
 def known_arrays(x):
     ends = np.cumsum([0, 1, 2])

@@ -22,6 +22,47 @@ def matrix() -> torch.Tensor:
     return tensor(3, 4)
 
 
+class Text(str):
+    def __str__(self):
+        return "text"
+
+    def __repr__(self):
+        return "Text"
+
+
+class Whole(int):
+    def __repr__(self):
+        return "Whole"
+
+    def __index__(self):
+        return 7
+
+
+class Real(float):
+    def __float__(self):
+        return 9.0
+
+
+class Measured:
+    def __index__(self):
+        return 4
+
+    def __float__(self):
+        return 2.25
+
+    def __str__(self):
+        return "measured"
+
+
+@PROGRAMS.add(matrix)
+def subclasses_in_texts(x):
+    values = (Text("ab"), Whole(3), Real(1.5), Measured())
+    numbers = [pattern % value for pattern in ("%d", "%5.2f", "%.1e") for value in values[1:]]
+    in_tuples = [pattern % (value,) for pattern in ("%d", "%5.2f", "%.1e") for value in values[1:]]
+    texts = ["%s" % value for value in values], "%r" % values[0], "%r %s" % values[:2], "%c%c" % (Text("z"), Whole(65))
+    return numbers, in_tuples, texts, [f"{value}|{value!s:>9}" for value in values], "%x" % values[1], x + 1
+
+
 @PROGRAMS.add(matrix)
 def strings(x):
     s = f"{x.shape} {x.dtype!r} {3.14159:.2f} {'a'!r:>5} {x.shape[0]:03d}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import math
 
 import pytest
 import torch
 
+from bytecap import executor, optimize
 from bytecap.testing import Programs
 
 PROGRAMS = Programs()
@@ -64,6 +66,28 @@ def sets_from_outside(x, members, names):
     members.add(3)
     members.discard(1)
     return sorted(members), names | {"b"}, x + 1
+
+
+@PROGRAMS.add(vector, lambda: {torch.nn.Linear, torch.float16, 3}, lambda: {math.sin, len}, lambda: frozenset([int]))
+def sets_of_what_is_hashed_by_identity(x, kinds, functions, classes):
+    functions.add(math.cos)
+    return (
+        [str(kind) for kind in kinds], torch.float16 in kinds, torch.nn.Conv2d in kinds, len(functions),
+        math.cos in functions, int in classes, x + 1,
+    )  # fmt: skip
+
+
+def test_a_set_of_classes_is_guarded_with_its_order():
+    members = {torch.nn.Linear, torch.float16, 3}
+
+    def program(x, kind):
+        return x + 1 if kind in members else x - 1, [str(member) for member in members]
+
+    compiled = optimize(program, lambda capture, _: executor(capture))
+    for change in (lambda: None, lambda: members.add(int), lambda: members.discard(torch.nn.Linear), members.clear):
+        change()
+        for kind in (torch.nn.Linear, int, 3):
+            assert str(compiled(vector(), kind)) == str(program(vector(), kind))
 
 
 @PROGRAMS.add(vector)

@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from absint.symbolic import SizeFloat, is_symbolic
-from absint.symbolic.floats import make_whole
+from absint.symbolic import is_symbolic
 from absint.torch_capabilities import TORCH
 
 aten = torch.ops.aten
@@ -52,8 +51,7 @@ def _each(value: Any, rank: int) -> list[Any]:
 
 def _scaled(size: Any, factor: float) -> Any:
     """`floor(size * factor)`."""
-    product = size * float(factor)
-    return make_whole(product, math.floor) if isinstance(product, SizeFloat) else int(product)
+    return math.floor(size * float(factor))
 
 
 def _pool_form(plain: Any) -> Any:

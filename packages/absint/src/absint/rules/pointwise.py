@@ -10,7 +10,7 @@ from absint.errors import TypeRuleError
 from absint.meta import CPU, Meta
 from absint.promote import float_dtype, result_type
 from absint.strides import contiguous_stride, elementwise_stride, is_contiguous, preserve_stride
-from absint.symbolic.size import is_unknown, surely_equal
+from absint.symbolic.size import is_unbacked, surely_equal
 
 Operand = Meta | int | float | bool | complex
 
@@ -38,8 +38,8 @@ def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...
 
 def _only_fit(first: int, second: int, dim: int) -> int:
     """The size of the result where data decides one of the two: eager takes nothing else."""
-    if is_unknown(first) != is_unknown(second):
-        return second if is_unknown(first) else first
+    if is_unbacked(first) != is_unbacked(second):
+        return second if is_unbacked(first) else first
     raise TypeRuleError(
         f"The size of tensor a ({first!r}) must match the size of tensor b ({second!r}) at "
         f"non-singleton dimension {dim}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import Meta, numel
-from absint.symbolic.size import is_unknown
+from absint.symbolic.size import is_unbacked
 
 
 def wrap_dim(dim: int, rank: int) -> int:
@@ -55,7 +55,7 @@ def infer_size(sizes: Sequence[int], count: int) -> tuple[int, ...]:
     if any(isinstance(size, int) and size < -1 for size in sizes):
         raise TypeRuleError(f"invalid shape dimension in {list(sizes)}")
     if not holes:
-        if numel(sizes) != count and is_unknown(count) == is_unknown(numel(sizes)):
+        if numel(sizes) != count and is_unbacked(count) == is_unbacked(numel(sizes)):
             raise TypeRuleError(f"shape '{list(sizes)}' is invalid for input of size {count}")
         return sizes
     known = numel([size for position, size in enumerate(sizes) if position != holes[0]])
@@ -64,7 +64,7 @@ def infer_size(sizes: Sequence[int], count: int) -> tuple[int, ...]:
             f"cannot reshape tensor of 0 elements into shape {list(sizes)} because the unspecified "
             "dimension size -1 can be any value and is ambiguous"
         )
-    if not is_unknown(count) and count % known != 0:
+    if not is_unbacked(count) and count % known != 0:
         raise TypeRuleError(f"shape '{list(sizes)}' is invalid for input of size {count}")
     return (*sizes[: holes[0]], count // known, *sizes[holes[0] + 1 :])
 
@@ -89,7 +89,7 @@ def expand_stride(self: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:
         if size != shape[dim]:
             if size == 1:
                 step = 0
-            elif is_unknown(size) == is_unknown(shape[dim]):  # where data decides one, they are equal, or eager refuses
+            elif is_unbacked(size) == is_unbacked(shape[dim]):  # of one unbacked: they are equal, or eager refuses
                 raise TypeRuleError(
                     f"The expanded size of the tensor ({shape[dim]!r}) must match the existing size ({size!r}) "
                     f"at non-singleton dimension {dim}.  Target sizes: {list(shape)}.  Tensor sizes: "

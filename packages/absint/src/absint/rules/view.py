@@ -12,7 +12,7 @@ from absint.promote import complex_dtype, real_dtype
 from absint.rules.sizes import expand_stride, infer_size, wrap_dim
 from absint.rules.table import Constraint, Refused, RuleTable, f32, i64
 from absint.strides import view_stride
-from absint.symbolic.size import is_unknown, known_negative, surely_equal, sym_max, sym_min
+from absint.symbolic.size import is_unbacked, known_negative, surely_equal, sym_max, sym_min
 
 TABLE = RuleTable()
 Sizes = Sequence[int]
@@ -163,7 +163,7 @@ def clamp_slice(size: int, start: int | None, end: int | None) -> tuple[int, int
     """Bounds of a slice as ATen clamps them."""
     start = 0 if start is None else start
     end = size if end is None else end
-    if is_unknown(size) or is_unknown(start) or is_unknown(end):
+    if is_unbacked(size) or is_unbacked(start) or is_unbacked(end):
         return _clamp_unknown(size, start, end)
     start = start + size if start < 0 else start
     end = end + size if end < 0 else end

@@ -5,19 +5,20 @@ size     ::= int | Size(polynomial)                 a torch.SymInt that computes
 env      ::= (symbol range hint)* fact* relation*   relation: assumed by the hint, with the user's line
 """
 
-from absint.symbolic.floats import SizeFloat, Term, make_float
-from absint.symbolic.given_numbers import GivenNumbers, Steps
+from absint.symbolic.floats import SizeFloat, Term, create_float, make_float
+from absint.symbolic.questions import Questions, Steps
 from absint.symbolic.shape_env import ShapeEnv, SymbolRecord, from_dim
 from absint.symbolic.size import Size, dim_of, hint_of, is_symbolic, make_size, unwrap
 
 __all__ = [
-    "GivenNumbers",
+    "Questions",
     "ShapeEnv",
     "Size",
     "SizeFloat",
     "Steps",
     "SymbolRecord",
     "Term",
+    "create_float",
     "dim_of",
     "from_dim",
     "hint_of",

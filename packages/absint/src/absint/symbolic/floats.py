@@ -1,11 +1,13 @@
 """Floats that are computed of symbolic sizes, or of floats from outside: `n / 2`, `1 / n`, `math.sqrt(n)`.
 
-    term ::= Term("size", polynomial) | Term("number", float) | Term("input", name) | Term(operator, term*)
+    term ::= Term("size", polynomial) | Term("number", float) | Term("symbol", name) | Term(operator, term*)
 
 A `SizeFloat` is a `torch.SymFloat`, which torch takes wherever it takes a number. It is computed as Python does, step
 by step in double precision: nothing is simplified. What leads back to ints and to truths does so by integers where
 that is exact (`int(n / 2)` is `n // 2`, `n / 2 > 3` is `n > 6`). Whatever else asks for the number fixes the sizes.
-What is asked of a float from outside (`given_numbers`) is answered for this call, and becomes a condition.
+A float symbol (`create_float`) is a float from outside. What is asked of it (`Questions`) is answered by its
+hint, and becomes a condition. One without a hint is decided by data (`loss.item()`): whoever evaluates may make what is
+computed of it the next such symbol, and a question about it is refused.
 """
 
 from __future__ import annotations
@@ -20,19 +22,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from absint.symbolic.given_numbers import steps_of
 from absint.symbolic.nodes import Node, SizeNode, TruthNode
+from absint.symbolic.questions import steps_of
 from stagewire.polynomial import Polynomial, constant
 
 if TYPE_CHECKING:
     from absint.symbolic.shape_env import ShapeEnv
 
 OPERATORS: dict[str, Callable[..., float]] = {
-    name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow", "neg")
+    name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "abs")
 }
 """By their names in the module `operator`."""
 FUNCTIONS: dict[str, Callable[..., float]] = {
-    name: getattr(math, name) for name in ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1")
+    name: getattr(math, name)
+    for name in ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tanh")
 }
 """Functions of one argument, by their names in the module `math`."""
 # Doubles hold integers up to 2**53. What a short factor makes of a size that memory can hold stays below that.
@@ -56,7 +59,7 @@ class Term:
                 return self.operands[0], 1
             case "number":
                 return _short(self.operands[0])
-            case "input":
+            case "symbol":
                 return None
             case "neg" | "add" | "sub" | "mul":
                 parts = [part.fraction for part in self.operands]
@@ -89,19 +92,15 @@ class Term:
 
     @cached_property
     def symbols(self) -> frozenset[str]:
-        """The names of all size symbols in it."""
-        parts = [part for part in self.operands if not isinstance(part, (float, str))]
-        return frozenset(name for part in parts for name in part.symbols)
+        """The names of all symbols in it."""
+        if self.operator == "symbol":
+            return frozenset(self.operands)
+        return frozenset(name for part in self.operands if not isinstance(part, float) for name in part.symbols)
 
     @cached_property
-    def inputs(self) -> frozenset[str]:
-        """The names of all floats from outside in it."""
-        match self.operator:
-            case "input":
-                return frozenset(self.operands)
-            case "size" | "number":
-                return frozenset()
-        return frozenset(name for part in self.operands for name in part.inputs)
+    def has_floats(self) -> bool:
+        """Whether it is computed of float symbols, not of sizes alone."""
+        return self.operator == "symbol" or any(isinstance(part, Term) and part.has_floats for part in self.operands)
 
     @property
     def plain(self) -> float | None:
@@ -113,17 +112,17 @@ class Term:
                 return float(self.operands[0].number)
         return None
 
-    def evaluate(self, size: Callable[[Polynomial], int], given: Callable[[str], float]) -> float:
-        """The number that it is, where `size` gives what polynomials are, and `given` floats from outside."""
+    def evaluate(self, size: Callable[[Polynomial], int], symbol: Callable[[str], float]) -> float:
+        """The number that it is, where `size` gives what polynomials are, and `symbol` what float symbols are."""
         match self.operator:
             case "size":
                 return float(size(self.operands[0]))
             case "number":
                 return self.operands[0]
-            case "input":
-                return given(self.operands[0])
+            case "symbol":
+                return symbol(self.operands[0])
         host = OPERATORS.get(self.operator) or FUNCTIONS[self.operator]
-        return host(*[part.evaluate(size, given) for part in self.operands])
+        return host(*[part.evaluate(size, symbol) for part in self.operands])
 
     def __str__(self) -> str:
         return f"{self.operator}({', '.join(map(str, self.operands))})"
@@ -187,18 +186,24 @@ class SizeFloat(Node, torch.SymFloat):
     is_float = True.__bool__
 
     @property
+    def is_unbacked(self) -> bool:
+        """Whether data decides it."""
+        env = self.env
+        return any(name in env.unbacked or name not in env.hints for name in self.term.symbols)
+
+    @property
     def hint(self) -> float:
-        """Its value at capture; assumes nothing."""
-        return self.term.evaluate(self.env.hint, self.env.given.hint)
+        """Its value at capture; assumes nothing. Data decides some: `DataDependentError`."""
+        return self.number() if self.is_unbacked else self.term.evaluate(self.env.hint, self.env.hints.__getitem__)
 
     def number(self) -> float:
         """Its value; fixes the sizes in it."""
-        return self.term.evaluate(self.env.specialize, self.env.given.fix)
+        return self.term.evaluate(self.env.specialize, self.env.questions.fix)
 
     def ask(self, function: builtins.str, *arguments: float) -> Any:
         """What a C function of a float says of it, and does in each call; None where no guard can ask that."""
         known = steps_of(self.term)
-        return None if known is None else self.env.given.ask(known[0], (*known[1], (function, *arguments)))
+        return None if known is None else self.env.questions.ask(known[0], (*known[1], (function, *arguments)))
 
     def is_constant(self) -> bool:
         return self.term.operator == "number"
@@ -213,7 +218,7 @@ class SizeFloat(Node, torch.SymFloat):
             if host is math.floor or env.known_nonnegative(above):
                 return env.divide(above, below)
         known, function = steps_of(self.term), "float.__round__" if host is round else f"math.{host.__name__}"
-        made = None if known is None else env.given.whole(known[0], (*known[1], (function,)))
+        made = None if known is None else env.questions.whole(known[0], (*known[1], (function,)))
         return constant(host(self.number())) if made is None else made
 
     def compare(self, name: builtins.str, other: SizeFloat) -> TruthNode:
@@ -232,7 +237,7 @@ class SizeFloat(Node, torch.SymFloat):
     def can_compare(self, number: float) -> bool:
         """Whether a comparison with a number fixes nothing."""
         other = SizeFloat(self.env, Term("number", (number,)))
-        return self._gap(other) is not None or (bool(self.term.inputs) and steps_of(self.term) is not None)
+        return self._gap(other) is not None or (self.term.has_floats and steps_of(self.term) is not None)
 
     def _gap(self, other: SizeFloat) -> Polynomial | None:
         """A polynomial with the sign of `self - other`."""
@@ -263,7 +268,15 @@ class SizeFloat(Node, torch.SymFloat):
     def __neg__(self) -> Any:
         return make_float(self.env, "neg", self)
 
+    def __divmod__(self, other: Any) -> Any:
+        return NotImplemented if term_of(other) is None else (self // other, self % other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return NotImplemented if term_of(other) is None else (other // self, other % self)
+
     def __abs__(self) -> Any:
+        if self.is_unbacked:
+            return make_float(self.env, "abs", self)
         return self if self >= 0 else -self
 
     def __round__(self, ndigits: int | None = None) -> Any:
@@ -282,7 +295,8 @@ class SizeFloat(Node, torch.SymFloat):
         return self.term.operands[0] if self.is_constant() else None
 
     def guard_float(self, file: builtins.str, line: int) -> float:
-        return self.number()
+        some = self.env.questions.some_number
+        return self.number() if some is None or not self.is_unbacked else some
 
     def guard_bool(self, file: builtins.str, line: int) -> bool:
         return bool(self.number())
@@ -290,14 +304,12 @@ class SizeFloat(Node, torch.SymFloat):
     def sym_float(self) -> SizeFloat:
         return self
 
-    def floor(self) -> SizeNode:
-        return SizeNode(self.env, self.whole(math.floor))
 
-    def ceil(self) -> SizeNode:
-        return SizeNode(self.env, self.whole(math.ceil))
-
-    def trunc(self) -> SizeNode:
-        return SizeNode(self.env, self.whole(math.trunc))
+def create_float(env: ShapeEnv, name: str, hint: float | None = None) -> SizeFloat:
+    """A new float symbol that is worth `hint` now; without one, data decides it."""
+    if hint is not None:
+        env.hints[name] = hint
+    return SizeFloat(env, Term("symbol", (name,)))
 
 
 def term_of(value: Any) -> Term | None:
@@ -339,13 +351,15 @@ def make_float(env: ShapeEnv, name: str, *operands: Any) -> Any:
     if None in terms:
         return NotImplemented
     made = SizeFloat(env, Term(name, terms))
+    if made.is_unbacked:
+        return env.questions.define(made)
     return made if _is_defined(env, name, terms) else made.number()  # type: ignore[arg-type]
 
 
 def _is_defined(env: ShapeEnv, name: str, parts: tuple[Term, ...]) -> bool:
     """Whether Python gives a float for all sizes that the guards let through."""
-    if env.given.is_checked and any(part.inputs for part in parts):
-        return True
+    if SizeFloat(env, Term(name, parts)).is_unbacked:
+        return True  # else the graph raises what Python raises
     check = _DOMAINS.get(name)
     return check is None or check(env, *parts)
 
@@ -372,14 +386,14 @@ def _holds(env: ShapeEnv, name: str, term: Term, number: float) -> bool:
 
 def _is_tame(env: ShapeEnv, base: Term, power: Term) -> bool:
     """Whether a small power of it is a float: it is positive, and neither huge nor tiny."""
-    if not base.inputs:
+    if not base.has_floats:
         return _is_positive(env, base)
     is_whole = power.plain is not None and power.plain >= 0 and power.plain.is_integer()
     return _holds(env, "ge", base, -1e70 if is_whole else 1e-70) and _holds(env, "le", base, 1e70)
 
 
 def _is_small(env: ShapeEnv, power: Term) -> bool:
-    if power.inputs:
+    if power.has_floats:
         return _holds(env, "ge", power, -4.0) and _holds(env, "le", power, 4.0)
     if power.fraction is None:
         return power.plain is not None and abs(power.plain) <= 4
@@ -394,6 +408,7 @@ _DOMAINS: dict[str, Callable[..., bool]] = {
     "sqrt": lambda env, part: _is_positive(env, part) or _holds(env, "ge", part, 0.0),
     **dict.fromkeys(("log", "log2", "log10", "log1p"), _LOGARITHM),
     **dict.fromkeys(("exp", "expm1"), lambda env, part: _holds(env, "le", part, 700.0)),
+    **dict.fromkeys(("floordiv", "mod", "abs", "sin", "cos", "tanh"), lambda env, *parts: False),
 }  # fmt: skip
 
 
@@ -427,24 +442,20 @@ def _beside(number: SizeFloat, other: Any) -> SizeFloat:
     return SizeFloat(number.env, term_of(other))  # type: ignore[arg-type]
 
 
-def _python(host: Callable[[SizeFloat, Any], Any], swapped: bool = False) -> Callable[[SizeFloat, Any], Any]:
-    """An operator of Python; NotImplemented beside what is no number."""
+def _compared(name: str) -> Callable[[SizeFloat, Any], Any]:
+    """A comparison of Python; NotImplemented beside what is no number."""
 
     def method(self: SizeFloat, other: Any) -> Any:
-        if term_of(other) is None:
-            return NotImplemented
-        return host(other, self) if swapped else host(self, other)
+        return NotImplemented if term_of(other) is None else self.compare(name, _beside(self, other)).decide()
 
     return method
 
 
-def _numbers(host: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The operator on numbers, which fixes the sizes."""
-    return lambda left, right: host(*[side if type(side) is int else float(side) for side in (left, right)])
-
-
 for _name in OPERATORS:
     setattr(SizeFloat, _name, _computed(_name))
+for _name, _host in (("floor", math.floor), ("ceil", math.ceil), ("trunc", math.trunc)):
+    setattr(SizeFloat, _name, lambda self, host=_host: SizeNode(self.env, self.whole(host)))
+    setattr(SizeFloat, f"__{_name}__", lambda self, host=_host: make_whole(self, host))
 for _name in ("float_truediv", "float_pow"):
     setattr(SizeFloat, _name, getattr(SizeFloat, _name.removeprefix("float_")))
 for _name, _host in (("mod", math.fmod), ("sym_min", min), ("sym_max", max)):
@@ -453,12 +464,7 @@ for _name, _host in (("mod", math.fmod), ("sym_min", min), ("sym_max", max)):
     ))  # fmt: skip
 for _name in _MIRRORED:
     setattr(SizeFloat, _name, lambda self, other, name=_name: self.compare(name, _beside(self, other)))
-    setattr(SizeFloat, f"__{_name}__", _python(
-        lambda self, other, name=_name: self.compare(name, _beside(self, other)).decide()
-    ))  # fmt: skip
-for _name, _host in (("floordiv", operator.floordiv), ("mod", operator.mod), ("divmod", divmod)):
-    setattr(SizeFloat, f"__{_name}__", _python(_numbers(_host)))
-    setattr(SizeFloat, f"__r{_name}__", _python(_numbers(_host), swapped=True))
-for _name in ("add", "sub", "mul", "truediv", "pow"):
+    setattr(SizeFloat, f"__{_name}__", _compared(_name))
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(SizeFloat, f"__{_name}__", lambda self, other, name=_name: make_float(self.env, name, self, other))
     setattr(SizeFloat, f"__r{_name}__", lambda self, other, name=_name: make_float(self.env, name, other, self))

@@ -91,9 +91,9 @@ class SizeNode(Node):
         return self.env.hint(self._value)
 
     @property
-    def is_unknown(self) -> bool:
+    def is_unbacked(self) -> bool:
         """Whether data decides it."""
-        return self.env.is_unknown(self.value)
+        return self.env.is_unbacked(self.value)
 
     def int_(self) -> int:
         return self.env.specialize(self._value)

@@ -8,7 +8,7 @@
 A question about sizes is answered, in this order, by: arithmetic on the canonical form, the ranges of the symbols,
 earlier answers, the hint. Only the last assumes something: it becomes a relation, with the user's line.
 
-A symbol may stand for what data decides (`create_unknown`: how many elements a mask selects). It has no hint; a
+A symbol may stand for what data decides (`create_unbacked`: how many elements a mask selects). It has no hint; a
 question that the ranges do not answer raises `DataDependentError`. While `generic` is set, as it is for type rules,
 such a symbol is taken to be at least 2 and to differ from everything that it is not known to be equal to.
 """
@@ -22,7 +22,7 @@ from math import gcd
 from typing import Any
 
 from absint.errors import DataDependentError, SpecializedSize, UndecidedSize
-from absint.symbolic.given_numbers import GivenNumbers
+from absint.symbolic.questions import Questions
 from stagewire.bounds import Bounds, Ranges, bounds_of, implied
 from stagewire.capture import Relation
 from stagewire.expr import Dim, dim_of, polynomial_of
@@ -56,19 +56,19 @@ class ShapeEnv:
     whole: whether what needs a size as a number fixes it, though the graph might end in front of it instead.
 
     line: where the evaluated program is, for the relations. strict: assume nothing; what does not follow from the
-    ranges and the facts raises `UndecidedSize`. given: answers for floats from outside.
+    ranges and the facts raises `UndecidedSize`. questions: answers for float symbols.
     """
 
     def __init__(self, line: Callable[[], SourceLine | None] = lambda: None, *, strict: bool = False) -> None:
         self.line = line
         self.strict = strict
         self.symbols: dict[str, SymbolRecord] = {}
-        self.hints: dict[str, int] = {}
+        self.hints: dict[str, Any] = {}  # of sizes ints, of float symbols floats
         self.relations: list[Relation] = []
         self.generic = False
         self.whole = True
-        self.given = GivenNumbers()
-        self.unknown: dict[str, Polynomial] = {}  # what data decides -> as type rules see it
+        self.questions = Questions()
+        self.unbacked: dict[str, Polynomial] = {}  # what data decides -> as type rules see it
         self.taken_for_different: list[Polynomial] = []  # what was asked of those, in order: `value == 0`
         self.compared: dict[tuple[str, Polynomial, Polynomial | int], bool] = {}  # answers about two sizes
         # What was made of shapes and layouts (`layout_key`), beside what the keys stand for.
@@ -97,13 +97,13 @@ class ShapeEnv:
         self.hints[name] = hint
         return symbol(name)
 
-    def create_unknown(self, name: str, *, lower: int | None = 0, upper: int | None = None) -> Polynomial:
+    def create_unbacked(self, name: str, *, lower: int | None = 0, upper: int | None = None) -> Polynomial:
         """A new symbol for a number that data decides."""
         generic = f"{name}~"
         for one, least in ((name, lower), (generic, 2)):
-            self.symbols[one] = SymbolRecord(one, _NOBODYS_SIZE + len(self.unknown), least, upper)
+            self.symbols[one] = SymbolRecord(one, _NOBODYS_SIZE + len(self.unbacked), least, upper)
             self.hints[one] = self.symbols[one].hint
-        self.unknown[name] = symbol(generic)
+        self.unbacked[name] = symbol(generic)
         return symbol(name)
 
     def hint(self, value: Polynomial) -> int:
@@ -153,7 +153,7 @@ class ShapeEnv:
         """Is `value >= 0`; may assume it."""
         value = _lowest_terms(self.reduce(value))
         answer = self._known_sign(value)
-        if answer is None and self.is_unknown(value):
+        if answer is None and self.is_unbacked(value):
             return self._generic_sign(value)
         if answer is None:
             answer = self.hint(value) >= 0
@@ -164,7 +164,7 @@ class ShapeEnv:
         """Is `value == 0`; may assume it."""
         value = _without_factor(self.reduce(value))
         answer = self._known_zero(value)
-        if answer is None and self.is_unknown(value):
+        if answer is None and self.is_unbacked(value):
             return self._generic_zero(value)
         if answer is None:
             answer = self.hint(value) == 0
@@ -193,19 +193,19 @@ class ShapeEnv:
         number = value.number
         if number is not None:
             return number
-        if self.is_unknown(value):
+        if self.is_unbacked(value):
             raise DataDependentError(f"the number {value} depends on data")
         number = self.hint(value)
         if not self.known_zero(value - number):
             self._assume_zero(value - number)
         return number
 
-    def is_unknown(self, value: Polynomial) -> bool:
+    def is_unbacked(self, value: Polynomial) -> bool:
         """Whether data decides `value`."""
-        return bool(self.unknown) and not value.symbols.isdisjoint(self.unknown)
+        return bool(self.unbacked) and not value.symbols.isdisjoint(self.unbacked)
 
     def _generic_sign(self, value: Polynomial) -> bool:
-        answer = self._sign_by_bounds(value.substitute(self.unknown)) if self.generic else None
+        answer = self._sign_by_bounds(value.substitute(self.unbacked)) if self.generic else None
         if answer is None:
             raise DataDependentError(f"whether {value} >= 0 depends on data")
         return answer

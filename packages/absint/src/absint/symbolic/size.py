@@ -159,7 +159,7 @@ class Size(torch.SymInt):
         env, value = node.env, node._value
         if side is value:
             return name in _OF_EQUALS
-        if env.unknown or type(side) not in _EXACT:
+        if env.unbacked or type(side) not in _EXACT:
             return self._find(name, other)
         key = (name, value, side)
         known = env.compared.get(key)
@@ -294,9 +294,9 @@ def is_symbolic(value: object) -> bool:
     return isinstance(value, torch.SymInt)
 
 
-def is_unknown(value: object) -> bool:
+def is_unbacked(value: object) -> bool:
     """Whether data decides the size."""
-    return isinstance(value, torch.SymInt) and value.node.is_unknown
+    return isinstance(value, torch.SymInt) and value.node.is_unbacked
 
 
 def dim_of(value: Any) -> Dim:
@@ -308,7 +308,7 @@ def dim_of(value: Any) -> Dim:
 
 def known_negative(value: Any) -> bool:
     """Is `value < 0`; of what data decides only what follows from its range, else `DataDependentError`."""
-    if not is_unknown(value):
+    if not is_unbacked(value):
         return bool(value < 0)
     is_nonnegative = value.node.env.known_nonnegative(value.node.value)
     if is_nonnegative is None:

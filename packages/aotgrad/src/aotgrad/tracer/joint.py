@@ -17,7 +17,7 @@ from absint.forms import symbolic_forms
 from absint.functions import custom_functions
 from absint.gradients import TARGET, gradients
 from absint.meta import contiguous
-from absint.symbolic import SizeFloat, Term
+from absint.symbolic import create_float
 from aotgrad.constants import write_constant
 from aotgrad.errors import (
     BackwardFailed,
@@ -220,7 +220,7 @@ def _placeholder(mode: TraceMode, capture: Capture, sizes: SizesOf, index: int, 
     leaf = Traced(meta, memory, requires_grad=requires_grad)
     leaf.value, leaf.generation = value, 0
     if given.role == "number":
-        mode.given[index] = SizeFloat(sizes.env, Term("input", (given.value.name,)))
+        mode.given[index] = create_float(sizes.env, given.value.name)
     if mode.recorder.symbolic:
         wire = to_wire(meta, requires_grad=wire.requires_grad)
     bound = BoundInput(given.value.name, wire, given.role)

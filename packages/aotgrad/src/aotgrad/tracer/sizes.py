@@ -9,7 +9,8 @@ import torch
 from msgspec.structs import replace
 
 from absint.meta import CPU
-from absint.symbolic import GivenNumbers, ShapeEnv, SizeFloat, Term, dim_of, from_dim, make_size
+from absint.symbolic import ShapeEnv, SizeFloat, Term, dim_of, from_dim, make_size
+from absint.symbolic.floats import FUNCTIONS
 from absint.symbolic.size import size_of
 from aotgrad.errors import BadCapture
 from aotgrad.joint import Joint
@@ -28,7 +29,6 @@ class SizesOf:
 
     def __init__(self, capture: Capture) -> None:
         self.env = ShapeEnv()
-        self.env.given = GivenNumbers(is_checked=True)
         self._known: dict[str, Any] = {}
         for symbol in capture.symbols:
             if symbol.hint is None:
@@ -65,8 +65,8 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 _STEPS: dict[str, OpOverload] = {
     "add": aten.add.Tensor, "sub": aten.sub.Tensor, "mul": aten.mul.Tensor, "truediv": aten.div.Tensor,
-    "pow": aten.pow.Tensor_Tensor,
-    **{name: getattr(aten, name).default for name in ("neg", "sqrt", "exp", "log", "log2", "log10", "log1p", "expm1")},
+    "pow": aten.pow.Tensor_Tensor, "floordiv": aten.floor_divide.default, "mod": aten.remainder.Tensor,
+    **{name: getattr(aten, name).default for name in ("neg", "abs", *FUNCTIONS)},
 }  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def record_number(emit: Callable[..., Ref], number: SizeFloat, device: torch.dev
     """The value of a float; `emit(op, args, kwargs)` records an op."""
 
     def record(term: Term) -> Ref:
-        if term.operator == "input":
+        if term.operator == "symbol":
             given = Ref(term.operands[0])
             return given if device == CPU else emit(aten._to_copy.default, (given,), {"device": device})
         if term.operator in _STEPS:

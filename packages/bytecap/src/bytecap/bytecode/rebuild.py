@@ -161,6 +161,16 @@ def delete_attribute(target: Any, name: str) -> None:
     object.__delattr__(target, name)
 
 
+def set_in_dict(target: Any, name: str, value: Any) -> None:
+    """Store in an instance's own dictionary, past a data descriptor of its class."""
+    object.__getattribute__(target, "__dict__")[name] = value
+
+
+def delete_in_dict(target: Any, name: str) -> None:
+    """Delete from an instance's own dictionary, past a data descriptor of its class."""
+    del object.__getattribute__(target, "__dict__")[name]
+
+
 def set_item(target: dict[Any, Any], key: Any, value: Any) -> None:
     """Store a dict item, past a subclass's own method."""
     _plain(target).__setitem__(target, key, value)
@@ -245,6 +255,7 @@ HELPERS: dict[str, Callable[..., Any]] = {
     for function in (
         new_object, new_container, new_tuple, new_dict, new_defaultdict, new_set, new_deque,
         new_cell, new_function, new_method, new_partial, new_exception, set_attribute, delete_attribute,
+        set_in_dict, delete_in_dict,
         set_item, delete_item, replace_items, add_items, replace_pairs, call_with, dict_key, dict_value,
         free_variable, stored_item, raised_in_caller, without_first_entry,
     )

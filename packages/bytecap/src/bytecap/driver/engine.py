@@ -28,9 +28,10 @@ from types import CodeType
 from typing import Any
 
 from bytecap.breaks.breaks import Break, Breaks
+from bytecap.driver.executor import with_tensors
 from bytecap.driver.expected_raises import raising_code
 from bytecap.driver.frame_selection import is_wanted
-from bytecap.driver.size_changes import with_changes, with_sizes_of_before
+from bytecap.driver.size_changes import needs_constants, with_changes, with_sizes_of_before
 from bytecap.driver.stage import CaptureResult, Options, capture, place
 from bytecap.driver.stances import may_compile, register
 from bytecap.driver.undo import Checked, undone
@@ -50,7 +51,6 @@ from bytecap.guards import GuardError, GuardProgram, compile_guards, explain, wi
 from bytecap.hook import Entry, FrameView, Owner, directives, enable, entries, plain, remove_entry, reset, skip
 from bytecap.nodes.data_checks import CannotUndo, Distrust
 from bytecap.objects.numbers.dynamic_sources import changed_value
-from bytecap.objects.numbers.float_inputs import needs_constants, with_tensors
 from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol, facts_of
 from stagewire.collector import resting_collector
 from stagewire.errors import StageError
@@ -111,6 +111,7 @@ class Engine:
         self.fullgraph = fullgraph
         self.limit = limit
         self.on_event = on_event
+        self.warns = on_event is None
         self.options = options
         self.owner = Owner(self.on_miss, recursive=not fullgraph, report=self.on_rejected)
         self._capturing: dict[CodeType, int] = {}  # by which thread
@@ -444,7 +445,7 @@ class Engine:
         # A fault in a callee ends graphs there alone: both sides of it are captured by themselves.
         in_callee = isinstance(error, CannotCapture) and not str(error.where).endswith(f" in {code.co_qualname}")
         is_own = code in self._roots and not in_callee
-        if self.on_event is None and (is_own or isinstance(error, RecompileLimit)):
+        if self.warns and (is_own or isinstance(error, RecompileLimit)):
             warnings.warn(f"runs plain: {error}", CaptureWarning, stacklevel=4)
         else:
             _log.info("%s: %s", "runs plain" if is_own else "graph break", error)

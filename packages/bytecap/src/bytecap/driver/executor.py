@@ -28,6 +28,7 @@ from absint.functions import custom_functions, function_of, read_sizes, run_grap
 from absint.wire import from_arg
 from bytecap.errors import FixedSizesNeeded, InterpretError
 from bytecap.guards.process_state import set_torch_modes, torch_modes
+from bytecap.objects.numbers.symbols import as_tensor
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Capture
 from stagewire.errors import StageError
@@ -169,3 +170,18 @@ def interpret(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ..
         return run_graph(capture.graph, inputs, custom_functions(capture.functions, size_of), size_of, values=values)
     finally:
         TORCH.set_grad_enabled(enabled)
+
+
+def with_tensors(capture: Capture, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The callable, given floats where the graph takes them as tensors."""
+    places = tuple(number for number, item in enumerate(capture.inputs) if item.role == "number")
+    if not places:
+        return compiled
+
+    def call(*inputs: Any) -> Any:
+        given = list(inputs)
+        for place in places:
+            given[place] = as_tensor(given[place])
+        return compiled(*given)
+
+    return call

@@ -30,6 +30,7 @@ def optimize(
     dynamic: bool | None = None,
     recompile_limit: int = 8,
     on_event: Callable[[Event], None] | None = None,
+    warns: bool | None = None,
     options: Options | None = None,
 ) -> Callable[..., Any]:
     """A callable like `target` whose work is captured and run by what `backend` makes of it.
@@ -39,8 +40,9 @@ def optimize(
         callable has an attribute `assumes`, a tuple of `Relation`s on the symbols, these are guarded as well.
     fullgraph: raise the coded error of what cannot be captured, instead of breaking the graph there.
     recompile_limit: captures of one code object; past it new cases run plain with a warning (fullgraph: BC010).
-    on_event: called with each `Event`; without it, a target that runs plain as a whole and a limit that was reached
-        are shown as `CaptureWarning`, each once. The logger "bytecap" is told of every break.
+    on_event: called with each `Event`. The logger "bytecap" is told of every break.
+    warns: a target that runs plain as a whole and a limit that was reached are shown as `CaptureWarning`, each once.
+        Default: where there is no `on_event`.
     options: how frames are captured.
 
     dynamic: which sizes of inputs are symbols. None: those that changed from one call to the next; True: all; False:
@@ -69,6 +71,7 @@ def optimize(
         of_data=fullgraph and getattr(backend, "takes_data_sizes", False),
     )
     engine = Engine(backend, fullgraph, recompile_limit, on_event, options, policy)
+    engine.warns = on_event is None if warns is None else warns
     engine.adopt(code, refusal)
     call = Dispatcher(engine.owner, function)
     for name in _NAMES:

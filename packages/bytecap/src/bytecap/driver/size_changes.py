@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from bytecap._evalframe import FrameView, GuardProgram
+from bytecap.errors import FixedSizesNeeded
 from bytecap.graph.size_policy import SizePolicy
-from stagewire.capture import Equals, Reading, Relation, Source, Symbol, TensorIs
+from stagewire.capture import Capture, Equals, Reading, Relation, Source, Symbol, TensorIs
+from stagewire.errors import StageError
 from stagewire.expr import symbols_of
 
 
@@ -87,3 +89,13 @@ def _fixed_numbers(program: GuardProgram, view: FrameView, symbols: tuple[Symbol
     used = symbols_of(guard.left) | symbols_of(guard.right)
     sources = {symbol.name: symbol.source for symbol in symbols}
     return [source for name in used if (source := sources.get(name)) is not None and not isinstance(source, Reading)]
+
+
+def needs_constants(capture: Capture, error: StageError) -> FixedSizesNeeded | None:
+    """What to raise where a backend needs floats of the capture as constants."""
+    sources = tuple(item.source for item in capture.inputs if item.value.name in error.fixed_inputs)
+    if not sources:
+        return None
+    needed = FixedSizesNeeded(error.message, where=error.where)
+    needed.sources = sources
+    return needed

@@ -39,6 +39,7 @@ from bytecap.objects.arrays.tensor_hooks import refuse_rebound
 from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.functions import FunctionValue
 from bytecap.objects.instances.exceptions import ExceptionValue
+from bytecap.objects.numbers.symbols import as_tensor
 from bytecap.objects.signals import NotConcrete, PythonRaise
 from bytecap.replacement.code import replacement_code
 from bytecap.replacement.emit import Emitter, emit_epilogue
@@ -176,8 +177,9 @@ def _result(
     )
     examples: dict[str, Any] = {v.name: v.real for v in tracer.inputs.tensors.values() if v.role != "result"}
     examples |= {name: make() for name, make in tracer.made.values()}
-    examples |= tracer.floats.examples()
-    examples |= {item.value.name: tracer.sizes.env.hints[item.value.name] for item in inputs if item.role == "symbol"}
+    hints = tracer.sizes.env.hints
+    examples |= {item.value.name: hints[item.value.name] for item in inputs if item.role == "symbol"}
+    examples |= {item.value.name: as_tensor(hints[item.value.name]) for item in inputs if item.role == "number"}
     return CaptureResult(
         document,
         guards,

@@ -15,9 +15,7 @@ from bytecap.errors import UnsupportedValue
 from bytecap.graph.builder import Outside, input_role, source_hint, tensor_type
 from bytecap.nodes.constant_tensors import note_buffer
 from bytecap.objects.arrays.tensors import TensorValue, is_plain_class
-from bytecap.objects.base import Value
-from bytecap.objects.numbers.symbolic import SymbolicFloat, SymbolicInt, write_float
-from bytecap.objects.numbers.unbacked import HostFloat
+from bytecap.objects.numbers.symbolic import write_term
 from stagewire.capture import InputRole, Source
 from stagewire.graph import Arg, Ref
 
@@ -35,7 +33,6 @@ class GraphInputs:
 
     def __init__(self) -> None:
         self.tensors: dict[int, TensorValue] = {}
-        self._computed: dict[Source, Any] = {}
 
     def tensor(self, real: torch.Tensor, source: Source | None) -> TensorValue:
         """A tensor from outside as a graph input."""
@@ -64,26 +61,6 @@ class GraphInputs:
             note_buffer(value, self.tracer)
         return value
 
-    def number(self, real: int | float, source: Source) -> Value | None:
-        """A number from outside as a symbol, where it is known to change."""
-        if isinstance(real, float):
-            found = self.tracer.floats.find(real, source, self.tracer.sizes.policy)
-            return None if found is None else SymbolicFloat(found)
-        size = self.tracer.sizes.number(real, source)
-        if size is None:
-            return None
-        self.tracer.guards.type_is(source, int)
-        self.tracer.graph.add_number(str(size), source)
-        return SymbolicInt(size, source)
-
-    def size_at(self, number: int, source: Source) -> Any:
-        """An int that is computed of other numbers, as a size of its own."""
-        size = self._computed.get(source)
-        if size is None:
-            size = self._computed[source] = self.tracer.sizes.computed(number, source)
-            self.tracer.graph.add_number(str(size), source)
-        return size
-
     def _abstract(self, real: torch.Tensor, meta: Meta | None) -> AbstractTensor:
         lifted = self.tracer.mode.lift(real)
         if meta is not None:
@@ -103,7 +80,7 @@ class GraphInputs:
         """A new symbol for a size that data decides."""
         if self.tracer.graph.is_body:
             raise DataDependentError("a size inside a function of the graph depends on data")
-        return self.tracer.sizes.create_unknown(self.tracer.graph.name("count"), lower, upper)
+        return self.tracer.sizes.create_unbacked(self.tracer.graph.name("count"), lower, upper)
 
     def tensor_of(self, abstract: AbstractTensor, name: str) -> TensorValue:
         """The value of a node's result; an input that an in-place op returns stays itself."""
@@ -121,10 +98,8 @@ class GraphInputs:
             return Ref(known.name)
         if isinstance(host, range):
             return to_arg(list(host))
-        if isinstance(host, HostFloat):
-            return Ref(host.name)
         if isinstance(host, SizeFloat):
-            return write_float(self.tracer, host)
+            return write_term(self.tracer, host.node.term)
         for kind, plain in _PLAIN:
             if isinstance(host, kind):
                 return to_arg(plain(host))

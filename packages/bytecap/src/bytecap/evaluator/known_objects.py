@@ -242,14 +242,15 @@ class KnownObjects:
         return DictValue(real=names, source=base, item_source=lambda key, index: Item(base, key))
 
     def _library_source(self, names: dict[str, Any], key: Any) -> Source | None:
-        """Where a name of a library is read: its functions and classes may be replaced, its data only changes for
-        code of the user (a library is taken to know what it does)."""
+        """Where a name of a library is read: its functions and classes may be replaced, its data (and, of private
+        names, all) only change for others' code: a library is taken to know what it does."""
         module = names.get("__name__")
         loaded = sys.modules.get(module) if isinstance(module, str) else None
         if loaded is None or loaded.__dict__ is not names or not isinstance(key, str):
             return None
         is_code = isinstance(names[key], (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType))
-        if is_code or (self.tracer.frames and not is_exempt(self.tracer.frames.module())):
+        is_private = key.startswith("_") and self.tracer.frames.module() == module
+        if (is_code and not is_private) or (self.tracer.frames and not is_exempt(self.tracer.frames.module())):
             return Global(key, module)
         return None
 

@@ -13,13 +13,13 @@ from bytecap.errors import UnsupportedValue
 from bytecap.guards.guard_set import GuardSet, Names, is_exempt, is_watched
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
-from bytecap.objects.class_lookup import static_lookup
+from bytecap.objects.class_lookup import has_own_layout, static_lookup
 from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.instances.nn_modules import NNModuleValue
 from bytecap.objects.numbers.dynamic_sources import refuse_changing
-from bytecap.objects.numbers.symbolic import is_size
+from bytecap.objects.numbers.symbolic import is_symbolic
 from stagewire.capture import Attribute, DictKey, Global, HasAttribute, Item, Reading, Source
 from stagewire.graph import SourceLine
 
@@ -43,7 +43,7 @@ class ObjectGuards(GuardSet):
         self._looked_up: set[tuple[int, str]] = set()
 
     def here(self) -> SourceLine | None:
-        return self.tracer.line()
+        return self.tracer.line() if self.tracer.frames else None
 
     def lookup(self, cls: type, name: str) -> None:
         """Looking `name` up in `cls` finds what it finds now, or nothing as now."""
@@ -61,7 +61,7 @@ class ObjectGuards(GuardSet):
             found = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
             self.identity(Attribute(source, "__func__") if is_method else source, found)
         elif static_lookup(type(cls).__mro__, name)[1] is None:
-            self.add(HasAttribute(place, name, False, self.here()))
+            self.add(HasAttribute(place, name, False))
 
     def reading(self, function: Any, arguments: tuple[Any, ...], value: Any, base: Source | None = None) -> None:
         """A C function without side effects returns `value` again (literals only)."""
@@ -73,9 +73,9 @@ class ObjectGuards(GuardSet):
             source = Reading(self.tracer.names.of(function), base, tuple(to_arg(argument) for argument in arguments))
             self.literal(source, value)
 
-    def bases(self, cls: type) -> None:
-        """A class of the user's has the bases that it has now."""
-        if is_watched(cls.__module__) and not hasattr(type(cls), "__getattr__"):
+    def bases(self, cls: type, other: Any) -> None:
+        """A class of the user's has the bases that it has now, unless its layout says whether `other` is one."""
+        if is_watched(cls.__module__) and not hasattr(type(cls), "__getattr__") and not has_own_layout(other):
             self.identity(Attribute(self.tracer.places.of(cls), "__mro__"), cls.__mro__)
 
     def class_lacks(self, cls: type, name: str) -> None:
@@ -83,12 +83,12 @@ class ObjectGuards(GuardSet):
         if static_lookup(type(cls).__mro__, name)[1] is not None or hasattr(type(cls), "__getattr__"):
             return
         if not is_exempt(cls.__module__) and static_lookup(cls.__mro__, name)[1] is None:
-            self.add(HasAttribute(self.tracer.places.of(cls), name, False, self.here()))
+            self.add(HasAttribute(self.tracer.places.of(cls), name, False))
 
     def tensor_lacks(self, source: Source | None, name: str) -> None:
         """An outside tensor has no attribute of its own of this name."""
         if source is not None:
-            self.add(HasAttribute(source, name, False, self.here()))
+            self.add(HasAttribute(source, name, False))
 
     def literal(self, source: Source, real: Any, line: SourceLine | None = None) -> None:
         """source == real, and of the same type; line: where it is read, if not here."""
@@ -114,7 +114,8 @@ class ObjectGuards(GuardSet):
         if first is not None and first == second:
             return
         if isinstance(left, Constant) and isinstance(right, Constant):
-            may_differ = left.python_type() is right.python_type() in _COPIED and not (is_size(left) or is_size(right))
+            is_known = not is_symbolic(left) and not is_symbolic(right)
+            may_differ = is_known and left.python_type() is right.python_type() in _COPIED
             if may_differ and first is not None and second is not None and left.value == right.value:
                 self.same(first, second, same, line)
         elif not same:
@@ -162,8 +163,10 @@ class ObjectGuards(GuardSet):
         """The members of an outside set."""
         self.type_is(source, type(real))
         others = [member for member in real if type(member) not in LITERALS or isinstance(member, (bytes, complex))]
-        if others and type(real) is frozenset and all(isinstance(member, _HASHED_BY_IDENTITY) for member in others):
-            self.identity(source, real)
+        if others and type(real) in (set, frozenset) and all(map(_is_hashed_by_identity, others)):
+            # Its class, and a list of its members in their order.
+            names, known = self.tracer.names, [real.__reduce__()]
+            self.literal(Reading(names.of(known.count), Reading(names.of(type(real).__reduce__), source)), 1)
             return
         if others:
             raise UnsupportedValue(f"an outside set with a {type(others[0]).__name__} in it")
@@ -227,6 +230,12 @@ class ObjectGuards(GuardSet):
             self._no_hooks.add(name)
             self.length(Global(name, "torch.nn.modules.module"), 0)
         return bool(hooks)
+
+
+def _is_hashed_by_identity(member: Any) -> bool:
+    cls = type(member)
+    is_class = issubclass(cls, type) and (cls.__hash__, cls.__eq__) == (object.__hash__, object.__eq__)
+    return is_class or isinstance(member, _HASHED_BY_IDENTITY)
 
 
 def _has_place(value: Value) -> bool:

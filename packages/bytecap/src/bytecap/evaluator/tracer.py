@@ -17,7 +17,6 @@ from bytecap.evaluator.known_objects import KnownObjects
 from bytecap.evaluator.object_guards import ObjectGuards
 from bytecap.graph.builder import GraphBuilder
 from bytecap.graph.size_policy import SizePolicy
-from bytecap.graph.size_symbols import SizeSymbols
 from bytecap.guards.global_sources import Places
 from bytecap.guards.guard_set import Names
 from bytecap.guards.process_state import TorchModes, torch_modes
@@ -27,7 +26,7 @@ from bytecap.objects.cells import CellValue
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.writes import ClassWrites, TensorWrites
-from bytecap.objects.numbers.float_inputs import GivenFloats
+from bytecap.objects.numbers.symbols import Symbols
 from bytecap.objects.signals import PythonRaise
 from stagewire.capture import (
     Source,
@@ -49,13 +48,12 @@ class Tracer:
     changing: frozenset[Source]
     checks: Checks
     frames: CallStack
-    sizes: SizeSymbols
+    sizes: Symbols
     names: Names
     guards: ObjectGuards
     places: Places
     objects: KnownObjects
     inputs: GraphInputs
-    floats: GivenFloats
     mode: AbstractMode
     modes: TorchModes
     graphs: list[GraphBuilder] = field(default_factory=lambda: [GraphBuilder()])
@@ -86,7 +84,7 @@ class Tracer:
         self.inputs.tensors.clear()
         for part in (self.guards, self.objects, self.inputs):
             del part.tracer
-        for closed in (self.frames, self.sizes, self.floats):
+        for closed in (self.frames, self.sizes):
             closed.close()
         for known in (self.class_writes, self.effects, self.regions, self.index_modes, self.hooked):
             known.clear()  # type: ignore[attr-defined]
@@ -133,9 +131,7 @@ def new_tracer(
     policy: which sizes are symbols. assumes: whether it may be assumed that data raises nothing.
     """
     frames, names, inputs = CallStack(), Names(), GraphInputs()
-    guards, objects, floats = ObjectGuards(names), KnownObjects(), GivenFloats()
-    sizes = SizeSymbols(policy, frames.line)
-    sizes.env.given = floats
+    guards, objects, sizes = ObjectGuards(names), KnownObjects(), Symbols(policy, frames.line)
     mode = DataSizedMode(inputs.size_of_data) if policy.of_data else AbstractMode()
     tracer = Tracer(
         changing,
@@ -147,10 +143,9 @@ def new_tracer(
         Places(names),
         objects,
         inputs,
-        floats,
         mode,
         torch_modes(),
     )
-    for part in (guards, objects, inputs, floats):
+    for part in (guards, objects, inputs, sizes):
         part.tracer = tracer
     return tracer

@@ -30,7 +30,7 @@ from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView, can_name
 from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
-from bytecap.objects.containers.sets import SetValue
+from bytecap.objects.containers.sets import SetValue, set_in_order
 from bytecap.objects.context_variables import ContextVariable
 from bytecap.objects.functions import (
     BuiltinFunction,
@@ -96,7 +96,7 @@ def _wrapper_of(real: Any) -> Wrapper:
 def _literal(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return Constant(real)
-    if type(real) in (int, float) and (known := tracer.inputs.number(real, source)) is not None:
+    if type(real) in (int, float) and (known := tracer.sizes.number(real, source)) is not None:
         return known
     if type(real) in OPEN_KINDS and is_readable(source):
         return tracer.objects.open_constant(real, source)
@@ -259,7 +259,8 @@ def set_of(tracer: Tracer, real: Any, cls: type, source: Source | None) -> SetVa
     values = [tracer.objects.wrap(member, place) for member, place in zip(stored, places, strict=True)]
     members = {tracer.objects.hash_key(value): value for value in values}
     same_keys = type(real) is cls and all(key is member for key, member in zip(members, stored, strict=True))
-    return SetValue(members, order=real if same_keys else None, cls=cls, real=real, source=source)
+    order = real if same_keys else set_in_order(cls, list(members))
+    return SetValue(members, order=order, cls=cls, real=real, source=source)
 
 
 def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:

@@ -92,9 +92,9 @@ class GraphBuilder:
         self._taken: dict[str, int] = {} if outer is None else outer._taken
 
     def name(self, hint: str) -> str:
-        """A fresh value name that starts with `hint`."""
+        """A fresh value name that starts with `hint`, and is none of a size symbol (`s0`)."""
         stem = "".join(c if c.isalnum() or c == "_" else "_" for c in hint).strip("_") or "value"
-        if stem[0].isdigit():
+        if stem[0].isdigit() or (stem[0] == "s" and stem[1:].isdigit()):
             stem = f"v{stem}"
         count = self._taken.get(stem, 0)
         self._taken[stem] = count + 1
@@ -114,13 +114,9 @@ class GraphBuilder:
         self.made.add(name)
         return name
 
-    def add_number(self, name: str, source: Source) -> None:
-        """Append an int input that is the size symbol `name`."""
-        self.inputs.append(Input(Value(name, ScalarType("int")), source, "symbol"))
-
-    def add_given(self, name: str, type_: TensorType, source: Source) -> None:
-        """Append an input that a float from outside is put into."""
-        self.inputs.append(Input(Value(name, type_), source, "number"))
+    def add_symbol(self, name: str, type_: ScalarType | TensorType, source: Source, role: InputRole) -> None:
+        """Append a number from outside as an input."""
+        self.inputs.append(Input(Value(name, type_), source, role))
 
     def add_node(
         self,

@@ -33,7 +33,7 @@ class SizePolicy:
 
     enabled: False fixes all. everywhere: all sizes of tensors that the frame was given, and its ints. dimensions:
     (source of a tensor, dimension) of those that were seen to change; -1-d for the stride of dimension d. numbers:
-    sources of ints that were. fixed: places of sizes (as `size_symbols` writes them) and of ints that are none.
+    sources of ints and floats that were. fixed: places of sizes (`objects.numbers.symbols`) and numbers that are none.
     whole: whether the graph may not end in front of a layer that would need a program for each size.
     of_data: whether sizes and numbers that data decides are symbols too (else graphs end there).
     """

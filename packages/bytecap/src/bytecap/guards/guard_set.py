@@ -86,14 +86,15 @@ class GuardSet:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self._guards: dict[Any, Guard] = {}
+        self._guards: dict[Guard, Guard] = {}  # by themselves without their lines
         self._classes: dict[Source, TypeIs] = {}
         self._valued: set[Source] = set()
 
-    def add(self, guard: Guard) -> None:
-        """Add a guard unless the same condition is there (whatever its line)."""
-        key = msgspec.structs.replace(guard, line=None) if hasattr(guard, "line") else guard
-        self._guards.setdefault(key, guard)
+    def add(self, guard: Guard, line: SourceLine | None = None) -> None:
+        """Add a guard (without a line) unless it is there. line: what asks, if not the line that is evaluated."""
+        if guard not in self._guards:
+            has_line = hasattr(guard, "line")
+            self._guards[guard] = msgspec.structs.replace(guard, line=line or self.here()) if has_line else guard
 
     def all(self) -> tuple[Guard, ...]:
         """All guards in order, then the classes of what was read without its value."""
@@ -106,11 +107,11 @@ class GuardSet:
     def type_is(self, source: Source | None, cls: type, line: SourceLine | None = None) -> None:
         """None: the object is no outside one, or part of something already guarded."""
         if source is not None:
-            self.add(TypeIs(source, self.names.of(cls), line or self.here()))
+            self.add(TypeIs(source, self.names.of(cls)), line)
 
     def identity(self, source: Source | None, real: Any, line: SourceLine | None = None) -> None:
         if source is not None:
-            self.add(IdentityIs(source, self.names.of(real), line or self.here()))
+            self.add(IdentityIs(source, self.names.of(real)), line)
 
     def class_unless_value(self, source: Source, cls: type, line: SourceLine | None) -> None:
         """The class of what is at `source`, unless its value is guarded too."""
@@ -120,27 +121,27 @@ class GuardSet:
     def equals(self, source: Source, value: Any, line: SourceLine | None) -> None:
         self._valued.add(source)
         self._classes.pop(source, None)
-        self.add(Equals(source, value, line))
+        self.add(Equals(source, value), line)
 
     def length(self, source: Source | None, size: int, line: SourceLine | None = None) -> None:
         if source is not None:
-            self.add(LengthIs(source, size, line or self.here()))
+            self.add(LengthIs(source, size), line)
 
     def has_key(self, source: Source, key: Any, present: bool) -> None:
-        self.add(HasKey(source, key, present, self.here()))
+        self.add(HasKey(source, key, present))
 
     def keys(self, source: Source, keys: tuple[Any, ...], line: SourceLine | None = None) -> None:
-        self.add(KeysAre(source, keys, line or self.here()))
+        self.add(KeysAre(source, keys), line)
 
     def same(self, first: Source, second: Source, same: bool, line: SourceLine | None = None) -> None:
-        self.add(SameObject(first, second, same, line or self.here()))
+        self.add(SameObject(first, second, same), line)
 
     def distinct(self, sources: list[Source], others: list[Source]) -> None:
         """Each of `sources` is another object than the rest of them and than each of `others`."""
         others = list(dict.fromkeys(others))  # a place may give another object each time
         match [*sources, *others]:
             case [first, second] if sources:
-                self.add(SameObject(first, second, False, None))
+                self.add(SameObject(first, second, False))
             case [_, _, *_] if sources:
                 self.add(Distinct(tuple(sources), tuple(others)))
 
@@ -151,7 +152,7 @@ class GuardSet:
         is_leaf = real.is_leaf if real.requires_grad else None
         if isinstance(real, torch.nn.Parameter) and is_leaf:
             is_leaf = None
-        self.add(TensorIs(source, type_, name, is_leaf, line))
+        self.add(TensorIs(source, type_, name, is_leaf), line)
 
 
 def global_state() -> GlobalState:

@@ -25,8 +25,8 @@ from bytecap.objects.identity import Identity, IdentityToken, is_lasting_key
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.live import LiveSequence, call_native, native
 from bytecap.objects.numbers.open_constants import open_format
-from bytecap.objects.numbers.symbolic import SymbolicInt, is_size
-from bytecap.objects.numbers.unbacked import extreme, is_of_data
+from bytecap.objects.numbers.symbolic import is_symbolic
+from bytecap.objects.numbers.unbacked import extreme
 from bytecap.objects.opaque import SINGLE
 from bytecap.objects.signals import End, NotConcrete, PythonRaise, fold, run
 from bytecap.semantics.constant_folding import fold_call
@@ -71,11 +71,11 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
             _guard_marks(tracer, value)
         return run(tracer, isinstance, (value.real if value.real is not None else _likeness(value), cls))
     try:
-        found = run(tracer, isinstance, (value.stand_in() if is_size(value) else value.concrete(), cls))
+        found = run(tracer, isinstance, (value.stand_in() if is_symbolic(value) else value.concrete(), cls))
     except NotConcrete:
         found = run(tracer, issubclass, (value.python_type(), cls))
     if not isinstance(cls, type) or cls not in value.python_type().__mro__[:1]:
-        tracer.guards.bases(value.python_type())
+        tracer.guards.bases(value.python_type(), cls)
     if not found and isinstance(cls, ABCMeta) and not is_exempt(value.python_type().__module__):
         # A class may be registered with the abstract class later.
         tracer.guards.reading(get_cache_token, (), get_cache_token())
@@ -99,14 +99,12 @@ def _guard_marks(tracer: Tracer, value: TensorValue) -> None:
 
 
 def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
-    others = (
-        classes.concrete()
-        if not isinstance(classes, TupleValue)
-        else tuple(other.concrete() for other in classes.values(tracer))
-    )
+    if isinstance(classes, TupleValue):
+        return Constant(any(_issubclass(tracer, cls, other).concrete() for other in classes.values(tracer)))
+    other = classes.concrete()
     if isinstance(cls, ClassValue):
-        tracer.guards.bases(cls.real)
-    return Constant(run(tracer, issubclass, (cls.concrete(), others)))
+        tracer.guards.bases(cls.real, other)
+    return Constant(run(tracer, issubclass, (cls.concrete(), other)))
 
 
 def _check_name(tracer: Tracer, function: Any, name: Value) -> None:
@@ -183,20 +181,11 @@ def _next(tracer: Tracer, iterator: Value, default: Value | None = None) -> Valu
     return result_or_stop(tracer, found)
 
 
-def _any(tracer: Tracer, values: Value) -> Value:
-    return Constant(any(value.truth(tracer) for value in values.each(tracer)))
-
-
-def _all(tracer: Tracer, values: Value) -> Value:
-    return Constant(all(value.truth(tracer) for value in values.each(tracer)))
-
-
 def _sum(tracer: Tracer, iterable: Value, /, start: Value = Constant(0)) -> Value:  # noqa: B008
     values = collect(tracer, iterable)
-    adds_plainly = sys.version_info < (3, 12) and any(is_of_data(value) for value in values)
-    fixes = sys.version_info >= (3, 12) and any(is_size(value) and value.python_type() is float for value in values)
-    is_known = all(isinstance(value, Constant) and (fixes or not is_size(value)) for value in (start, *values))
-    if is_known and not adds_plainly:
+    fixes = sys.version_info >= (3, 12) and any(is_symbolic(value, float) for value in values)
+    is_known = all(isinstance(value, Constant) and (fixes or not is_symbolic(value)) for value in (start, *values))
+    if is_known:
         # CPython 3.12 adds floats with compensation: only its own sum() is exact.
         return fold(tracer, sum, ([value.concrete() for value in values], start.concrete()))
     total = start
@@ -358,7 +347,7 @@ def _dir(tracer: Tracer, value: Value) -> Value:
 BUILTIN: dict[Any, Callable[..., Value]] = {
     len: _len, isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr,
     setattr: _setattr, delattr: _delattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
-    any: _any, all: _all, sum: _sum, min: _extreme(min), max: _extreme(max), sorted: native(sorted),
+    any: native(any), all: native(all), sum: _sum, min: _extreme(min), max: _extreme(max), sorted: native(sorted),
     reversed: _reversed, super: _super,
     vars: _vars, globals: _globals, print: _print, round: _round, abs: _abs, pow: _pow, divmod: _divmod,
     format: _format, hash: _hash, dir: _dir,
@@ -390,5 +379,5 @@ BUILTIN |= {
     operator.truth: lambda tracer, value: Constant(value.truth(tracer)),
     operator.is_: lambda tracer, left, right: Constant(is_same(tracer, left, right)),
     operator.is_not: lambda tracer, left, right: Constant(not is_same(tracer, left, right)),
-    operator.index: lambda tracer, value: value if isinstance(value, SymbolicInt) else Constant(value.as_int(tracer)),
+    operator.index: lambda tracer, value: value if is_symbolic(value, int) else Constant(value.as_int(tracer)),
 }

@@ -22,7 +22,7 @@ from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.functions import MethodValue, PartialValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.open_constants import open_format
-from bytecap.objects.numbers.symbolic import SymbolicInt
+from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.objects.signals import run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.string_conversion import repr_of, str_of
@@ -95,7 +95,9 @@ def _number(cls: type, method: str) -> Callable[..., Value]:
             found = args[0]._special(tracer, method)
             if found is not None:
                 return found.call(tracer, [], {})
-        if cls is int and len(args) == 1 and isinstance(args[0], SymbolicInt):
+            if args[0].base is None and args[0]._special(tracer, "__index__") is not None:
+                args = (Constant(args[0].as_int(tracer)), *args[1:])
+        if cls is int and len(args) == 1 and is_symbolic(args[0], int):
             return args[0]
         return fold_call(tracer, cls, list(args), kwargs)
 

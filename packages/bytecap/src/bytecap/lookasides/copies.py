@@ -22,7 +22,7 @@ from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.identity import IdentityToken
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.live import NativeIterator
-from bytecap.objects.signals import NotConcrete, fold
+from bytecap.objects.signals import fold
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -51,10 +51,7 @@ def _deep_copy(tracer: Tracer, value: Value, memo: Value = NONE, *default: Value
 
 
 def _is_atomic(value: Value) -> bool:
-    try:
-        return isinstance(value.concrete(), _ATOMIC)
-    except NotConcrete:
-        return isinstance(value, Constant) or issubclass(value.python_type(), (types.FunctionType, type))
+    return isinstance(value, Constant) or issubclass(value.python_type(), _ATOMIC)
 
 
 def _copy(tracer: Tracer, value: Value) -> Value:

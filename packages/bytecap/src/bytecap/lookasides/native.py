@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _bisect
+import _collections
 import _heapq
 import functools
 import itertools
@@ -27,6 +28,7 @@ NATIVE: dict[Any, Callable[..., Value]] = {
         zip, map, filter, itertools.chain, itertools.chain.from_iterable, itertools.count, itertools.cycle,
         itertools.compress, itertools.accumulate, itertools.zip_longest, itertools.groupby, itertools.starmap,
         itertools.takewhile, itertools.dropwhile, itertools.filterfalse, functools.reduce,
+        _collections._count_elements,  # type: ignore[attr-defined]
     )
 } | {
     enumerate: native(enumerate, 1, "start"),

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import _collections
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
-
-
-def count_elements(mapping: Any, iterable: Iterable[Any]) -> None:
-    """collections._count_elements."""
-    get = mapping.get
-    for element in iterable:
-        mapping[element] = get(element, 0) + 1
 
 
 def cmp_to_key(compare: Callable[[Any, Any], Any]) -> Any:
@@ -50,6 +42,5 @@ class _ComparedKey:
 
 
 POLYFILLS: dict[Any, Callable[..., Any]] = {
-    _collections._count_elements: count_elements,  # type: ignore[attr-defined]
     functools.cmp_to_key: cmp_to_key,
 }

@@ -17,7 +17,7 @@ from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.numbers.unbacked_conditions import DataCondition
+from bytecap.objects.numbers.unbacked import DataCondition
 from bytecap.objects.signals import run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect

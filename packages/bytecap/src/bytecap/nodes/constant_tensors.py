@@ -20,7 +20,7 @@ import torch
 
 from absint import AbstractTensor, DataDependentError, Meta
 from absint.meta import CPU, from_tensor, numel
-from absint.symbolic.size import is_unknown
+from absint.symbolic.size import is_unbacked
 from absint.tensor import Storage
 from stagewire.capture import Source
 
@@ -161,7 +161,7 @@ def _real(tracer: Tracer, value: Any, fixes: bool) -> Any:
     """The argument itself; `DataDependentError` where it is not known."""
     if type(value) in _PLAIN:
         return value
-    if fixes and isinstance(value, torch.SymInt) and not is_unknown(value):
+    if fixes and isinstance(value, torch.SymInt) and not is_unbacked(value):
         return int(value)
     if type(value) in (tuple, list, torch.Size):
         return type(value)([_real(tracer, item, fixes) for item in value])

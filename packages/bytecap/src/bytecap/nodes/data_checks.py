@@ -26,7 +26,7 @@ from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.numbers.symbolic import as_value
-from bytecap.objects.numbers.unbacked_conditions import DataCondition
+from bytecap.objects.numbers.unbacked import DataCondition
 from bytecap.objects.signals import PythonRaise
 from stagewire.capture import Check
 from stagewire.graph import SourceLine, node_references

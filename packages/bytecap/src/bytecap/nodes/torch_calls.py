@@ -12,7 +12,7 @@ from absint import AbstractTensor, DataDependentError, abstract_call
 from absint.cpu_kernels import onednn_takes_lstm
 from absint.errors import SpecializedSize, TypeRuleError
 from absint.symbolic import SizeFloat
-from absint.symbolic.size import is_unknown as is_open_size
+from absint.symbolic.size import is_unbacked as is_open_size
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap.errors import (
@@ -25,7 +25,7 @@ from bytecap.errors import (
 )
 from bytecap.nodes.call_arguments import with_index, with_known_index
 from bytecap.nodes.constant_tensors import note_content, with_numbers
-from bytecap.nodes.unbacked_sizes import has_unknown, read_sizes, refuse_unread, with_equal_sizes
+from bytecap.nodes.unbacked_sizes import has_unbacked, read_sizes, refuse_unread, with_equal_sizes
 from bytecap.objects.arrays.inference import refuse_writes
 from bytecap.objects.arrays.numpy_arrays import python_number
 from bytecap.objects.arrays.tensors import TensorValue
@@ -37,8 +37,7 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.numbers.unbacked import read_number
-from bytecap.objects.numbers.unbacked_conditions import FACT
+from bytecap.objects.numbers.unbacked import FACT, read_number
 from bytecap.objects.signals import NotConcrete
 
 if TYPE_CHECKING:
@@ -232,7 +231,7 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
             _refuse_lazy_flag(tracer, name, args[0])
         if name in _DATA_READERS:
             raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
-    is_open = bool(tracer.sizes.env.unknown) and has_unknown((*args, *kwargs.values()))
+    is_open = bool(tracer.sizes.env.unbacked) and has_unbacked((*args, *kwargs.values()))
     if is_open and name in _DECIDED_BY_ONES and not _squeezes_known(name, args, kwargs):
         raise DataDependent(f"{name}() of a size that depends on data")
     tracer.sizes.env.generic = True
@@ -347,10 +346,10 @@ def record(tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str,
     except StageError as error:
         raise UnsupportedValue(f"{target}: {error.message}") from None
     results = tensors_in(result)
-    if tracer.sizes.env.unknown:
+    if tracer.sizes.env.unbacked:
         refuse_unread(tracer, (*node_args, *node_kwargs.values()))
     values = tracer.graph.add_node(target, node_args, node_kwargs, results, tracer.line())
-    if tracer.sizes.env.unknown:
+    if tracer.sizes.env.unbacked:
         read_sizes(tracer, values, results)
     known = {id(tensor): tracer.inputs.tensor_of(tensor, name) for tensor, name in zip(results, values, strict=True)}
     return wrap_result(tracer, result, known)

@@ -10,10 +10,9 @@ import torch
 from absint import AbstractTensor
 from absint.errors import DimensionError, TypeRuleError
 from absint.symbolic import dim_of
-from absint.symbolic.size import is_unknown, make_size
+from absint.symbolic.size import make_size
 from bytecap.errors import DataDependent
-from bytecap.objects.numbers.unbacked import HostFloat, read_size
-from bytecap.objects.numbers.unbacked_conditions import DataCondition
+from bytecap.objects.numbers.unbacked import DataCondition, read_size
 from stagewire.capture import Relation
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, leaves
@@ -23,21 +22,19 @@ if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
 
 
-def has_unknown(given: Any) -> bool:
+def has_unbacked(given: Any) -> bool:
     """Whether an argument of a torch call has a number in it that data decides."""
     match given:
-        case torch.SymInt():
-            return is_unknown(given)
+        case torch.SymInt() | torch.SymFloat():
+            return given.node.is_unbacked  # type: ignore[union-attr]
         case AbstractTensor():
-            return not given.meta.is_static and has_unknown((*given.meta.shape, *given.meta.stride))
-        case HostFloat():
-            return True
+            return not given.meta.is_static and has_unbacked((*given.meta.shape, *given.meta.stride))
         case tuple() | list():
-            return any(map(has_unknown, given))
+            return any(map(has_unbacked, given))
         case slice():
-            return has_unknown((given.start, given.stop, given.step))
+            return has_unbacked((given.start, given.stop, given.step))
         case dict():
-            return any(map(has_unknown, given.values()))
+            return any(map(has_unbacked, given.values()))
     return False
 
 
@@ -46,8 +43,8 @@ def refuse_unread(tracer: Tracer, args: Iterable[Arg]) -> None:
     for arg in args:
         for leaf in leaves(arg):
             if isinstance(leaf, Expr):
-                missing = symbols_of(leaf) & (tracer.sizes.env.unknown.keys() - tracer.graph.numbers)
-                if missing or (tracer.graph.is_body and symbols_of(leaf) & tracer.sizes.env.unknown.keys()):
+                missing = symbols_of(leaf) & (tracer.sizes.env.unbacked.keys() - tracer.graph.numbers)
+                if missing or (tracer.graph.is_body and symbols_of(leaf) & tracer.sizes.env.unbacked.keys()):
                     raise DataDependent(f"the size {leaf.text} depends on data, and no tensor has it")
 
 
@@ -58,7 +55,7 @@ def read_sizes(tracer: Tracer, names: list[str], results: list[AbstractTensor]) 
             continue
         for dim, size in enumerate(tensor.meta.shape):
             symbol = str(size)
-            if symbol in tracer.sizes.env.unknown and symbol not in tracer.graph.numbers:
+            if symbol in tracer.sizes.env.unbacked and symbol not in tracer.graph.numbers:
                 read_size(tracer, name, dim, symbol)
 
 

@@ -188,7 +188,7 @@ def next_or_raise(tracer: Tracer, iterator: Value) -> Value:
 def result_or_stop(tracer: Tracer, result: Any) -> Value:
     """The value, or StopIteration raised in the evaluated program."""
     if isinstance(result, End):
-        raise tracer.raises(StopIteration, *([] if result.value is None else [result.value]))
+        raise tracer.raises(StopIteration, *([] if result.value is None or result.value.is_none() else [result.value]))
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,15 @@ def is_made_in_c(cls: type) -> bool:
         return True
     new = cls.__dict__.get("__new__")
     return isinstance(new, types.BuiltinFunctionType) and new.__self__ is cls
+
+
+def has_own_layout(cls: Any) -> bool:
+    """Whether instances are laid out by C as no base's are: a class cannot be given such a base, nor lose it."""
+    return type(cls) is type and not cls.__flags__ & _HEAP_TYPE and cls.__basicsize__ > _size(cls.__base__)
+
+
+def _size(cls: type | None) -> int:
+    return sys.maxsize if cls is None else cls.__basicsize__
 
 
 # Py_TPFLAGS_HEAPTYPE

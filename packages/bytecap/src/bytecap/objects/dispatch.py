@@ -26,7 +26,12 @@ def call_table_method(tracer: Tracer, self: Value, name: str, args: list[Value],
     method = METHODS[type(self)].get(name)
     if method is None:
         raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
-    return method(tracer, self, *args, **kwargs)
+    try:
+        return method(tracer, self, *args, **kwargs)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise
+    raise UnsupportedCall(f"method {name!r} of a {self.describe()} with {len(args)} arguments and {sorted(kwargs)}")
 
 
 def handler_of(real: Any) -> Callable[..., Any] | None:

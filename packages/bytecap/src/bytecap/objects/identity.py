@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild, UnsupportedCall
@@ -70,7 +71,7 @@ class Identity:
         self.real = real
 
     def __hash__(self) -> int:
-        return object.__hash__(self.real)
+        return hash(self.real) if isinstance(self.real, BuiltinFunctionType) else object.__hash__(self.real)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Identity) and self.real is other.real

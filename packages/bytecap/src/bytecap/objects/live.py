@@ -87,6 +87,9 @@ class Live:
         right = self.tracer.objects.fresh(other)
         return Live(self.tracer, self.tracer.evaluate.compare(self.tracer, symbol, self.value, right))
 
+    def __setitem__(self, key: Any, item: Any) -> None:
+        self.value.set_item(self.tracer, self.tracer.objects.fresh(key), self.tracer.objects.fresh(item))
+
     def __add__(self, other: object) -> Live:
         right = self.tracer.objects.fresh(other)
         return Live(self.tracer, self.tracer.evaluate.binary(self.tracer, "+", self.value, right))

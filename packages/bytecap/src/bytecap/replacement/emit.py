@@ -31,9 +31,8 @@ from bytecap.objects.functions import FunctionValue, PartialValue
 from bytecap.objects.identity import IdentityToken
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.open_constants import OpenConstant
-from bytecap.objects.numbers.symbolic import SymbolicFloat, SymbolicInt
-from bytecap.objects.numbers.unbacked import DataFloat
-from bytecap.objects.numbers.unbacked_conditions import DataCondition
+from bytecap.objects.numbers.symbolic import SymbolicNumber
+from bytecap.objects.numbers.unbacked import DataCondition
 from bytecap.semantics.effects import emit_effects
 from stagewire.capture import (
     Attribute,
@@ -102,7 +101,7 @@ class Emitter(Assembler):
         if known is not None:
             self.load_local(known)
             return
-        if isinstance(value, (SymbolicInt, SymbolicFloat, DataFloat, DataCondition)):
+        if isinstance(value, (SymbolicNumber, DataCondition)):
             value.reconstruct(self)
         elif isinstance(value, Constant) and not value.is_open:
             self.constant(value.value)
@@ -154,7 +153,7 @@ class Emitter(Assembler):
 
     def prepare(self, value: Value) -> None:
         """Have the object of `value` ready in a local before side effects start."""
-        is_computed = isinstance(value, (SymbolicInt, SymbolicFloat, DataFloat, DataCondition))
+        is_computed = isinstance(value, (SymbolicNumber, DataCondition))
         is_fixed = isinstance(value, Constant) and not value.is_open and not is_computed
         if not is_fixed and id(value) not in self._locals:
             self.load(value)
@@ -179,17 +178,12 @@ class Emitter(Assembler):
         self.outputs[name] = None
         self.load_local(f".out_{name}")
 
-    def size_symbol(self, name: str) -> None:
-        """Push the value of a size symbol in the running call."""
+    def symbol(self, name: str) -> None:
+        """Push the number that a symbol, of a size or of a float, is in the running call."""
         if name in self.tracer.graph.numbers:
             self.graph_number(name)
             return
         self.symbols[name] = self.tracer.sizes.sources[name]
-        self.load_local(symbol_local(name))
-
-    def given_float(self, name: str) -> None:
-        """Push a float that the frame was given."""
-        self.symbols[name] = self.tracer.floats.sources[name]
         self.load_local(symbol_local(name))
 
     def raised_at(self, line: int) -> None:

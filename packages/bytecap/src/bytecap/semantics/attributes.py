@@ -11,7 +11,7 @@ from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt, is_watched
 from bytecap.hook import Dispatcher
 from bytecap.objects.base import Value
-from bytecap.objects.class_lookup import is_data_descriptor, missing_name, no_attribute, static_lookup
+from bytecap.objects.class_lookup import MISSING, is_data_descriptor, missing_name, no_attribute, static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
@@ -41,6 +41,8 @@ _C_METHODS = (
     _INSTANCE_METHOD,
 )
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
+# Py_TPFLAGS_METHOD_DESCRIPTOR: functions of Python and of what is like it (Cython).
+_METHOD_DESCRIPTOR = 1 << 17
 _C_MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
@@ -83,7 +85,12 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
         instance = Constant(None) if receiver is None else receiver
         getter = tracer.objects.wrap(get, tracer.places.class_attribute(type(raw), "__get__"))
         return MethodValue(getter, descriptor).call(tracer, [instance, ClassValue(cls)], {})
-    return tracer.objects.wrap(raw, source)
+    found = tracer.objects.wrap(raw, source)
+    if get is MISSING or receiver is None or isinstance(raw, types.MethodType):
+        return found
+    if type(raw).__flags__ & _METHOD_DESCRIPTOR:
+        return MethodValue(found, receiver)
+    raise UnsupportedCall(f"reading {name!r} of a {receiver.describe()}, a {type(raw).__name__}")
 
 
 def _descriptor(tracer: Tracer, raw: Any, source: Source | None) -> Value:
@@ -116,7 +123,7 @@ def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
                 raise no_attribute(tracer, receiver, name)
             return receiver.base.get_attribute(tracer, name)  # (default_factory)
         if receiver.source is not None and not hasattr(receiver.real, name):
-            tracer.guards.add(HasAttribute(receiver.source, name, False, tracer.line()))
+            tracer.guards.add(HasAttribute(receiver.source, name, False))
         value = tracer.objects.wrap(
             run(tracer, getattr, (receiver.real, name)), tracer.places.attribute(receiver.source, name)
         )

@@ -14,7 +14,6 @@ from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import Sequence
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.symbolic import as_value, compute_of_sizes
-from bytecap.objects.numbers.unbacked import apply
 from bytecap.objects.opaque import OpaqueValue, is_pure_method
 from bytecap.objects.pure_functions import looks_at_classes_alone, looks_elsewhere
 from bytecap.objects.signals import NotConcrete, fold, run
@@ -28,9 +27,6 @@ def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], k
     """Call a known-pure function on values that all have real objects."""
     if looks_elsewhere(function):
         raise UnsupportedCall(f"call of {function.__qualname__}, which may return something else at the next run")
-    of_data = apply(tracer, function, args)
-    if of_data is not None:
-        return of_data
     of_sizes = run(tracer, compute_of_sizes, (function, args)) if not kwargs else None
     if of_sizes is not None:
         return as_value(of_sizes)

@@ -20,10 +20,10 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
 from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextWrites
+from bytecap.objects.instances.objects import stored_in
 from bytecap.objects.instances.writes import ClassWrites, RaiseEffect, SlotWrites, TensorWrites
 from bytecap.objects.numbers.open_constants import OpenConstant
-from bytecap.objects.numbers.symbolic import is_size
-from bytecap.objects.numbers.unbacked import is_of_data
+from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.semantics.operations import same_object
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
 
 def _unchanged(value: Value, real: Any) -> bool:
     if isinstance(value, Constant):
-        is_known = not value.is_open and not is_size(value) and not is_of_data(value)
+        is_known = not value.is_open and not is_symbolic(value)
         return is_known and same_object(value, Constant(real))
     return real is not None and getattr(value, "real", None) is real
 
@@ -244,7 +244,7 @@ def _store(emitter: Emitter, effect: DictValue, owner: Value, key: Value, value:
         emitter.load(owner)
         emitter.load(key)
         emitter.load(value)
-        emitter.call_helper("set_item" if effect.owner is None else "set_attribute", arguments=3)
+        emitter.call_helper("set_item" if effect.owner is None else f"set_{stored_in(owner, key)}", arguments=3)
         emitter.pop()
 
     return store
@@ -254,7 +254,8 @@ def _delete(emitter: Emitter, effect: DictValue, owner: Value, key: Any) -> Stor
     def store() -> None:
         emitter.load(owner)
         emitter.constant(key)
-        emitter.call_helper("delete_item" if effect.owner is None else "delete_attribute", arguments=2)
+        name = "item" if effect.owner is None else stored_in(owner, Constant(key))
+        emitter.call_helper(f"delete_{name}", arguments=2)
         emitter.pop()
 
     return store

@@ -25,9 +25,8 @@ from bytecap.objects.functions import BuiltinMethod, MethodValue
 from bytecap.objects.identity import IdentityToken, refuse_among_numbers
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
 from bytecap.objects.numbers.open_constants import derive, open_binary
-from bytecap.objects.numbers.symbolic import is_size
-from bytecap.objects.numbers.unbacked import apply, compute
-from bytecap.objects.numbers.unbacked_conditions import condition_of_data
+from bytecap.objects.numbers.symbolic import is_symbolic
+from bytecap.objects.numbers.unbacked import condition_of_data
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
 from bytecap.objects.signals import NotConcrete, fold, run
 from bytecap.semantics.attributes import special_method
@@ -123,10 +122,8 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
     refuse_unguarded(left, right)
     row = BINARY[symbol]
     if isinstance(left, Constant) and isinstance(right, Constant):
-        by_sizes = (is_size(left) or is_size(right)) and {left.python_type(), right.python_type()} <= {int, float}
-        of_data = compute(tracer, row.function, (left, right))
-        if of_data is not None:
-            return of_data
+        are_numbers = {left.python_type(), right.python_type()} <= {int, float}
+        by_sizes = are_numbers and (is_symbolic(left) or is_symbolic(right))
         left_open = None if by_sizes else open_binary(row.function, symbol, left, right)
         if left_open is not None:
             return left_open
@@ -155,7 +152,9 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
     done = _user_binary(tracer, left, right, row.method, row.reflected)
     if done is None:
         _refuse_subclasses(symbol, left, right)
-        done = _container_binary(tracer, symbol, left.plain(), right.plain())
+        done = _container_binary(
+            tracer, symbol, left.plain(), right if _formats(symbol, left, right) else right.plain()
+        )
     if done is None:
         done = _concrete_binary(tracer, symbol, row.inplace if inplace else row.function, left, right)
     return done
@@ -183,7 +182,7 @@ _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 def _numbers(left: Constant, right: Constant) -> tuple[Any, Any]:
     """What an operator computes with: sizes stay symbolic where both sides are numbers."""
-    if is_size(left) or is_size(right):
+    if is_symbolic(left) or is_symbolic(right):
         sides = left.host(), right.host()
         if all(isinstance(side, _NUMBERS) for side in sides):
             return sides
@@ -195,7 +194,7 @@ def _compared(left: Constant, right: Constant) -> tuple[Any, Any]:
     sides = tuple(side.host() for side in (left, right))
     if all(isinstance(side, _NUMBERS) for side in sides):
         return sides  # type: ignore[return-value]
-    return tuple(value.stand_in() if is_size(value) else side for value, side in zip((left, right), sides, strict=True))  # type: ignore[return-value]
+    return tuple([side.stand_in() if is_symbolic(side) else side.host() for side in (left, right)])  # type: ignore[return-value]
 
 
 def _is_own_kind(tracer: Tracer, value: Value, row: BinaryOperator) -> bool:
@@ -279,6 +278,12 @@ def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) ->
     return None
 
 
+def _formats(symbol: str, left: Value, right: Value) -> bool:
+    """Whether `left % right` asks a subclass for its text."""
+    is_text = symbol == "%" and issubclass(left.python_type(), (str, bytes))
+    return is_text and not isinstance(right.plain(), TupleValue)
+
+
 def _set_binary(tracer: Tracer, method: str, left: Value, right: Value) -> Value | None:
     """Sets with sets; views of keys or items with anything that can be iterated."""
     has_view = any(isinstance(side, DictView) and side.what != "values" for side in (left, right))
@@ -308,9 +313,6 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     if bound is not None:
         return bound.call(tracer, [], {})
     value = value.plain()
-    of_data = apply(tracer, function, [value])
-    if of_data is not None:
-        return of_data
     if isinstance(value, Constant) and value.python_type() in (int, float) and symbol != "~":
         left_open = derive(function, value)
         if left_open is not None:
@@ -398,8 +400,8 @@ def _is_set_like(value: Value) -> bool:
 
 def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
     """`==` of objects whose classes do not define it in Python."""
-    is_unknown = isinstance(left, UnknownValue) and left.python_type().__eq__ is not object.__eq__
-    if same_object(left, right) and not is_unknown:
+    is_unbacked = isinstance(left, UnknownValue) and left.python_type().__eq__ is not object.__eq__
+    if same_object(left, right) and not is_unbacked:
         return not (isinstance(left, Constant) and left.value != left.value)
     for side in (left, right):
         if isinstance(side, UnknownValue) or (isinstance(side, OpaqueValue) and side.shows_changes()):
@@ -464,7 +466,7 @@ def same_object(left: Value, right: Value) -> bool:
         return False
     if isinstance(left, IdentityToken) and isinstance(right, IdentityToken):
         return left.real is right.real
-    if is_size(left) or is_size(right):
+    if is_symbolic(left) or is_symbolic(right):
         return left.python_type() is right.python_type() and bool(left.host() == right.host())  # type: ignore[arg-type]
     if isinstance(left, Constant) and isinstance(right, Constant):
         if left.python_type() is not right.python_type():

@@ -18,33 +18,36 @@ from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.live import Live
 from bytecap.objects.signals import NotConcrete, run
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
 
 
-class Shown:
-    """A host object that prints as an evaluated object does, by evaluating its methods."""
-
-    def __init__(self, tracer: Tracer, value: Value) -> None:
-        self._tracer = tracer
-        self._value = value
-
-    def __repr__(self) -> str:
-        return repr_of(self._tracer, self._value)
+class Shown(Live):
+    """A host object that is formatted as an evaluated object is, by evaluating its methods."""
 
     def __str__(self) -> str:
-        return str_of(self._tracer, self._value)
+        return str_of(self.tracer, self.value)
 
     def __format__(self, spec: str) -> str:
-        return format_of(self._tracer, self._value, spec)
+        return format_of(self.tracer, self.value, spec)
+
+    def __int__(self) -> int:
+        return self._number(int)
+
+    def __float__(self) -> float:
+        return self._number(float)
+
+    def _number(self, kind: type) -> Any:
+        return self.tracer.objects.wrap(kind, None).call(self.tracer, [self.value], {}).concrete()
 
     def __getattr__(self, name: str) -> Any:
-        return printable(self._tracer, self._value.get_attribute(self._tracer, name))
+        return printable(self.tracer, self.value.get_attribute(self.tracer, name))
 
     def __getitem__(self, key: Any) -> Any:
-        return printable(self._tracer, self._value.get_item(self._tracer, Constant(key)))
+        return printable(self.tracer, self.value.get_item(self.tracer, Constant(key)))
 
 
 class _Text:
@@ -66,6 +69,8 @@ def printable(tracer: Tracer, value: Value) -> Any:
             return value.value
         case TensorValue():
             raise UnsupportedCall("formatting a tensor needs its content")
+        case ObjectValue(base=Constant(value=int() | float() | complex() | str() | bytes() as literal)):
+            return _shown_literal(tracer, value, literal)
         case ObjectValue():
             return Shown(tracer, value)
         case TupleValue() if value.cls is tuple:
@@ -86,6 +91,16 @@ def printable(tracer: Tracer, value: Value) -> Any:
         return value.concrete()
     except NotConcrete:
         raise UnsupportedCall(f"formatting a {value.describe()}") from None
+
+
+def _shown_literal(tracer: Tracer, value: Value, literal: Any) -> Any:
+    """A number or text of a subclass: the number is C's to format, its texts are the subclass's."""
+    methods = {
+        "__str__": lambda self: str_of(tracer, value),
+        "__repr__": lambda self: repr_of(tracer, value),
+        "__format__": lambda self, spec: format_of(tracer, value, spec),
+    }
+    return type(value.python_type().__name__, (type(literal),), methods)(literal)
 
 
 def _pin_member(tracer: Tracer, member: Constant) -> None:

@@ -118,6 +118,8 @@ def _set_update(frame: Frame, instruction: Instruction) -> None:
 def _dict_update(frame: Frame, instruction: Instruction) -> None:
     other = frame.pop()
     target = _peeked(frame, instruction)
+    if not isinstance(other, DictValue) and not has_method(other, "keys"):
+        raise frame.tracer.raises(TypeError, f"'{other.python_type().__name__}' object is not a mapping")
     for key, value in pairs_of(frame.tracer, other):
         target.set_item(frame.tracer, key, value)
 

@@ -95,11 +95,12 @@ class DictValue(Value):
         """The value under `key`, or None; guards the presence of the key."""
         self._settle(tracer)
         code = tracer.objects.hash_key(key)
-        if code not in self.new and self.real is not None:
-            key = with_number(tracer, key)
-            code = tracer.objects.hash_key(key)
-        if code not in self.new and holds_identity(key):
-            refuse_among_numbers(key, [other for other, _ in self.pairs(tracer)])
+        if code not in self.new and type(code) is not str:
+            if self.real is not None:
+                key = with_number(tracer, key)
+                code = tracer.objects.hash_key(key)
+            if code not in self.new and holds_identity(key):
+                refuse_among_numbers(key, [other for other, _ in self.pairs(tracer)])
         if code in self.new:
             return self.new[code][1]
         if self.listed or self.real is None or code in self.written:
@@ -182,7 +183,7 @@ class DictValue(Value):
             if name in vars(self.real):
                 return tracer.objects.wrap(vars(self.real)[name], tracer.places.attribute(self.source, name))
             if self.source is not None:
-                tracer.guards.add(HasAttribute(self.source, name, False, tracer.line()))
+                tracer.guards.add(HasAttribute(self.source, name, False))
         return super().get_attribute(tracer, name)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:

@@ -182,17 +182,23 @@ class SetValue(Value):
         return call_table_method(tracer, self, name, args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        keys, holes = _growth(self.cls, list(self.order), list(self.members))
+        keys, holes = list(self.order), ()
+        if all(map(is_lasting_key, keys)):  # nobody knows the order of objects in the order of their addresses
+            keys, holes = _growth(self.cls, keys, list(self.members))
         for key in keys:
             emitter.load(self.members[key])
         emitter.build_tuple(len(keys))
         emitter.call_helper("new_set", self.cls, *([holes] if holes else []), arguments=1)
 
 
+def set_in_order(cls: type, keys: list[Hashable]) -> Any:
+    """A host set that is iterated in this order."""
+    grown, holes = _growth(cls, keys, keys)
+    return new_set(tuple(grown), cls, holes)
+
+
 def _growth(cls: type, wanted: list[Hashable], inserted: list[Hashable]) -> tuple[list[Hashable], tuple[int, ...]]:
     """(order of insertion, holes) for `new_set` such that the set is iterated in the wanted order."""
-    if not all(map(is_lasting_key, wanted)):
-        return wanted, ()  # nobody knows the order of objects in the order of their addresses
     for keys in (wanted, inserted, *map(list, itertools.islice(itertools.permutations(reversed(wanted)), 5040))):
         if list(cls(keys)) == wanted:
             return keys, ()

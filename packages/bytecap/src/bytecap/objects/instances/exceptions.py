@@ -9,7 +9,7 @@ from bytecap.errors import StageError, UnsupportedMutation
 from bytecap.objects.base import Value, collect
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.objects import ObjectValue, stored_in
 from bytecap.objects.instances.writes import RaiseEffect
 from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
@@ -212,7 +212,7 @@ class ExceptionValue(ObjectValue):
         emitter.call_helper("new_exception", arguments=4)
         emitter.keep(self)
         for key, value in self.attributes.pairs(emitter.tracer):
-            self._store(emitter, str(key.concrete()), value)
+            self._store(emitter, str(key.concrete()), value, stored_in(self, key))
         links = {"__cause__": self.cause, "__context__": self.context, "__suppress_context__": self.suppress}
         for name, value in links.items():
             if not isinstance(value, Constant) or value.value:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import Value
-from bytecap.objects.class_lookup import has_method
+from bytecap.objects.class_lookup import has_method, is_data_descriptor, static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.iterators.protocols import ObjectIterator
@@ -158,7 +158,7 @@ class ObjectValue(Value):
         method = self._special(tracer, "__contains__")
         if method is not None:
             return method.call(tracer, [item], {}).truth(tracer)
-        if self.base is not None and self._special(tracer, "__iter__") is None:
+        if self.base is not None and has_method(self.base, "__contains__"):
             return self.base.contains(tracer, item)
         return super().contains(tracer, item)
 
@@ -181,7 +181,7 @@ class ObjectValue(Value):
             if value is not None:
                 self._store(emitter, name, value)
         for key, value in self.attributes.pairs(emitter.tracer):
-            self._store(emitter, str(key.concrete()), value)
+            self._store(emitter, str(key.concrete()), value, stored_in(self, key))
         emitter.load(self)
 
     def _allocate(self, emitter: Emitter) -> None:
@@ -195,12 +195,18 @@ class ObjectValue(Value):
         else:
             raise CannotRebuild(f"cannot build a new {self.cls.__qualname__}")
 
-    def _store(self, emitter: Emitter, name: str, value: Value) -> None:
+    def _store(self, emitter: Emitter, name: str, value: Value, kind: str = "attribute") -> None:
         emitter.load(self)
         emitter.constant(name)
         emitter.load(value)
-        emitter.call_helper("set_attribute", arguments=3)
+        emitter.call_helper(f"set_{kind}", arguments=3)
         emitter.pop()
+
+
+def stored_in(owner: Value, name: Value) -> str:
+    """How what is in an instance's dictionary is stored: as an attribute, unless the class has a data descriptor."""
+    raw = static_lookup(owner.python_type().__mro__, name.concrete())[0]
+    return "in_dict" if is_data_descriptor(raw) else "attribute"
 
 
 def _length(tracer: Tracer, made: Value) -> int:

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from absint.symbolic import hint_of
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.numbers.symbolic import SymbolicFloat, SymbolicInt, is_size
+from bytecap.objects.numbers.symbolic import SymbolicNumber, is_symbolic
 from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Source
 from stagewire.capture import DictValue as ValueAt
 
@@ -94,17 +93,17 @@ class OpenConstant(Constant):
         return f"<OpenConstant {self._real!r}>"
 
 
-class OpenSize(OpenConstant):
-    """A size among the parts of an open constant: asking for the value fixes the size."""
+class OpenSymbol(OpenConstant):
+    """A symbol among the parts of an open constant: asking for the value fixes it."""
 
-    __slots__ = ("size",)
+    __slots__ = ("symbol",)
 
-    def __init__(self, size: SymbolicInt) -> None:
-        super().__init__(hint_of(size.size), pin=lambda: int(size.size))
-        self.size = size
+    def __init__(self, symbol: SymbolicNumber) -> None:
+        super().__init__(symbol.number.node.hint, pin=lambda: symbol.value)
+        self.symbol = symbol
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load(self.size)
+        emitter.load(self.symbol)
 
 
 def is_readable(source: Source) -> bool:
@@ -123,7 +122,7 @@ def derive(function: Callable[..., Any], *parts: Constant) -> Constant | None:
     """`function(*parts)`, which raises for no values of these kinds; None where nothing is open, or too much."""
     if not any(part.is_open for part in parts):
         return None
-    parts = tuple([OpenSize(part) if isinstance(part, SymbolicInt) else part for part in parts])
+    parts = tuple([OpenSymbol(part) if isinstance(part, SymbolicNumber) else part for part in parts])
     made = OpenConstant(function(*map(_peek, parts)), function=function, parts=parts)
     return made if made.depth <= _DEPTH else None
 
@@ -132,7 +131,7 @@ def open_binary(function: Callable[[Any, Any], Any], symbol: str, left: Constant
     """`left symbol right` of plain numbers, and sums of texts; None: it takes the values."""
     kinds = {left.python_type(), right.python_type()}
     if kinds <= _NUMBERS:
-        is_known = not right.is_open and not is_size(right)
+        is_known = not right.is_open and not is_symbolic(right)
         divides = symbol in _DIVISIONS and is_known and right.value != 0
         return derive(function, left, right) if divides or symbol in _TOTAL else None
     return derive(function, left, right) if kinds == {str} and symbol == "+" else None
@@ -140,8 +139,8 @@ def open_binary(function: Callable[[Any, Any], Any], symbol: str, left: Constant
 
 def open_format(value: Value, spec: str) -> Constant | None:
     """`format(value, spec)`; None: it takes the value. ("c" refuses some numbers.)"""
-    if isinstance(value, SymbolicInt) and not value.size.node.is_unknown:
-        value = OpenSize(value)
+    if isinstance(value, SymbolicNumber) and not value.is_unbacked:
+        value = OpenSymbol(value)
     if not isinstance(value, Constant) or not value.is_open or spec.endswith("c"):
         return None
     try:
@@ -162,8 +161,4 @@ def _joined(*texts: str) -> str:
 
 def _peek(value: Constant) -> Any:
     """The number or text of this call, which fixes nothing."""
-    if isinstance(value, SymbolicInt):
-        return hint_of(value.size)
-    if isinstance(value, SymbolicFloat):
-        return value.number.node.hint
     return value._real if isinstance(value, OpenConstant) else value.value

@@ -1,10 +1,10 @@
-"""Numbers that differ from call to call: sizes, floats from outside, and what is computed of them.
+"""Numbers that are symbols: sizes, ints and floats from outside, and what is computed of them.
 
-Ints are expressions over the sizes of the inputs; floats are those that are given, and those computed of them or of
-sizes: `n / 2`, `math.sqrt(n)`. Arithmetic and comparisons stay symbolic (`absint.symbolic`). Where a torch call takes
-a float, the graph computes it, a node for each step; where the program keeps or returns a number, the replacement
-computes it. Whatever else looks at the number (`value`) fixes it: a relation says so, and the capture holds for this
-one number.
+Ints are expressions over symbols, the sizes of the inputs; floats are those that are given, and those computed of them
+or of sizes: `n / 2`, `math.sqrt(n)`. A symbol has the value of this call as its hint, or none where the data decides it
+(`unbacked`). Arithmetic and comparisons stay symbolic (`absint.symbolic`). Where a torch call takes a float, the graph
+computes it, a node for each step; where the program keeps or returns a number, the replacement computes it. Whatever
+else looks at the number (`value`) fixes it: a relation says so, and the capture holds for this one number.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from absint import symbolic
-from absint.symbolic import Size, SizeFloat, Term, is_symbolic, make_float
-from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float, make_whole
+from absint.symbolic import Size, SizeFloat, Term, make_float
+from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float
 from absint.wire import to_arg
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
@@ -31,94 +33,60 @@ if TYPE_CHECKING:
     from bytecap.replacement.emit import Emitter
 
 
-class SymbolicFloat(Constant):
-    """A float that is known as a computation on the sizes of the inputs, and on floats among them."""
+class SymbolicNumber(Constant):
+    """An int or a float that is known as a computation on symbols."""
 
     __slots__ = ("number",)
 
-    def __init__(self, number: SizeFloat) -> None:
-        Value.__init__(self, None)
+    def __init__(self, number: Size | SizeFloat, source: Source | None = None) -> None:
+        Value.__init__(self, source)
         self.number = number
 
     @property
-    def value(self) -> float:  # type: ignore[override]
-        """The number of this call; fixes the sizes in it for all."""
-        return float(self.number)
+    def value(self) -> int | float:  # type: ignore[override]
+        """The number of this call; fixes it for all."""
+        return self.python_type()(self.number)  # type: ignore[no-any-return]
+
+    @property
+    def is_unbacked(self) -> bool:
+        """Whether the data decides it."""
+        return self.number.node.is_unbacked
 
     def python_type(self) -> type:
-        return float
+        return float if isinstance(self.number, SizeFloat) else int
 
-    def concrete(self) -> float:
-        return float(self.number)
-
-    def host(self) -> SizeFloat:
+    def host(self) -> Size | SizeFloat:
         return self.number
 
-    def stand_in(self) -> float:
-        return 0.0
+    def stand_in(self) -> int | float:
+        return self.python_type()()  # type: ignore[no-any-return]
 
     def describe(self) -> str:
-        return f"number {self.number!r}"
+        return f"{'number' if isinstance(self.number, SizeFloat) else 'size'} {self.number!r}"
 
     def truth(self, tracer: Tracer) -> bool:
         return bool(self.number)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        _emit(emitter, self.number.node.term)
+        if isinstance(self.number, SizeFloat):
+            _emit(emitter, self.number.node.term)
+        else:
+            emit_dim(emitter, symbolic.dim_of(self.number), emitter.symbol)
 
     def __repr__(self) -> str:
-        return f"<SymbolicFloat {self.number!r}>"
+        return f"<SymbolicNumber {self.number!r}>"
 
 
-class SymbolicInt(Constant):
-    """An int that is known as an expression over the sizes of the inputs."""
-
-    __slots__ = ("size",)
-
-    def __init__(self, size: Size, source: Source | None = None) -> None:
-        Value.__init__(self, source)
-        self.size = size
-
-    @property
-    def value(self) -> int:  # type: ignore[override]
-        """The number of this call; fixes it for all."""
-        return int(self.size)
-
-    def python_type(self) -> type:
-        return int
-
-    def concrete(self) -> int:
-        return int(self.size)
-
-    def host(self) -> Size:
-        return self.size
-
-    def stand_in(self) -> int:
-        return 0
-
-    def describe(self) -> str:
-        return f"size {self.size!r}"
-
-    def truth(self, tracer: Tracer) -> bool:
-        return bool(self.size)
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emit_dim(emitter, symbolic.dim_of(self.size), emitter.size_symbol)
-
-    def __repr__(self) -> str:
-        return f"<SymbolicInt {self.size!r}>"
+def is_symbolic(value: Value, kind: type | None = None) -> bool:
+    """Whether the value is a number that differs from call to call, of this type."""
+    return isinstance(value, SymbolicNumber) and kind in (None, value.python_type())
 
 
-def is_size(value: Value) -> bool:
-    """Whether the value is an int that differs from call to call, or a float computed of such ones."""
-    return isinstance(value, (SymbolicInt, SymbolicFloat))
-
-
-def as_value(number: Any) -> Constant:
-    """A number that arithmetic on sizes gave."""
-    if isinstance(number, SizeFloat):
-        return SymbolicFloat(number)
-    return SymbolicInt(number) if is_symbolic(number) else Constant(number)
+def as_value(number: Any, source: Source | None = None) -> Constant:
+    """A number that arithmetic on symbols gave."""
+    if isinstance(number, (torch.SymInt, torch.SymFloat)):
+        return SymbolicNumber(number, source)
+    return Constant(number)
 
 
 def emit_dim(emitter: Any, dim: Dim, load_symbol: Callable[[str], None]) -> None:
@@ -140,10 +108,10 @@ def _emit(emitter: Any, term: Term) -> None:
         case "number":
             emitter.constant(term.operands[0])
         case "size":
-            emit_dim(emitter, dim_of(term.operands[0]), emitter.size_symbol)
+            emit_dim(emitter, dim_of(term.operands[0]), emitter.symbol)
             emitter.call_function(float, arguments=1)
-        case "input":
-            emitter.given_float(term.operands[0])
+        case "symbol":
+            emitter.symbol(term.operands[0])
         case name:
             for part in term.operands:
                 _emit(emitter, part)
@@ -152,55 +120,56 @@ def _emit(emitter: Any, term: Term) -> None:
 
 def compute_of_sizes(function: Callable[..., Any], args: list[Value]) -> Any:
     """A function of numbers, of which one is computed of sizes, as a number that still is; None where it is none."""
-    if not args or not all(isinstance(arg, Constant) for arg in args) or not any(map(is_size, args)):
+    if not args or not all(isinstance(arg, Constant) for arg in args) or not any(map(is_symbolic, args)):
         return None
-    if function is float and len(args) == 1:
-        return as_float(args[0].host())  # type: ignore[arg-type]
-    if function in _ROUNDING and len(args) == 1:
-        return _whole(args[0].host(), _ROUNDING[function])  # type: ignore[arg-type]
-    if function in _SIGNS and len(args) == 1:
-        return function(args[0].host())  # type: ignore[arg-type]
+    if function in _OF_ONE and len(args) == 1:
+        return _OF_ONE[function](args[0].host())  # type: ignore[attr-defined]
     name = _NAMES.get(function)
     if name is None or len(args) != (2 if name == "pow" else 1):
         return None
     sides = [as_float(arg.host()) for arg in args]  # type: ignore[arg-type]
     env = next(side.node.env for side in sides if isinstance(side, SizeFloat))
+    if function is math.pow and any(side.node.is_unbacked for side in sides if isinstance(side, SizeFloat)):
+        name = "math.pow"  # which is never complex
     found = make_float(env, name, *sides)
     return None if found is NotImplemented else found
 
 
 _NAMES: dict[Any, str] = {getattr(math, name): name for name in (*FUNCTIONS, "pow")}
-_SIGNS = (abs, operator.neg, operator.pos)
-_ROUNDING: dict[Any, Callable[[float], int]] = {
-    math.floor: math.floor, math.ceil: math.ceil, math.trunc: math.trunc, int: math.trunc, round: round,
+_OF_ONE: dict[Any, Callable[[Any], Any]] = {
+    float: as_float, int: math.trunc,
+    **{each: each for each in (math.floor, math.ceil, math.trunc, round, abs, operator.neg, operator.pos)},
 }  # fmt: skip
 
 
-def _whole(number: Any, host: Callable[[float], int]) -> Any:
-    if not isinstance(number, SizeFloat):
-        return number
-    return make_whole(number, host)
-
-
-def write_float(tracer: Tracer, number: SizeFloat) -> Ref | float:
+def write_term(tracer: Tracer, term: Term) -> Arg:
     """The number as nodes of the graph, each step once."""
-    return _written(tracer, number.node.term)  # type: ignore[return-value]
-
-
-def _written(tracer: Tracer, term: Term) -> Arg:
     if term.operator == "number":
         return to_arg(term.operands[0])
     graph = tracer.graph
     name = graph.floats.get(term)
     if name is None:
-        if term.operator == "input":
-            name = graph.floats[term] = tracer.floats.add_input(term.operands[0])
+        if term.operator == "symbol":
+            (name,) = term.operands
+            if name not in graph.numbers:
+                name = graph.floats[term] = tracer.sizes.add_input(name)
             return Ref(name)
         if term.operator == "size":
             target, args = "torch.sym_float", (dim_of(term.operands[0]),)
         else:
-            target = f"{'operator' if term.operator in OPERATORS else 'math'}.{term.operator}"
-            args = tuple([_written(tracer, part) for part in term.operands])
-        name = graph.floats[term] = graph.name("number")
-        graph.append(Node(target, args, {}, (GraphValue(name, ScalarType("float")),), tracer.line()))
+            target, args = target_of(term.operator), tuple([write_term(tracer, part) for part in term.operands])
+        name = graph.floats[term] = add_number(tracer, target, args, "float")
     return Ref(name)
+
+
+def target_of(step: str) -> str:
+    """The function that does a step of a `Term`."""
+    module = "torch" if step.startswith("sym_") else "operator" if step in OPERATORS else "math"
+    return step if "." in step else f"{module}.{step}"
+
+
+def add_number(tracer: Tracer, target: str, args: tuple[Arg, ...], kind: Any, name: str | None = None) -> str:
+    """Append a node that gives a number; returns its name."""
+    name = name or tracer.graph.name("number")
+    tracer.graph.append(Node(target, args, {}, (GraphValue(name, ScalarType(kind)),), tracer.line()))
+    return name

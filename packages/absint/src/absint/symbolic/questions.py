@@ -1,10 +1,10 @@
-"""Numbers that a program is given from outside, and that differ from call to call: what is asked of them.
+"""What is asked of symbols whose value differs from call to call, and becomes a condition on each call.
 
-    leaf  ::= Term("input", name) | Term("size", of one symbol)
+    leaf  ::= Term("symbol", name) | Term("size", of one symbol)
     steps ::= (function, argument*)*        ("float.__mul__", 2.0), ("math.sqrt",): what is computed of one such number
 
-Nothing is known of a float but what was asked of it: an environment has one `GivenNumbers`, which answers by the values
-of this call and writes the question down, or refuses.
+Nothing is known of a float but what was asked of it: an environment has one `Questions`, which answers by the hints
+and writes the question down, or refuses.
 """
 
 from __future__ import annotations
@@ -15,33 +15,32 @@ from absint.errors import FixedNumber
 from stagewire.polynomial import Polynomial, symbol
 
 if TYPE_CHECKING:
-    from absint.symbolic.floats import Term
+    from absint.symbolic.floats import SizeFloat, Term
 
 Steps = tuple[tuple[Any, ...], ...]
 # A guard does all steps again in each call.
 _MOST_STEPS = 20
 
 
-class GivenNumbers:
+class Questions:
     """Knows nothing and assumes nothing: each question is a `FixedNumber`.
 
-    is_checked: whether what Python computes of such floats is known not to raise, because another environment asked.
+    some_number: what C++ is given for a double that data decides (types of results do not depend on it); None: nothing.
     """
 
-    def __init__(self, *, is_checked: bool = False) -> None:
-        self.is_checked = is_checked
+    some_number: float | None = None
 
-    def hint(self, name: str) -> float:
-        """Its value at capture; assumes nothing."""
-        raise FixedNumber(name)
+    def define(self, step: SizeFloat) -> SizeFloat:
+        """A step on numbers of which one has no hint: the number that is computed with from here on."""
+        return step
 
     def fix(self, name: str) -> float:
-        """Its value, from now on for all calls."""
+        """The value of a float symbol, from now on for all calls."""
         raise FixedNumber(name)
 
     def ask(self, leaf: Term, steps: Steps) -> Any:
         """What the last of the steps gives, from now on for all calls; None where no guard can ask that."""
-        if leaf.operator == "input":
+        if leaf.operator == "symbol":
             raise FixedNumber(leaf.operands[0])
         return None
 
@@ -53,7 +52,7 @@ class GivenNumbers:
 def steps_of(term: Term) -> tuple[Term, Steps] | None:
     """(leaf, steps) of a computation on one given number and on constants; None where it is none, or a long one."""
     match term.operator:
-        case "input":
+        case "symbol":
             return term, ()
         case "size":
             return _size_steps(term)

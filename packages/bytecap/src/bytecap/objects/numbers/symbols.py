@@ -1,0 +1,249 @@
+"""The symbols of one capture: sizes of inputs, ints and floats from outside that differ from call to call.
+
+int    ::= an expression over size symbols; an input of role "symbol", or a size or stride of an input
+float  ::= a float64 tensor without dimensions, an input of role "number", made of the float for each call
+node   ::= torch.Tensor.item(input) -> float        what calls of torch are given; Python computes on a `SizeFloat`
+guard  ::= Equals(source, value)                    where something needs the number itself
+         | Equals(Reading(C function, source), answer)     where it is asked a question: `rate > 0.5`, `int(rate)`
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from absint import DataDependentError, Meta
+from absint.meta import from_tensor
+from absint.symbolic import Questions, ShapeEnv, SizeFloat, Steps, Term, create_float, make_size
+from absint.wire import to_arg
+from bytecap.errors import FixedMarkedSize
+from bytecap.graph.builder import source_hint
+from bytecap.graph.size_policy import SizeMark, SizePolicy, marks_of
+from bytecap.guards.printing import print_source
+from bytecap.objects.numbers.dynamic_sources import refuse_changing
+from bytecap.objects.numbers.symbolic import SymbolicNumber, add_number
+from bytecap.objects.numbers.unbacked import define_float, define_int
+from stagewire.capture import Attribute, Item, Local, Reading, Source, Symbol
+from stagewire.graph import Ref, SourceLine
+from stagewire.polynomial import Polynomial, constant
+from stagewire.types import ScalarType, TensorType
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+SIZE = "torch.Tensor.size"
+STRIDE = "torch.Tensor.stride"
+_OF_TENSORS: dict[str, Callable[..., Any]] = {SIZE: torch.Tensor.size, STRIDE: torch.Tensor.stride}
+_FREE = SizeMark("maybe")
+_WHOLE = ((("math.floor",),), (("math.ceil",),), (("math.trunc",),))
+_CPU = torch.device("cpu")
+
+
+class Symbols(Questions):
+    """Makes symbols; equal sizes of inputs get one symbol (they are equal more often than by chance).
+
+    env: what is known of them. sources: where the value of each is read.
+    """
+
+    tracer: Tracer
+    some_number = 0.7310585786300049
+
+    def __init__(self, policy: SizePolicy, line: Callable[[], SourceLine]) -> None:
+        self.policy = policy
+        self.env = ShapeEnv(line)
+        self.env.whole = policy.whole
+        self.env.questions = self
+        self.sources: dict[str, Source] = {}
+        self._ranges: dict[str, tuple[int, int | None]] = {}
+        self._by_hint: dict[int, Any] = {}
+        self._by_source: dict[Source, Any] = {}
+        self._fixed: set[str] = set()  # names of floats
+
+    def meta_of(self, real: torch.Tensor, source: Source, role: str) -> Meta | None:
+        """The type of an input with its symbols; None where nothing of it is symbolic."""
+        if not self.policy.enabled or role != "tensor" or not self._is_open(real, source):
+            return None
+        marks = marks_of(real)
+        shape = tuple([self._size(real, source, dim, marks.get(dim)) for dim in range(real.dim())])
+        stride = self._strides(real, source, shape)
+        meta = from_tensor(real)
+        made = Meta(shape, stride, meta.dtype, meta.device, meta.storage_offset)
+        return None if made.is_static else made
+
+    def _is_open(self, real: torch.Tensor, source: Source) -> bool:
+        policy = self.policy
+        return policy.everywhere or bool(marks_of(real)) or any(known == source for known, _ in policy.dimensions)
+
+    def _size(self, real: torch.Tensor, source: Source, dim: int, mark: SizeMark | None) -> Any:
+        size = real.shape[dim]
+        if mark is None and (self.policy.everywhere or (source, dim) in self.policy.dimensions):
+            mark = _FREE
+        reading = Reading(SIZE, source, (dim,))
+        if mark is None or mark.kind == "static" or size < 2 or reading in self.policy.fixed:
+            return size
+        if mark.kind == "dynamic":
+            lower = 2 if mark.lower is None else max(mark.lower, 2)
+            if size < lower or (mark.upper is not None and size > mark.upper):
+                text = f"{print_source(reading)} is {size}, and was marked as dynamic in {lower}..{mark.upper or ''}"
+                raise FixedMarkedSize(text, fix="Give mark_dynamic a range that holds all sizes.")
+            return self._create(size, reading, lower, mark.upper, marked=print_source(reading))
+        known = self._by_hint.get(size)
+        if known is None:
+            known = self._by_hint[size] = self._create(size, reading, 2, None)
+        return known
+
+    def number(self, real: int | float, source: Source) -> SymbolicNumber | None:
+        """The number at `source` as a symbol; None where it is taken to stay (of ints 0 and 1 decide too much)."""
+        policy, is_float = self.policy, isinstance(real, float)
+        if not policy.enabled or source in policy.fixed or (not is_float and real < 2):
+            return None
+        is_given = _is_argument(source) if is_float else getattr(source, "base", None) is None
+        if source not in policy.numbers and not (policy.everywhere and is_given):
+            return None
+        if is_float:
+            return SymbolicNumber(self._float(real, source))
+        self.tracer.guards.type_is(source, int)
+        return SymbolicNumber(self._int(real, source), source)
+
+    def _int(self, hint: int, source: Source) -> Any:
+        """An int that is read at `source`, as an input of the graph."""
+        size = self._create(hint, source, 2, None)
+        self.tracer.graph.add_symbol(str(size), ScalarType("int"), source, "symbol")
+        return size
+
+    def _float(self, hint: float, source: Source) -> SizeFloat:
+        known = self._by_source.get(source)
+        if known is None:
+            name = self.tracer.graph.name(source_hint(source))
+            self.sources[name] = source
+            self.tracer.guards.type_is(source, float, self.tracer.line())
+            known = self._by_source[source] = create_float(self.env, name, hint)
+        return known
+
+    def create_unbacked(self, name: str, lower: int | None, upper: int | None) -> Any:
+        """A symbol for a number that data decides."""
+        return make_size(self.env, self.env.create_unbacked(name, lower=lower, upper=upper))
+
+    def _create(self, hint: int, source: Source, lower: int, upper: int | None, marked: str | None = None) -> Any:
+        name = f"s{len(self._ranges)}"
+        self.sources[name] = source
+        self._ranges[name] = lower, upper
+        return make_size(self.env, self.env.create(name, hint, lower=lower, upper=upper, marked=marked))
+
+    def _strides(self, real: torch.Tensor, source: Source, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Strides as products of sizes where they are: from the fastest dimension up."""
+        steps, sizes = real.stride(), real.shape
+        known: dict[int, Any] = {1: 1}
+        made: list[Any] = list(steps)
+        for dim in sorted(range(len(steps)), key=lambda d: (steps[d], sizes[d] == 1)):
+            step = steps[dim]
+            if step in known:
+                made[dim] = known[step]
+            elif (source, -1 - dim) in self.policy.dimensions and step > 1:
+                reading = Reading(STRIDE, source, (dim,))
+                made[dim] = step if reading in self.policy.fixed else self._create(step, reading, 2, None)
+            known.setdefault(step * sizes[dim], made[dim] * shape[dim])
+        return tuple(made)
+
+    # -- what is asked of floats
+
+    def define(self, step: SizeFloat) -> SizeFloat:
+        return define_float(self.tracer, step.term)
+
+    def fix(self, name: str) -> float:
+        value = self._value(name)
+        tracer, source = self.tracer, self.sources[name]
+        if name not in self._fixed:
+            if source in tracer.changing:
+                refuse_changing(source, value)
+            self._fixed.add(name)
+            tracer.guards.literal(source, value)
+        return value
+
+    def _value(self, name: str) -> Any:
+        if name not in self.env.hints:
+            raise DataDependentError(f"the number {name} depends on the content of a tensor")
+        return self.env.hints[name]
+
+    def ask(self, leaf: Term, steps: Steps) -> Any:
+        place = self._place(leaf)
+        if place is None:
+            return None
+        found, reading = self._read(*place, steps)
+        if reading is not None:
+            self.tracer.guards.equals(reading, to_arg(found), self.tracer.line())
+        return found
+
+    def whole(self, leaf: Term, steps: Steps) -> Polynomial | None:
+        if leaf.operator == "symbol" and leaf.operands[0] not in self.env.hints and steps in _WHOLE:
+            (name,) = leaf.operands
+            return define_int(self.tracer, steps[0][0], Ref(name)).node.value  # type: ignore[no-any-return]
+        place = self._place(leaf)
+        if place is None:
+            return None
+        found, reading = self._read(*place, steps)
+        if reading is None:
+            return constant(found)
+        if found < 2:  # as of sizes: these decide too much
+            self.tracer.guards.equals(reading, to_arg(found), self.tracer.line())
+            return constant(found)
+        size = self._by_source.get(reading)
+        if size is None:
+            size = self._by_source[reading] = self._int(found, reading)
+        return size.node.value  # type: ignore[no-any-return]
+
+    def _place(self, leaf: Term) -> tuple[Any, Source | None] | None:
+        """(value, where it is read or None where that is fixed) of a symbol; None of a size that the data decides."""
+        name = str(leaf.operands[0])
+        source = self.sources.get(name)
+        if leaf.operator == "symbol":
+            return self._value(name), None if name in self._fixed else source
+        if isinstance(source, Reading) and source.function in _OF_TENSORS:
+            self.tracer.names.objects.setdefault(source.function, _OF_TENSORS[source.function])
+        return None if source is None else (self.env.hint(leaf.operands[0]), source)
+
+    def _read(self, value: Any, reading: Source | None, steps: Steps) -> tuple[Any, Source | None]:
+        """(what is computed, where it is read)."""
+        for function, *arguments in steps:
+            host = _function(function)
+            value = host(value, *arguments)
+            if reading is not None:
+                reading = Reading(self.tracer.names.of(host), reading, tuple(map(to_arg, arguments)))
+        return value, reading
+
+    def add_input(self, name: str) -> str:
+        """The name of a float in the graph: of the node that reads it off the input."""
+        self.tracer.graph.add_symbol(name, TensorType("float64", (), ()), self.sources[name], "number")
+        return add_number(self.tracer, "torch.Tensor.item", (Ref(name),), "float")
+
+    def close(self) -> None:
+        """No more questions: the way back to the tracer is cut."""
+        self.env.line = lambda: None
+        del self.tracer
+
+    def documents(self) -> tuple[Symbol, ...]:
+        """The symbols as the capture lists them."""
+        hints = self.env.hints
+        return tuple(Symbol(name, self.sources[name], hints[name], *ranges) for name, ranges in self._ranges.items())
+
+
+def _is_argument(source: Source) -> bool:
+    """Whether it is an argument, or in the lists and dicts of one (what objects hold are mostly settings)."""
+    while isinstance(source, Item):
+        source = source.base
+        if isinstance(source, Attribute):
+            return False
+    return isinstance(source, Local)
+
+
+def _function(name: str) -> Callable[..., Any]:
+    owner, _, rest = name.partition(".")
+    return getattr({"float": float, "int": int, "math": math}[owner], rest)  # type: ignore[no-any-return]
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """A float as the graph is given it."""
+    return torch.scalar_tensor(value, dtype=torch.float64, device=_CPU)
