@@ -35,7 +35,7 @@ PROSE = """\
 # One op: softmax in training
 
 What `stagefold.compile` makes of one line, in the order in which it happens. `python tools/one_op.py` writes this page;
-a test compares it. `STAGEFOLD_TRACE=trace` saves the same documents of any program, `stagefold show` prints them.
+a test compares it. `STAGEFOLD_TRACE=trace` records those of any program, `stagefold show` prints them.
 
 ```python
 {call}

@@ -36,7 +36,7 @@ from stagewire.loop import (
     Store,
 )
 from stagewire.loop_ops import may_raise
-from stagewire.statements import live_statements, map_indices, select
+from stagewire.statements import live_statements, map_indices, merge_axes, select
 
 COMPARED: dict[str, tuple[int, int]] = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}
 """(s, d) of a comparison of a and b, which says that s * (a - b) + d is at least 0."""
@@ -179,8 +179,15 @@ def split_pieces(kernel: Kernel) -> tuple[Kernel, ...]:
             done = found if len(found) <= TUNED.most_pieces else done
     for axis in kernel.axes:
         if _is_contiguous(kernel, axis):
-            return tuple(one for part in done for one in _in_sections(part, axis))
-    return done
+            done = tuple(one for part in done for one in _in_sections(part, axis))
+            break
+    return done if len(done) == 1 and done[0] is kernel else tuple(map(_merged, done))
+
+
+def _merged(kernel: Kernel) -> Kernel:
+    """The kernel, neighbours among whose axes are one where memory goes on from one to the next."""
+    axes, sections = merge_axes(kernel.axes, kernel.sections)
+    return replace(kernel, axes=axes, sections=sections)
 
 
 def is_pointwise(kernel: Kernel) -> bool:

@@ -1,8 +1,8 @@
 """The loop ops: what a `Compute` statement may do at one point; the vocabulary `loop`.
 
 An op takes scalars, given as types of no dimension, and gives one. Integer arithmetic wraps; float arithmetic rounds to
-the statement's dtype (bfloat16 and float16 compute in float32 and round once). What an op costs, how it is computed and
-how it is written in a language stand in tables of those who ask, by its name.
+the statement's dtype (bfloat16 and float16 compute in float32 and round once). How it is computed and how it is
+written in a language stand in tables of those who ask, by its name.
 """
 
 from __future__ import annotations
@@ -153,6 +153,23 @@ DIVISIONS = frozenset(("floor_div", "trunc_div", "remainder", "fmod"))
 COMMUTATIVE = frozenset(
     "add mul maximum minimum fmax fmin eq ne logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor".split()  # noqa: E501, SIM905
 )
+
+COSTS: dict[str, tuple[int, int]] = {
+    "sign": (2, 2), "check_index": (2, 2), "wrap_index": (2, 2), "sqrt": (4, 20), "reciprocal": (4, 10), "div": (4, 8),
+    "nextafter": (4, 4), "rsqrt": (5, 5), "trunc_div": (6, 6), "floor_div": (8, 8), "remainder": (8, 8),
+    "hypot": (8, 8), "exp": (10, 6), "exp2": (10, 2), "log": (10, 26), "log2": (10, 26), "log10": (10, 26),
+    "fmod": (10, 10), "tanh": (12, 24), "sigmoid": (12, 9), "expm1": (14, 20), "log1p": (14, 30), "sin": (15, 30),
+    "cos": (15, 30), "asin": (15, 15), "acos": (15, 15), "atan": (15, 15), "sinh": (15, 15), "cosh": (15, 15),
+    "erf": (15, 28), "tan": (20, 60), "asinh": (20, 20), "acosh": (20, 20), "atanh": (20, 20), "erfc": (20, 20),
+    "atan2": (20, 20), "philox": (20, 20), "erfinv": (25, 25), "pow": (25, 80), "lgamma": (40, 40),
+    "digamma": (40, 40),
+}  # fmt: skip
+"""Rough instructions an element of the ops that take more than one: of a CPU's vectors, of a GPU (sm_90) in float32."""
+
+
+def cost(op: str, on_gpu: bool = False) -> int:
+    """Rough instructions that an op takes for an element."""
+    return COSTS.get(op, (1, 1))[on_gpu]
 
 
 @cache

@@ -226,10 +226,18 @@ def rename(statement: Statement, names: Mapping[str, str]) -> Statement:
     return replace(named, result=names.get(named.result, named.result))
 
 
-def merge_axes(
-    axes: tuple[Axis, ...], sections: tuple[Section, ...], name: Callable[[Axis, Axis], str]
-) -> tuple[tuple[Axis, ...], tuple[Section, ...]]:
-    """Axes, and sections inside of them, where neighbours that every index sees as one are one, of this name."""
+def axes_of_values(statements: Iterable[Statement]) -> dict[str, set[str]]:
+    """For each value that statements make, in order, the axes with which it changes."""
+    found: dict[str, set[str]] = {}
+    for statement in statements:
+        axes = used_axes(statement).union(*(found.get(name, set()) for name in used_values(statement)))
+        for name in results(statement):
+            found[name] = axes
+    return found
+
+
+def merge_axes(axes: tuple[Axis, ...], sections: tuple[Section, ...]) -> tuple[tuple[Axis, ...], tuple[Section, ...]]:
+    """Axes, and sections inside of them, where neighbours that every index sees as one are one: the inner of them."""
     position = 0
     while position + 1 < len(axes):
         outer, inner = axes[position], axes[position + 1]
@@ -237,7 +245,7 @@ def merge_axes(
         if not all(ix.may_merge(index, outer.name, inner.name, inner.size) for index in every):
             position += 1
             continue
-        merged = Axis(name(outer, inner), outer.size * inner.size)
+        merged = Axis(inner.name, outer.size * inner.size)
         meaning = {outer.name: ix.ZERO, inner.name: ix.axis(merged.name)}
         sections = tuple([
             Section(one.axes, tuple([map_indices(s, partial(ix.inline, mapping=meaning)) for s in one.statements]))

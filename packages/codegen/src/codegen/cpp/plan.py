@@ -16,15 +16,12 @@ from codegen.memory import indices_of
 from stagewire.expr import Dim
 from stagewire.index import coefficient, has_values, mentions
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
+from stagewire.loop_ops import cost
 from stagewire.sizes import divides, estimate
 from stagewire.statements import points_of, results, select, used_axes, used_values
 
-COSTLY = frozenset(
-    """
-    exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv
-    lgamma digamma sigmoid pow atan2 hypot remainder fmod floor_div philox
-    """.split()  # noqa: SIM905
-)
+COSTLY = 8
+"""Instructions of an op that is computed by a function, or divides integers."""
 
 
 class Plan(NamedTuple):
@@ -47,20 +44,12 @@ class Plan(NamedTuple):
 def shares(kernel: Kernel, plan: Plan) -> int:
     """Into how many parts the outer points go to the threads."""
     if plan.lane is None:
-        return points(kernel.axes)
+        return estimate(points_of(kernel.axes))
     tiled = [axis for axis in (plan.lane, plan.crossed) if axis is not None]
     rest = [axis for axis in kernel.axes if axis not in tiled and not plan.exclusive]
-    count = points(tuple(rest))
+    count = estimate(points_of(tuple(rest)))
     for axis in tiled:
         count *= -(-estimate(axis.size) // estimate(plan.tile))
-    return count
-
-
-def points(axes: tuple[Axis, ...]) -> int:
-    """How many points the axes span."""
-    count = 1
-    for axis in axes:
-        count *= estimate(axis.size)
     return count
 
 
@@ -83,8 +72,8 @@ def make_plan(kernel: Kernel, threshold: int) -> Plan:
 
 
 def _row_plan(kernel: Kernel, threshold: int) -> Plan:
-    inner = sum(points(s.axes) * _work(s) for s in kernel.sections)
-    outer = points(kernel.axes)
+    inner = sum(estimate(points_of(s.axes)) * _work(s) for s in kernel.sections)
+    outer = estimate(points_of(kernel.axes))
     if inner * outer < threshold:
         return Plan(None, 1, "none")
     if outer >= TUNED.least_outer or inner < threshold or not all(isinstance(axis.size, int) for axis in kernel.axes):
@@ -93,8 +82,8 @@ def _row_plan(kernel: Kernel, threshold: int) -> Plan:
 
 
 def _column_plan(kernel: Kernel, lane: Axis, threshold: int) -> Plan:
-    others = points(tuple(a for a in kernel.axes if a.name != lane.name))
-    inner = sum(points(s.axes) * _work(s) for s in kernel.sections)
+    others = estimate(points_of(tuple(a for a in kernel.axes if a.name != lane.name)))
+    inner = sum(estimate(points_of(s.axes)) * _work(s) for s in kernel.sections)
     size = estimate(lane.size)
     total = inner * others * size
     if len(kernel.sections) == 1 and not kernel.sections[0].axes:
@@ -107,7 +96,7 @@ def _column_plan(kernel: Kernel, lane: Axis, threshold: int) -> Plan:
         if others * -(-size // tile) >= TUNED.enough_columns or total < threshold:
             shortest = _whole_vectors(size) if isinstance(lane.size, int) else tile
             return Plan(lane, min(tile, shortest), "outer" if total >= threshold else "none")
-    longest = max(points(s.axes) for s in kernel.sections)
+    longest = max(estimate(points_of(s.axes)) for s in kernel.sections)
     if longest < TUNED.long_column:
         return Plan(lane, TUNED.column_tiles[-1], "outer")
     return Plan(lane, min(TUNED.widest_column_tile, _whole_vectors(size)), "inner")
@@ -119,7 +108,7 @@ def _whole_vectors(size: int) -> int:
 
 def _scatter_plan(kernel: Kernel, threshold: int) -> Plan:
     """Threads and lanes may only split an axis along which no two points meet in one element."""
-    total = points(kernel.axes) * sum(points(s.axes) * _work(s) for s in kernel.sections)
+    total = estimate(total_work(kernel))
     for axis in reversed(kernel.axes):
         if _is_exclusive(kernel, axis):
             size = estimate(axis.size)
@@ -174,13 +163,13 @@ def _column_cost(kernel: Kernel, axis: Axis) -> float:
     cost = 0.0
     for section in kernel.sections:
         accesses = sum(_access_cost(index, axis.name) for index in indices_of(section))
-        cost += points(section.axes) * (accesses + TUNED.statement * len(section.statements))
+        cost += estimate(points_of(section.axes)) * (accesses + TUNED.statement * len(section.statements))
     return cost * _short(axis.size) * TUNED.column
 
 
 def _row_cost(kernel: Kernel) -> float:
     cost = 0.0
-    longest = max(points(section.axes) for section in kernel.sections)
+    longest = max(estimate(points_of(section.axes)) for section in kernel.sections)
     for section in kernel.sections:
         if not section.axes:
             cost += len(section.statements)
@@ -188,9 +177,9 @@ def _row_cost(kernel: Kernel) -> float:
         axis = lane_of(section)
         accesses = sum(_access_cost(index, axis.name) for index in indices_of(section))
         ordered = any(is_ordered(s) for s in section.statements)
-        is_border = points(section.axes) * TUNED.border <= longest
+        is_border = estimate(points_of(section.axes)) * TUNED.border <= longest
         waste = TUNED.scalar if is_border else _short(axis.size)
-        here = points(section.axes) * (accesses + TUNED.statement * len(section.statements)) * waste
+        here = estimate(points_of(section.axes)) * (accesses + TUNED.statement * len(section.statements)) * waste
         cost += here * (TUNED.ordered if ordered else 1.0)
     return cost
 
@@ -244,7 +233,7 @@ def total_work(kernel: Kernel) -> Dim:
 def _work(section: Section) -> int:
     work = 0
     for statement in section.statements:
-        work += TUNED.costly if isinstance(statement, Compute) and statement.op in COSTLY else 1
+        work += TUNED.costly if isinstance(statement, Compute) and cost(statement.op) >= COSTLY else 1
     return max(work, 1)
 
 

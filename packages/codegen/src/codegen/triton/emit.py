@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from codegen.triton.expressions import TYPES
 from codegen.triton.lookback_scan import Chain, memory_of
-from codegen.triton.online_softmax import ValueNumbers
+from codegen.triton.online_softmax import value_numbers
 from codegen.triton.plan import Plan
 from codegen.triton.reductions import XR, ReductionEmitter, X
 from codegen.triton.scans import parted
@@ -112,8 +112,8 @@ class _KernelEmitter(ReductionEmitter):
     stored: frozenset[str] = frozenset()
     widened_later: frozenset[str] = frozenset()
     number: int = -1
-    known: dict[object, int] = field(default_factory=dict)
-    terms: ValueNumbers = field(init=False)
+    known: dict[str, int] = field(default_factory=dict)
+    terms: dict[str, int] = field(default_factory=dict)
     inverses: dict[str, str] = field(default_factory=dict)
 
     def emit(self) -> None:
@@ -141,7 +141,7 @@ class _KernelEmitter(ReductionEmitter):
                 continue
             if any(isinstance(s, Load) and s.buffer in stored for s in section.statements):
                 self.put("tl.debug_barrier()")
-            self.number, self.terms = number, ValueNumbers(section, self.known)
+            self.number, self.terms = number, value_numbers(section, self.known)
             if self.plan.narrow:
                 self.put(f"nothing = tl.program_id(2) {self.unknown()}")
             self.section(number, section)
@@ -191,7 +191,7 @@ class _KernelEmitter(ReductionEmitter):
     def load_shared(self) -> None:
         """Load what all rows share, once."""
         for section in (section for section in self.kernel.sections if section.axes):
-            inside, self.terms = {AxisAtom(axis.name) for axis in section.axes}, ValueNumbers(section, self.known)
+            inside, self.terms = {AxisAtom(axis.name) for axis in section.axes}, value_numbers(section, self.known)
             loads = [s for s in section.statements if isinstance(s, Load) and s.mask is None]
             self.inner("", section.axes)
             for load in (s for s in loads if s.buffer not in self.stored):
@@ -211,7 +211,7 @@ class _KernelEmitter(ReductionEmitter):
     def place(self, load: Load) -> object:
         """What is the same for loads of the same in several sections."""
         axes, start = self.tiles["r"] if "r" in self.index_spread(load.index) else ((), "")
-        return self.terms.of(Ref(load.result)), tuple(axis.size for axis in axes), start, self.tile
+        return self.terms[load.result], tuple(axis.size for axis in axes), start, self.tile
 
     def once_more(self, statement: Load, place: object) -> None:
         """What was loaded before; in another section as a value of its own, if it is to be kept as narrow as it is."""

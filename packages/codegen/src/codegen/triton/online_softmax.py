@@ -6,13 +6,12 @@ exceeds the maximum so far scales the sum (Milakov, Gimelshein 2018). Each lane 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from stagewire import loop
 from stagewire.graph import Ref
-from stagewire.statements import map_indices, operands, points_of, rename, select, used_values
+from stagewire.statements import map_indices, points_of, rename, results, select, used_values
 
 WIDE = ("float32", "float64")
 
@@ -57,92 +56,62 @@ def softmax_of(kernel: loop.Kernel, tile: int | None) -> Softmax:
 def pairs_of(kernel: loop.Kernel) -> list[Pair]:
     """The sums of exp(value - m) with the earlier maxima m of the same values."""
     found: list[Pair] = []
+    maxima: dict[str, tuple[int, loop.Reduce]] = {}
     for number, section in enumerate(kernel.sections):
-        moved = _moved_exponential(section)
-        if moved is None:
-            continue
-        value, top, total = moved
-        for before in range(number - 1, -1, -1):
-            between = kernel.sections[before + 1 : number]
-            if any(one.axes for one in between):
-                break
-            greatest = _maximum(kernel.sections[before], top, section, value)
-            if greatest is not None and all(before != one.maximum for one in found):
-                stored = {s.buffer for s in select((kernel.sections[before], *between), loop.Store)}
-                if stored.isdisjoint(s.buffer for s in select((section,), loop.Load)):
-                    found.append(Pair(before, number, greatest, total))
-                break
+        value, top, total = _sum_of_exponentials(section) or ("", "", None)
+        if total is not None and top in maxima:
+            before, greatest = maxima[top]
+            first, *between = kernel.sections[before:number]
+            stored = {s.buffer for s in select((first, *between), loop.Store)}
+            if (
+                not any(one.axes for one in between)
+                and all(before != one.maximum for one in found)
+                and stored.isdisjoint(s.buffer for s in select((section,), loop.Load))
+                and _is_same(first, greatest.operand, section, value)
+            ):
+                found.append(Pair(before, number, greatest, total))
+        for one in select((section,), loop.Reduce):
+            if one.reduction == "max" and one.dtype in WIDE:
+                maxima[one.results[0]] = number, one
     return found
 
 
-def _moved_exponential(section: loop.Section) -> tuple[loop.Operand, str, loop.Reduce] | None:
+def _sum_of_exponentials(section: loop.Section) -> tuple[str, str, loop.Reduce] | None:
     """(value, m, sum) where the section does nothing but a sum of exp(value - m), m being made elsewhere."""
     ends = [s for s in section.statements if isinstance(s, loop.Reduce | loop.Store | loop.Scan)]
-    if not section.axes or len(ends) != 1 or not isinstance(ends[0], loop.Reduce) or ends[0].reduction != "sum":
-        return None
-    made = _made(section)
-    exponential = _compute(made, ends[0].operand, "exp")
-    moved = _compute(made, exponential.operands[0], "sub") if exponential is not None else None
-    if moved is None or moved.dtype not in WIDE or ends[0].dtype != moved.dtype:
-        return None
-    value, top = moved.operands
-    return (value, top.name, ends[0]) if isinstance(top, Ref) and top.name not in made else None
+    made = {name: s for s in section.statements for name in results(s)}
+    match ends:
+        case [loop.Reduce(_, "sum", Ref(power), dtype) as total] if section.axes and dtype in WIDE:
+            match made.get(power):
+                case loop.Compute(_, "exp", (Ref(moved),)):
+                    match made.get(moved):
+                        case loop.Compute(_, "sub", (Ref(value), Ref(top)), of) if of == dtype and top not in made:
+                            return value, top, total
+    return None
 
 
-def _maximum(section: loop.Section, top: str, later: loop.Section, value: loop.Operand) -> loop.Reduce | None:
-    """The reduction of a section that makes `top` as the maximum of what is `value` in a later one."""
-    one = next((s for s in select((section,), loop.Reduce) if s.results == (top,)), None)
-    if one is None or (one.reduction, one.dtype in WIDE) != ("max", True):
-        return None
-    known: dict[object, int] = {}
-    here, there = ValueNumbers(section, known), ValueNumbers(later, known)
+def _is_same(section: loop.Section, operand: loop.Operand, later: loop.Section, value: str) -> bool:
+    """Whether an operand is, at each point of a section, a value of a later one at its corresponding point."""
+    known: dict[str, int] = {}
+    here, there = (value_numbers(one, known) for one in (section, later))
     is_same = [axis.size for axis in section.axes] == [axis.size for axis in later.axes]
-    return one if is_same and here.of(one.operand) == there.of(value) else None  # type: ignore[no-any-return]
+    return is_same and isinstance(operand, Ref) and here.get(operand.name, operand.name) == there.get(value, value)
 
 
-def _made(section: loop.Section) -> dict[str, loop.Statement]:
-    return {
-        s.result: s for s in section.statements if isinstance(s, loop.Load | loop.Compute | loop.IndexValue | loop.Scan)
-    }
-
-
-def _compute(made: Mapping[str, loop.Statement], operand: loop.Operand, op: str) -> loop.Compute | None:
-    found = made.get(operand.name) if isinstance(operand, Ref) else None
-    return found if isinstance(found, loop.Compute) and found.op == op else None
-
-
-class ValueNumbers:
+def value_numbers(section: loop.Section, known: dict[str, int]) -> dict[str, int]:
     """Value numbering: what sections compute alike has the same number, whatever values and axes are called.
 
     known: the numbers of the terms met so far, in whatever sections.
     """
-
-    def __init__(self, section: loop.Section, known: dict[object, int]) -> None:
-        self.made = _made(section)
-        self.axes = {axis.name: f"axis {place}" for place, axis in enumerate(section.axes)}
-        self.known = known
-        self.numbers: dict[str, int] = {}
-
-    def of(self, operand: object) -> int:
-        if not isinstance(operand, Ref):
-            return self.number(("literal", repr(operand)))
-        if operand.name not in self.numbers:
-            self.numbers[operand.name] = self.number(self.term(operand.name))
-        return self.numbers[operand.name]
-
-    def number(self, term: object) -> int:
-        return self.known.setdefault(term, len(self.known))
-
-    def term(self, name: str) -> object:
-        """The statement that makes a value, under names that say what it is of: the values' are their numbers."""
-        statement = self.made.get(name)
-        if statement is None:
-            return "outer", name
-        if isinstance(statement, loop.Scan):
-            return "own", id(self), name
-        literals = [repr(operand) for operand in operands(statement) if not isinstance(operand, Ref)]
-        names = self.axes | {used: f"value {self.of(Ref(used))}" for used in used_values(statement)} | {name: ""}
-        return map_indices(rename(statement, names), _in_order), *literals
+    numbers: dict[str, int] = {}
+    axes = {axis.name: f"axis {place}" for place, axis in enumerate(section.axes)}
+    for statement in section.statements:
+        if isinstance(statement, loop.Load | loop.Compute | loop.IndexValue | loop.Scan):
+            own = {} if isinstance(statement, loop.Scan) else {statement.result: ""}  # of all points, not of this one
+            values = {name: f"value {numbers[name]}" for name in used_values(statement) if name in numbers}
+            term = repr(map_indices(rename(statement, axes | values | own), _in_order))  # tells 1 from 1.0
+            numbers[statement.result] = known.setdefault(term, len(known))
+    return numbers
 
 
 def _in_order(index: loop.Index) -> loop.Index:

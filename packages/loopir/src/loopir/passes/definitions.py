@@ -9,6 +9,7 @@ from loopir.schedule import Schedule
 from stagewire.expr import Dim
 from stagewire.index import has_values
 from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Extern, Kernel, Load, Statement, Store
+from stagewire.loop_ops import cost
 from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, DType
 
@@ -97,36 +98,20 @@ def piece_of(nest: Kernel) -> Piece | None:
     return None if axes else Piece(statements[:-1], write, tuple(places), tuple(offsets))
 
 
-COST = {
-    "sign": 2, "check_index": 2, "wrap_index": 2, "sqrt": 4, "reciprocal": 4, "div": 4, "nextafter": 4, "rsqrt": 5,
-    "floor_div": 6, "trunc_div": 6, "remainder": 8, "hypot": 8, "exp": 10, "exp2": 10, "log": 10, "log2": 10,
-    "log10": 10, "fmod": 10, "tanh": 12, "sigmoid": 12, "expm1": 14, "log1p": 14, "sin": 15, "cos": 15, "asin": 15,
-    "acos": 15, "atan": 15, "sinh": 15, "cosh": 15, "erf": 15, "tan": 20, "asinh": 20, "acosh": 20, "atanh": 20,
-    "erfc": 20, "atan2": 20, "philox": 20, "erfinv": 25, "pow": 25, "lgamma": 40, "digamma": 40,
-}  # fmt: skip
-"""Rough vector instructions an element of the ops that take more than one."""
-
-
 def cost_of(statements: tuple[Statement, ...]) -> int:
     """Rough vector instructions a point."""
-    cost = 0
+    total = 0
     for statement in statements:
         kind = statement.__class__
         if kind is Compute:
-            cost += COST.get(statement.op, 1)  # type: ignore[union-attr]
+            total += cost(statement.op)  # type: ignore[union-attr]
         elif kind is Load:
             for coordinate in statement.index:  # type: ignore[union-attr]
                 if has_values(coordinate):
-                    cost += 3
+                    total += 3
                     break
-    return cost
+    return total
 
-
-INSTRUCTIONS = {
-    "exp": 6, "exp2": 2, "expm1": 20, "log": 26, "log2": 26, "log10": 26, "log1p": 30, "sqrt": 20, "reciprocal": 10,
-    "sin": 30, "cos": 30, "tan": 60, "tanh": 24, "erf": 28, "sigmoid": 9, "div": 8, "pow": 80, "convert": 1,
-}  # fmt: skip
-"""Of a GPU (sm_90) in float32, where that is not about the cost of the op."""
 
 GATHER = 15
 """Instructions for an address in 64 bits that comes from memory, within its bounds."""
@@ -138,7 +123,7 @@ def instructions_of(statements: tuple[Statement, ...]) -> int:
     for statement in statements:
         match statement:
             case Compute(_, op, _, dtype):
-                count += INSTRUCTIONS.get(op, COST.get(op, 1)) * (2 if dtype == "int64" else 1)
+                count += cost(op, on_gpu=True) * (2 if dtype == "int64" else 1)
             case Load(index=coordinates):
                 count += GATHER if any(map(has_values, coordinates)) else 1
     return count

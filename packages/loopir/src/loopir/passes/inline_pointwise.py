@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,10 +12,10 @@ from loopir.passes.expand import Expander
 from loopir.schedule import Item, Rewriting, Schedule, axis_sizes, output_names, read_elsewhere
 from stagewire.expr import Dim
 from stagewire.index import axes_of, has_values, steps, values_of
-from stagewire.loop import Axis, Decision, Extern, Index, Kernel, Load, Statement, Store
+from stagewire.loop import Decision, Extern, Index, Kernel, Load, Statement, Store
 from stagewire.loop_ops import may_raise
 from stagewire.sizes import estimate
-from stagewire.statements import reads_of, results, statements_of, used_axes, used_values, writes_of
+from stagewire.statements import axes_of_values, points_of, reads_of, statements_of, used_values, writes_of
 from stagewire.types import ITEM_SIZE, numel
 
 
@@ -84,9 +84,7 @@ class _Analysis(Rewriting):
         self.written: set[str] = set()
         """Buffers that are copied for a call or an output: the copy may be the buffer."""
         self._count_users()
-        views = {name for name, definition in self.definitions.items() if self.is_view(definition)}
-        limits = self.options.spread, self.options.costly, self.options.launch
-        self.tables = lookup_tables(self.schedule, self.definitions, self.forced, views, *limits)
+        self.tables = self.lookup_tables()
         self.unread = UnreadChecks(self.schedule, self.definitions)
 
     def _count_users(self) -> None:
@@ -108,6 +106,48 @@ class _Analysis(Rewriting):
             for name, places in places_of(item).items():
                 self.users[name] = self.users.get(name, 0) + users
                 self.points[name] = self.points.get(name, 0) + points * places
+
+    def lookup_tables(self) -> dict[str, int]:
+        """The tables on GPUs, with the instructions that computing each once leaves undone. Of a chain of small buffers
+        it is the last: what it is made of is computed for it alone."""
+        instructions = self.instructions()
+        views = {name for name, definition in self.definitions.items() if self.is_view(definition)}
+        evaluations: dict[str, int] = {}
+        widest: dict[str, int] = {}
+        found: dict[str, int] = {}
+        for item in reversed(self.schedule.items):
+            if isinstance(item, Extern):
+                continue
+            target = next(iter(writes_of(item)), "")
+            points = wide = runs_of(item)
+            if target in views and target in instructions:
+                points, wide = evaluations.get(target, 0), widest.get(target, 0)
+            elif target in instructions:
+                uses, type = evaluations.get(target, 0), self.buffers[target].type
+                elements = estimate(numel(type.shape))
+                saved = instructions[target] * (uses - elements)
+                is_read_wide = widest.get(target, 0) >= self.options.spread * elements
+                is_table = instructions[target] >= self.options.costly and is_read_wide
+                if is_table and saved >= self.options.launch and not type.device.startswith("cpu"):
+                    found[target] = saved
+                else:
+                    points = max(points, min(uses, MOST * points))
+            for name, places in places_of(item).items():
+                evaluations[name] = evaluations.get(name, 0) + points * places
+                widest[name] = max(widest.get(name, 0), wide)
+        return found
+
+    def instructions(self) -> dict[str, int]:
+        """What an element of each buffer that may be computed where it is read takes, if all of those are."""
+        found: dict[str, int] = {}
+        for item in self.schedule.items:
+            for target in () if isinstance(item, Extern) else writes_of(item)[:1]:
+                if target in self.definitions and target not in self.forced:
+                    pieces = [piece.statements for piece in self.definitions[target].pieces]
+                    inner = [s.buffer for statements in pieces for s in statements if isinstance(s, Load)]
+                    count = sum(map(instructions_of, pieces)) + sum(found.get(name, 0) for name in inner)
+                    found[target] = min(count, ENDLESS)
+        return found
 
     def is_view(self, definition: Definition) -> bool:
         """Whether a buffer shows another one, as it is or in a wider dtype: more memory to read."""
@@ -262,60 +302,6 @@ ENDLESS = 10**6
 """Instructions: longer chains of definitions are not followed."""
 
 
-def lookup_tables(
-    schedule: Schedule,
-    definitions: Mapping[str, Definition],
-    forced: Container[str],
-    views: Container[str],
-    spread: int,
-    costly: int,
-    launch: int,
-) -> dict[str, int]:
-    """The tables on GPUs, with the instructions that computing each once leaves undone.
-
-    Of a chain of small buffers it is the last: what it is made of is computed for it alone. forced: buffers that are in
-    memory anyway; views: those that show another. spread: points of one nest that read each element; costly: least
-    instructions of one; launch: those that the device does while a kernel begins and ends.
-    """
-    instructions = _instructions(schedule, definitions, forced)
-    evaluations: dict[str, int] = {}
-    widest: dict[str, int] = {}
-    found: dict[str, int] = {}
-    for item in reversed(schedule.items):
-        if isinstance(item, Extern):
-            continue
-        target = next(iter(writes_of(item)), "")
-        points = wide = runs_of(item)
-        if target in views and target in instructions:
-            points, wide = evaluations.get(target, 0), widest.get(target, 0)
-        elif target in instructions:
-            uses, type = evaluations.get(target, 0), schedule.buffers[target].type
-            elements = estimate(numel(type.shape))
-            saved = instructions[target] * (uses - elements)
-            is_table = instructions[target] >= costly and widest.get(target, 0) >= spread * elements
-            if is_table and saved >= launch and not type.device.startswith("cpu"):
-                found[target] = saved
-            else:
-                points = max(points, min(uses, MOST * points))
-        for name, places in places_of(item).items():
-            evaluations[name] = evaluations.get(name, 0) + points * places
-            widest[name] = max(widest.get(name, 0), wide)
-    return found
-
-
-def _instructions(schedule: Schedule, definitions: Mapping[str, Definition], forced: Container[str]) -> dict[str, int]:
-    """What an element of each buffer that may be computed where it is read takes, if all of those are."""
-    found: dict[str, int] = {}
-    for item in schedule.items:
-        for target in () if isinstance(item, Extern) else writes_of(item)[:1]:
-            if target in definitions and target not in forced:
-                pieces = [piece.statements for piece in definitions[target].pieces]
-                inner = [s.buffer for statements in pieces for s in statements if isinstance(s, Load)]
-                count = sum(map(instructions_of, pieces)) + sum(found.get(name, 0) for name in inner)
-                found[target] = min(count, ENDLESS)
-    return found
-
-
 def places_of(nest: Kernel) -> dict[str, int]:
     """In how many places a point reads each buffer."""
     found: dict[str, set[tuple[Index, ...]]] = {}
@@ -327,15 +313,8 @@ def places_of(nest: Kernel) -> dict[str, int]:
 
 def runs_of(nest: Kernel) -> int:
     """How often the innermost statements run."""
-    inner = max([_product(section.axes) for section in nest.sections], default=1)
-    return _product(nest.axes) * inner
-
-
-def _product(axes: tuple[Axis, ...]) -> int:
-    count = 1
-    for axis in axes:
-        count *= estimate(axis.size)
-    return count
+    inner = max([estimate(points_of(section.axes)) for section in nest.sections], default=1)
+    return estimate(points_of(nest.axes)) * inner
 
 
 Virtual = Mapping[str, Definition]
@@ -388,7 +367,7 @@ class UnreadChecks:
     def _checked(self, definition: Definition, virtual: Virtual) -> Iterator[int]:
         """The dimensions of a definition along which it changes what may raise."""
         for piece in definition.pieces:
-            axes = _axes_of_values(piece.statements)
+            axes = axes_of_values(piece.statements)
             found: set[str] = set()
             for statement in piece.statements:
                 if not self._is_checked(statement, virtual):
@@ -404,16 +383,6 @@ class UnreadChecks:
                     yield dim
 
 
-def _axes_of_values(statements: Sequence[Statement]) -> dict[str, set[str]]:
-    """For each value the axes with which it changes."""
-    found: dict[str, set[str]] = {}
-    for statement in statements:
-        axes = used_axes(statement).union(*(found.get(name, set()) for name in used_values(statement)))
-        for name in results(statement):
-            found[name] = axes
-    return found
-
-
 def _axes_of_index(index: Index, values: Mapping[str, set[str]]) -> set[str]:
     return set(axes_of(index)).union(*(values.get(name, set()) for name in values_of(index)))
 
@@ -425,7 +394,7 @@ def _reads_all(nest: Kernel, read: Load, dims: frozenset[int], shape: Sequence[D
         return False
     sizes = axis_sizes(nest)
     axes = {name for index in coordinates for name in axes_of(index)}
-    masked = set() if read.mask is None else _axes_of_values(tuple(statements_of(nest))).get(read.mask.name, set())
+    masked = set() if read.mask is None else axes_of_values(tuple(statements_of(nest))).get(read.mask.name, set())
     if not axes.isdisjoint(masked):
         return False
     return numel(tuple([sizes[name] for name in axes])) == numel(tuple([shape[dim] for dim in sorted(dims)]))

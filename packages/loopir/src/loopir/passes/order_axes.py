@@ -83,18 +83,14 @@ class MergeAxes:
 
 def merge_kernel(kernel: Kernel) -> Kernel:
     """Merge outer axes over the whole kernel, inner ones section by section."""
-    outer, sections = merge_axes(kernel.axes, kernel.sections, _fast)
+    outer, sections = merge_axes(kernel.axes, kernel.sections)
     merged: list[Section] = []
     for section in sections:
         if len(section.axes) > 1:
-            axes, (section,) = merge_axes(section.axes, (section,), _fast)
+            axes, (section,) = merge_axes(section.axes, (section,))
             section = Section(axes, section.statements)
         merged.append(section)
     return _rename(replace(kernel, axes=outer, sections=tuple(merged)))
-
-
-def _fast(slow: Axis, fast: Axis) -> str:
-    return fast.name
 
 
 def _rename(kernel: Kernel) -> Kernel:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from loopir.passes.definitions import COST
 from loopir.passes.expand import Expander
 from loopir.schedule import Item, Names, Rewriting, Schedule, output_names
 from stagewire.graph import Ref
 from stagewire.index import axes_of, values_of
 from stagewire.loop import Compute, Decision, Kernel, Load, Scan, Section, Statement, Store
+from stagewire.loop_ops import cost
 from stagewire.statements import (
+    axes_of_values,
     makers,
     reads_of,
     rename,
@@ -20,7 +21,6 @@ from stagewire.statements import (
     results,
     select,
     used_axes,
-    used_values,
     writes_of,
 )
 
@@ -86,8 +86,9 @@ def _recompute(nest: Kernel, buffer: str, heavy: int, names: Names) -> Kernel | 
     needed = makers(nest.sections[home].statements, {write.value.name})
     if any(isinstance(statement, Scan) for statement in needed):
         return None  # it takes every point before
-    cost = _cost(needed, nest.sections[home])
-    if cost >= heavy or any(not _same_point(nest.sections[n], buffer, write) for n in (home, *readers)):
+    if _cost(needed, nest.sections[home]) >= heavy or any(
+        not _same_point(nest.sections[n], buffer, write) for n in (home, *readers)
+    ):
         return None
     if sum(_new_loads(nest, n, needed) for n in readers) > 1 + len(readers):
         return None
@@ -99,15 +100,8 @@ def _recompute(nest: Kernel, buffer: str, heavy: int, names: Names) -> Kernel | 
 
 def _cost(needed: list[Statement], section: Section) -> int:
     """Rough instructions at each point of the section; what does not change along its axes costs nothing."""
-    changing: set[str] = set()
-    axes = {axis.name for axis in section.axes}
-    cost = 0
-    for statement in needed:
-        own = axes & used_axes(statement)
-        if own or not changing.isdisjoint(used_values(statement)):
-            changing.update(results(statement))
-            cost += COST.get(statement.op, 1) if isinstance(statement, Compute) else 0
-    return cost
+    axes, along = {axis.name for axis in section.axes}, axes_of_values(needed)
+    return sum(cost(s.op) for s in needed if isinstance(s, Compute) and axes & along[s.result])
 
 
 def _touches(statement: Statement, buffer: str, kind: type[Load] | type[Store]) -> bool:

@@ -1,7 +1,4 @@
-"""Rewrites of a kernel before it is walked.
-
-simplify_axes     axes are sorted by stride, and neighbours that move through memory as one are merged
-split_positions   positions of extrema are two reductions without an order, whose points lanes and threads may share
+"""Positions of extrema as two reductions without an order, whose points lanes and threads may share.
 
     k = argmax v   becomes   m = max v;   k = min over the points of (position if v == m or v is nan, else beyond)
 
@@ -16,48 +13,8 @@ from stagewire import index as ix
 from stagewire import loop
 from stagewire.graph import Ref
 from stagewire.literals import FLOATS
-from stagewire.statements import makers, merge_axes, points_of, select
+from stagewire.statements import makers, points_of, select
 from stagewire.types import DType
-
-
-def simplify_axes(kernel: loop.Kernel) -> loop.Kernel:
-    """The same kernel over fewer axes. Sums are taken in another order; positions of argmax and argmin are kept."""
-    kernel = replace(kernel, axes=_sorted(kernel.axes, _first_access(kernel.sections, stores=True)))
-    sections = list(kernel.sections)
-    for number, section in enumerate(sections):
-        axes = section.axes
-        if not any(s.reduction in WHICH for s in select((section,), loop.Reduce)):
-            axes = _sorted(axes, _first_access((section,)))
-        axes, (merged_section,) = merge_axes(axes, (loop.Section(axes, section.statements),), _both)
-        sections[number] = loop.Section(axes, merged_section.statements)
-    axes, merged = merge_axes(kernel.axes, tuple(sections), _both)
-    return replace(kernel, axes=axes, sections=merged)
-
-
-def _first_access(sections: tuple[loop.Section, ...], stores: bool = False) -> loop.Index | None:
-    """The access whose strides say how the axes are walked; where stores go to computed places, the first load."""
-    accesses = select(sections, loop.Load | loop.Store)
-    wanted = [s.index for s in accesses if isinstance(s, loop.Store)] if stores else [s.index for s in accesses]
-    if stores and wanted and all(map(ix.has_values, wanted)):
-        wanted = [s.index for s in accesses if isinstance(s, loop.Load) and not ix.has_values(s.index)] or wanted
-    return wanted[0] if wanted else None
-
-
-def _sorted(axes: tuple[loop.Axis, ...], index: loop.Index | None) -> tuple[loop.Axis, ...]:
-    """By descending stride of the reference access, where that is known for every axis."""
-    if index is None or len(axes) < 2:
-        return axes
-    steps = {axis.name: ix.coefficient(index, axis.name) for axis in axes}
-    if not all(isinstance(step, int) for step in steps.values()):
-        return axes
-    moving = [a for a in axes if steps[a.name] != 0]
-    still = [a for a in axes if steps[a.name] == 0]
-    return tuple(still + sorted(moving, key=lambda a: -abs(steps[a.name])))  # type: ignore[arg-type]
-
-
-def _both(outer: loop.Axis, inner: loop.Axis) -> str:
-    return f"{outer.name}_{inner.name}"
-
 
 WHICH = {"argmax": "max", "argmin": "min"}
 BEYOND = {"int32": 2**31 - 1, "int64": 2**62}
