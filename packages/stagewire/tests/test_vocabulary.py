@@ -93,7 +93,7 @@ def test_every_label_is_shown() -> None:
     assert set(re.findall(r'Fault\(\s*"(V\d)"', Path(checks.__file__).read_text())) < {label for label, _ in REFUSED}
 
 
-@given(graphs(Calls((("aten.neg.default", 1),), namespace="mine"), inputs=(F32,), most_nodes=8))
+@given(graphs(Calls((("aten.neg.default", 1),), vocabularies=True), inputs=(F32,), most_nodes=8))
 def test_drawn_graphs_call_its_ops(graph: Graph) -> None:
     verify_graph(graph)
 

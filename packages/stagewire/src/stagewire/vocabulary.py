@@ -203,6 +203,11 @@ def register(added: Vocabulary) -> Vocabulary:
     return added
 
 
+def registered() -> tuple[str, ...]:
+    """The namespaces that this process has a vocabulary for already, installed or not."""
+    return tuple(name for name, known in _REGISTERED.items() if known is not None)
+
+
 def vocabulary(namespace: str) -> Vocabulary | None:
     """That of a namespace, loaded when it is first asked for; None where there is none."""
     if namespace not in _REGISTERED:

@@ -36,9 +36,10 @@ argument_names: st.SearchStrategy[str] = st.one_of(
 """Of arguments that a call is given by name."""
 
 qualified_names: st.SearchStrategy[str] = st.one_of(
-    st.sampled_from(["aten.add.Tensor", "aten.mm.default", "mylib.op.default"]),
+    st.sampled_from(["mylib.add.Tensor", "others.mm.default", "mylib.op.default"]),
     st.from_regex(r"[a-z_]{1,6}(\.[a-z_0-9]{1,6}){1,2}", fullmatch=True),
 )
+"""Of operators that no vocabulary has."""
 
 source_lines: st.SearchStrategy[SourceLine] = st.builds(
     SourceLine,

@@ -20,17 +20,15 @@ from stagewire.testing.basics import (
     tensor_types,
     value_types,
 )
-from stagewire.testing.ops import calls
+from stagewire.testing.ops import calls, one_of, targets
 from stagewire.types import TensorType, ValueType, contiguous_stride
-from stagewire.vocabulary import Vocabulary
-from stagewire.vocabulary import vocabulary as vocabulary_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Calls:
     """What the calls of a graph may name: `elementwise` ops by number of tensors, and `opaque` targets of any meaning.
 
-    namespace: of a vocabulary, whose ops are called too where it is installed.
+    vocabularies: whether the ops of all vocabularies are called too.
 
     With `opaque` None, a graph has a meaning.
     """
@@ -38,7 +36,7 @@ class Calls:
     elementwise: tuple[tuple[str, int], ...]
     opaque: st.SearchStrategy[str] | None = None
     handles: bool = True
-    namespace: str | None = None
+    vocabularies: bool = False
 
 
 TORCH_OPS = (("torch.relu", 1), ("torch.neg", 1), ("torch.add", 2), ("operator.mul", 2))
@@ -46,7 +44,7 @@ ATEN_OPS = (("aten.relu.default", 1), ("aten.neg.default", 1), ("aten.add.Tensor
 
 TORCH = Calls(TORCH_OPS, st.one_of(qualified_names, names))
 ATEN = Calls(ATEN_OPS, qualified_names)
-PRIMS = Calls(ATEN_OPS, qualified_names, namespace="prims")
+PRIMS = Calls(ATEN_OPS, qualified_names, vocabularies=True)
 
 
 @st.composite
@@ -55,7 +53,7 @@ def graphs(
     vocabulary: Calls = ATEN,
     inputs: Sequence[ValueType] | None = None,
     symbols: Sequence[str] = (),
-    most_nodes: int = 5,
+    most_nodes: int = 10,
     phase: Phase | None = None,
 ) -> Graph:
     """A graph over inputs of these types (of any types, where not given)."""
@@ -67,13 +65,13 @@ def graphs(
     for _ in range(draw(st.integers(0, most_nodes))):
         tensors = [value for value in values if isinstance(value.type, TensorType)]
         opaque = vocabulary.opaque is not None and (not tensors or draw(st.booleans()))
-        if not opaque and not tensors:
-            break
-        known = vocabulary_of(vocabulary.namespace or "")
-        if opaque:
-            called = [_opaque(draw, vocabulary, values, symbols, supply)]
-        elif known is not None and draw(st.integers(0, 3)):
+        known = targets() if vocabulary.vocabularies else ()
+        if len(known) > 0 and draw(st.integers(0, 3)) > 0:
             called = _of_vocabulary(draw, known, tensors, supply)
+        elif opaque:
+            called = [_opaque(draw, vocabulary, values, symbols, supply)]
+        elif not tensors:
+            break
         else:
             called = [_elementwise(draw, vocabulary, tensors, supply)]
         line = draw(st.one_of(st.none(), source_lines))
@@ -100,9 +98,12 @@ def _elementwise(draw: st.DrawFn, vocabulary: Calls, tensors: list[Value], suppl
     return Node(target, operands, {}, (Value(supply.fresh(), result),))
 
 
-def _of_vocabulary(draw: st.DrawFn, known: Vocabulary, tensors: list[Value], supply: Names) -> list[Node]:
+def _of_vocabulary(draw: st.DrawFn, known: Sequence[str], tensors: list[Value], supply: Names) -> list[Node]:
     """A call of one of its ops, on values of the right types; behind calls that make those that there are not."""
-    graph = draw(calls(f"{known.namespace}.{draw(st.sampled_from(sorted(known.ops)))}"))
+    near: list[ValueType | None] = [None, *[value.type for value in tensors[-3:]]]
+    first = draw(st.sampled_from(near))
+    assert first is None or isinstance(first, TensorType)
+    graph = draw(calls(one_of(draw, known, len(tensors)), first))
     (call,) = graph.nodes
     made: list[Node] = []
     names: dict[str, str] = {}

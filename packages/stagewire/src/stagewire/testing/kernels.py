@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 from hypothesis import strategies as st
 
 from stagewire import loop
 from stagewire.graph import NonFinite, Ref
-from stagewire.loop_ops import OPS, PREDICATES, TYPED, arity, scalar
+from stagewire.loop_ops import PREDICATES, TYPED, arity, loop_op
 from stagewire.testing.basics import Names
+from stagewire.testing.ops import dtypes_of, example, one_of, point_ops
 from stagewire.types import DType, TensorType, extent
 
-_REDUCTIONS: tuple[loop.ReduceKind, ...] = ("sum", "max", "min", "argmax", "welford")
-_SCANS: tuple[loop.ScanKind, ...] = ("sum", "prod", "max", "min", "logaddexp")
+_REDUCTIONS: tuple[loop.ReduceKind, ...] = get_args(loop.ReduceKind)
+_SCANS: tuple[loop.ScanKind, ...] = get_args(loop.ScanKind)
+_REDUCED: dict[loop.ReduceKind, tuple[DType, DType]] = {
+    "any": ("bool", "bool"), "all": ("bool", "bool"), "argmax": ("float32", "int64"), "argmin": ("float32", "int64"),
+    "xor_sum": ("int64", "int64"),
+}  # fmt: skip
+"""The dtypes of operand and result of a reduction, where these are not float32."""
 _NUMBERS: st.SearchStrategy[loop.Operand] = st.one_of(
     st.integers(-3, 9),
     st.sampled_from([0.5, -2.0, 1e300]),
@@ -90,30 +97,46 @@ class Body:
         return loop.Index(self.draw(st.sampled_from([0, 0, 1, -3])), tuple(terms))
 
     def compute(self) -> None:
-        """Any op on values of one dtype that it takes, and numbers."""
-        dtype: DType = self.draw(st.sampled_from(sorted(set(self.values.values())) or ["float32"]))
-        taking = [op for op in OPS.values() if op.refusal((scalar(dtype),)) is None or op.name == "where"]
-        op = self.draw(st.sampled_from(taking))
-        dtypes: list[DType] = [dtype] * arity(op.name)
-        if op.name == "where":
+        """Any op that a kernel may compute, on values of a dtype that it takes (converted where there are none)."""
+        name = one_of(self.draw, point_ops(), len(self.values))
+        op = loop_op(name)
+        taken = dtypes_of(op)
+        visible = [dtype for dtype in sorted(set(self.values.values())) if dtype in taken]
+        dtype: DType = self.draw(st.sampled_from(visible or taken))
+        takes_values = any(parameter.kind == "tensor" for parameter in op.parameters)
+        if not visible and takes_values:
+            self.define(lambda result: loop.Compute(result, "convert", (self.operand("float32"),), dtype), dtype)
+        elif not visible and self.values:
+            source = Ref(self.draw(st.sampled_from(sorted(self.values))))
+            self.define(lambda result: loop.Compute(result, "convert", (source,), dtype), dtype)
+        if "." in name:
+            given = [
+                arg if not isinstance(arg, Ref) else self.operand(dtype, number=parameter.kind != "tensor")
+                for arg, parameter in zip(example(name).nodes[0].args, op.parameters, strict=False)
+            ]
+            operands: tuple[loop.Operand, ...] = tuple(given)  # type: ignore[arg-type]
+            self.define(lambda result: loop.Compute(result, name, operands, dtype), dtype)
+            return
+        dtypes: list[DType] = [dtype] * arity(name)
+        if name == "where":
             dtypes[0] = "bool"
-        result: DType = "bool" if op.name in PREDICATES else "float32" if op.name in TYPED else dtype
+        result: DType = "bool" if name in PREDICATES else "float32" if name in TYPED else dtype
         operands = tuple(map(self.operand, dtypes))
-        self.define(lambda name: loop.Compute(name, op.name, operands, result), result)
+        self.define(lambda made: loop.Compute(made, name, operands, result), result)
 
-    def operand(self, dtype: DType) -> loop.Operand:
-        """A value of this dtype, or a number."""
+    def operand(self, dtype: DType, *, number: bool = True) -> loop.Operand:
+        """A value of this dtype, or a number (where `number` may stand, or where no value is seen)."""
         fitting: list[loop.Operand] = [Ref(name) for name, other in self.values.items() if other == dtype]
-        if fitting and self.draw(st.sampled_from([True, True, False])):
+        if fitting and (not number or self.draw(st.sampled_from([True, True, False]))):
             return self.draw(st.sampled_from(fitting))
         return self.draw(st.booleans() if dtype == "bool" else _NUMBERS)
 
     def reduce(self) -> None:
         """A reduction over the inner axes, visible to later sections."""
         reduction = self.draw(st.sampled_from(_REDUCTIONS))
-        dtype: DType = "int64" if reduction == "argmax" else "float32"
+        taken, dtype = _REDUCED.get(reduction, ("float32", "float32"))
         results = tuple(self.names.fresh() for _ in range(3 if reduction == "welford" else 1))
-        self.statements.append(loop.Reduce(results, reduction, self.operand("float32"), dtype))
+        self.statements.append(loop.Reduce(results, reduction, self.operand(taken), dtype))
         self.lasting |= dict.fromkeys(results, dtype)
 
     def scan(self) -> None:

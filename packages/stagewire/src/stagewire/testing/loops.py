@@ -23,7 +23,7 @@ def loop_graphs(
     inputs: Sequence[ValueType] | None = None,
     symbols: Sequence[str] = (),
     least_steps: int = 0,
-    most_steps: int = 4,
+    most_steps: int = 5,
 ) -> loop.LoopGraph:
     """One direction over inputs of these types (of any types, where not given); every step verifies.
 
@@ -32,7 +32,17 @@ def loop_graphs(
     kinds = draw(st.lists(tensor_types(symbols, loop_dtypes), max_size=2)) if inputs is None else inputs
     plan = _Plan(draw, symbols)
     taken = tuple(plan.add(kind, "input").name for kind in kinds if isinstance(kind, TensorType))
-    makers = (plan.kernel, plan.kernel, plan.reduction, plan.in_place, plan.in_place, plan.extern, plan.view, plan.free)
+    makers = (
+        plan.kernel,
+        plan.kernel,
+        plan.reduction,
+        plan.reduction,
+        plan.in_place,
+        plan.in_place,
+        plan.extern,
+        plan.view,
+        plan.free,
+    )
     for _ in range(draw(st.integers(least_steps, most_steps))):
         draw(st.sampled_from(makers))()
     readable = [buffer.name for buffer in plan.readable]
@@ -92,34 +102,33 @@ class _Plan:
         body = Body(self.draw, axes)
         for buffer in self._some(self.readable, 2):
             body.load(buffer, kind)
-        for _ in range(self.draw(st.integers(0, 3))):
+        for _ in range(self.draw(st.integers(1, 5))):
             body.compute()
         target = self.add(kind, "kernel")
         statements = (*body.statements, loop.Store(target.name, place(kind, axes), body.operand(kind.dtype)))
         self._finish(axes, (loop.Section((), statements),), target)
 
     def reduction(self) -> None:
-        """A kernel with a section that reduces (and perhaps scans) and one that stores what it found."""
+        """A kernel whose sections reduce (and perhaps scan) in turn, and one that stores what they found."""
         kind = self.draw(tensor_types(self.symbols, loop_dtypes, row_major=True))
         axes = self._axes(kind)
         body = Body(self.draw, axes)
-        inner = (loop.Axis(body.names.fresh(), self.draw(st.integers(0, 5))),)
-        body.enter(inner)
-        for buffer in self._some(self.readable, 1):
-            body.load(buffer, kind)
-        if self.draw(st.booleans()):
-            body.scan()
-        body.compute()
-        body.reduce()
-        first = loop.Section(inner, tuple(body.statements))
+        sections = []
+        for _ in range(self.draw(st.sampled_from((1, 2, 2, 3)))):
+            inner = (loop.Axis(body.names.fresh(), self.draw(st.integers(0, 5))),)
+            body.enter(inner)
+            for buffer in self._some(self.readable, 1):
+                body.load(buffer, kind)
+            if self.draw(st.booleans()):
+                body.scan()
+            body.compute()
+            body.reduce()
+            sections.append(loop.Section(inner, tuple(body.statements)))
         body.enter(())
         body.compute()
         target = self.add(kind, "kernel")
-        last: tuple[loop.Statement, ...] = (
-            *body.statements,
-            loop.Store(target.name, place(kind, axes), body.operand(kind.dtype)),
-        )
-        self._finish(axes, (first, loop.Section((), last)), target)
+        store = loop.Store(target.name, place(kind, axes), body.operand(kind.dtype))
+        self._finish(axes, (*sections, loop.Section((), (*body.statements, store))), target)
 
     def in_place(self) -> None:
         """A kernel into the memory of a buffer that it reads for the last time, at the same index."""

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stagewire.expr import Dim
-from stagewire.graph import Arg, Graph, List, Value, map_arg
+from stagewire.graph import Arg, Graph, List, Ref, Value, map_arg
+from stagewire.loop_ops import OPS as LOOP_OPS
+from stagewire.loop_ops import scalar
 from stagewire.parser import parse_graph
 from stagewire.types import DType, TensorType, contiguous
-from stagewire.vocabulary import Op, find, seen
+from stagewire.vocabulary import Op, find, namespaces, registered, seen, vocabulary
 
-DTYPES: tuple[DType, ...] = ("float32", "float64", "bfloat16", "int64", "int32", "bool")
+REAL: tuple[DType, ...] = (
+    "float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"
+)  # fmt: skip
+"""Those in which torch computes whatever a record allows."""
+COMMON: tuple[DType, ...] = ("float32", "float64", "bfloat16", "int64", "int32", "bool")
 Sizes = dict[Dim, Dim]
 Dtypes = dict[DType, DType]
+Shape = tuple[Dim, ...]
 _OPERAND = re.compile(r"(\w+): (\w+\[[^\]]*\])")
 
 
@@ -35,27 +43,87 @@ def example(target: str) -> Graph:
     return parse_graph("\n".join([*operands, f"{made} = {called}{effect}", f"return {', '.join(names)}"]))
 
 
+def targets() -> tuple[str, ...]:
+    """What a node of a `Prim` may call by "namespace.name": every op that has an example, of all vocabularies here."""
+    return _targets(tuple(sorted({*namespaces(), *registered()} - {"loop"})))
+
+
+@cache
+def _targets(among: tuple[str, ...]) -> tuple[str, ...]:
+    known = [found for name in among if (found := vocabulary(name))]
+    return tuple([f"{v.namespace}.{name}" for v in known for name, op in sorted(v.ops.items()) if op.example])
+
+
+def point_ops() -> tuple[str, ...]:
+    """What a kernel may compute at a point: the loop ops, and ops of vocabularies of others that take values alone."""
+    return _point_ops(targets())
+
+
+@cache
+def _point_ops(among: tuple[str, ...]) -> tuple[str, ...]:
+    return (*LOOP_OPS, *[target for target in among if not target.startswith("prims.") and _is_pointwise(target)])
+
+
+def one_of(draw: st.DrawFn, ops: Sequence[str], position: int) -> str:
+    """One op. The position counts, since hypothesis likes to draw the same number again."""
+    numbers = st.integers(0, len(ops) - 1)
+    return ops[(draw(numbers) + draw(numbers) + 31 * position) % len(ops)]
+
+
+def _is_pointwise(target: str) -> bool:
+    (node,), op = example(target).nodes, find(target)
+    assert op is not None
+    types = {value.name: scalar(_type(value).dtype) for value in example(target).inputs}
+    if op.rule is None or op.effect or not types or not all(isinstance(arg, Ref | int | float) for arg in node.args):
+        return False
+    arguments = tuple([seen(arg, types) for arg in node.args])
+    return op.refusal(arguments) is None and [kind.shape for kind in op.rule(*arguments)] == [()]
+
+
+def dtypes_of(op: Op, among: tuple[DType, ...] = REAL) -> list[DType]:
+    """The dtypes that the record allows for its operands."""
+    sets = [constraint.dtypes for constraint in op.constraints if constraint.dtypes is not None]
+    return [dtype for dtype in among if all(dtype in allowed for allowed in sets)]
+
+
 @st.composite
-def calls(draw: st.DrawFn, target: str) -> Graph:
-    """A call of an op as a graph of one node: its example, in other sizes and another dtype where it takes these."""
+def calls(draw: st.DrawFn, target: str, first: TensorType | None = None) -> Graph:
+    """A call of an op as a graph of one node: its example, in other sizes and another dtype where it takes these.
+
+    first: what its first operand should be.
+    """
     given, op = example(target), find(target)
     assert op is not None
     numbers = dict.fromkeys(size for value in given.inputs for size in _type(value).shape if size != 1)
     sizes: Sizes = {number: draw(st.integers(1, 4)) for number in numbers}
-    dtypes: Dtypes = {_type(value).dtype: draw(st.sampled_from(DTYPES)) for value in given.inputs[:1]}
-    varied = (_varied(op, given, *chosen) for chosen in ((sizes, dtypes), (Sizes(), dtypes), (sizes, Dtypes())))
+    chosen = draw(st.sampled_from(dtypes_of(op, draw(st.sampled_from((COMMON, REAL)))) or COMMON))
+    dtypes: Dtypes = {_type(value).dtype: chosen for value in given.inputs[:1]}
+    trials: list[tuple[Sizes, Dtypes, Shape | None]] = [
+        (sizes, dtypes, None),
+        (Sizes(), dtypes, None),
+        (sizes, Dtypes(), None),
+    ]
+    if first is not None and given.inputs:
+        shape = _type(given.inputs[0]).shape
+        alike: Sizes = dict(zip(shape, first.shape, strict=True)) if len(shape) == len(first.shape) else {}
+        same = {_type(given.inputs[0]).dtype: first.dtype}
+        whole = first.shape if len({_type(value).shape for value in given.inputs}) == 1 else None
+        trials = [(Sizes(), same, whole), (alike, same, None), *trials]
+    varied = (_varied(op, given, *trial) for trial in trials)
     return next((graph for graph in varied if graph is not None), given)
 
 
-def _varied(op: Op, graph: Graph, sizes: Sizes, dtypes: Dtypes) -> Graph | None:
-    """With other sizes and dtypes, if the op takes them."""
+def _varied(op: Op, graph: Graph, sizes: Sizes, dtypes: Dtypes, shape: Shape | None) -> Graph | None:
+    """With other sizes (or all operands in one other shape) and dtypes, if the op takes them."""
     (node,) = graph.nodes
+    kinds = [parameter.kind for parameter in op.parameters]
+    if shape is not None and {"sizes", "dims", "size", "int", "int?", "indices", "tensors"} & set(kinds):
+        return None
     inputs = []
     for value in graph.inputs:
         kind = _type(value)
-        shape = tuple([sizes.get(size, size) for size in kind.shape])
-        inputs.append(Value(value.name, contiguous(dtypes.get(kind.dtype, kind.dtype), shape)))
-    kinds = [parameter.kind for parameter in op.parameters]
+        other = tuple([sizes.get(size, size) for size in kind.shape]) if shape is None else shape
+        inputs.append(Value(value.name, contiguous(dtypes.get(kind.dtype, kind.dtype), other)))
     args = tuple([_resized(a, sizes) if k == "sizes" else a for a, k in zip(node.args, kinds, strict=True)])
     changed = replace(node, args=args)
     arguments = tuple([seen(arg, {value.name: value.type for value in inputs}) for arg in changed.args])

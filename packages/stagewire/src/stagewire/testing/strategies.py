@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -37,6 +38,8 @@ from stagewire.testing.programs import units
 from stagewire.types import ValueType
 from stagewire.upgrades import joined
 from stagewire.vocabulary import vocabulary
+
+Drawn = TypeVar("Drawn")
 
 
 def meaningful(kind: str) -> Calls:
@@ -124,6 +127,20 @@ def programs(draw: st.DrawFn) -> Program:
     """A `Program`; its sources are text, not code."""
     found = _directions(draw, lambda inputs, symbols, _: units(inputs, symbols), program_strategies.result_types)
     return Program(binding=found.binding, forward=found.forward, backward=found.backward)
+
+
+def examples(strategy: st.SearchStrategy[Drawn], count: int) -> list[Drawn]:
+    """The first `count` examples of a strategy, the same in every run."""
+    found: list[Drawn] = []
+
+    @settings(max_examples=count, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(strategy)
+    def collect(drawn: Drawn) -> None:
+        found.append(drawn)
+
+    collect()
+    return found
 
 
 def documents(*kinds: str) -> st.SearchStrategy[Document]:

@@ -136,6 +136,10 @@ def _check_compute(statement: loop.Compute, values: dict[str, str], path: Path) 
     if any(isinstance(operand, Ref) and operand.name not in known for operand in statement.operands):
         return  # K3 reports it
     arguments = tuple([seen(operand, known) for operand in statement.operands])
+    for parameter, argument in zip(op.parameters, arguments, strict=False):  # the dtype of `convert` is the statement's
+        if not parameter.takes(argument):
+            yield Fault("K9", f"{op.name}: {parameter.name} is a {parameter.kind}, not {argument}", path)
+            return
     refused = op.refusal(arguments)
     if refused is not None:
         yield Fault(f"{statement.op.rpartition('.')[0] or 'loop'}.{refused[0]}", refused[1], path)
