@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import stagefold
+from integration_tests.zoo.traces import unpacked
 from stagefold.backend import StagefoldBackend
 from stagefold.options import Options
 from stagewire.codec import form_of
@@ -50,7 +51,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.no_grad():
         outputs = compiled(x)
     torch.testing.assert_close(outputs, model(x))
-    (documents,) = directory.glob("0*")
+    documents = unpacked(directory)
     torch.save([tensor.detach() for tensor in seen[0]], documents / "inputs.pt")
     torch.save(list(outputs), documents / "outputs.pt")
     return documents
@@ -106,7 +107,7 @@ def test_training_documents_finish_from_every_boundary(tmp_path: Path) -> None:
     original = backend.load
     backend.load = lambda *given, **more: _recording(original(*given, **more), seen)
     compiled(x)
-    (documents,) = tmp_path.glob("0*")
+    documents = unpacked(tmp_path)
     fresh = StagefoldBackend(Options())
     results = []
     for boundary in BOUNDARIES:

@@ -14,7 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 import stagefold
 from integration_tests.zoo.devices import ON_GPU
+from integration_tests.zoo.traces import traced
 from stagefold.errors import RunsPlain
+from stagewire.printer import print_document
 
 pytestmark = ON_GPU
 SHAPES = [(1,), (7,), (1000,), (33, 7), (33, 20), (4096, 1024), (5, 1022), (2**24 + 4,), (2**24 + 1,), (3, 2, 96)]
@@ -23,7 +25,7 @@ EXACT = {"numerics": "eager"}
 
 def programs_of(traces: Path) -> str:
     """The text of the programs that were made."""
-    return "".join(path.read_text() for path in sorted(traces.rglob("program.json")))
+    return "".join(map(print_document, traced(traces, "program")))
 
 
 def both(program: Callable[..., Tensor], inputs: list[Tensor], options: dict[str, Any], seed: int = 3) -> list[Any]:

@@ -12,6 +12,7 @@ import torch
 
 import stagefold
 import stagewire
+from integration_tests.zoo.traces import unpacked
 from stagefold.cli import main
 from stagewire.graph import Node
 
@@ -22,7 +23,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("hostile")
     compiled = stagefold.compile(lambda x: torch.sort(x + 1, dim=-1)[0] * 2, options={"trace_dir": str(directory)})
     compiled(torch.randn(3, 3))
-    (documents,) = directory.glob("0*")
+    documents = unpacked(directory)
     return documents
 
 

@@ -15,10 +15,11 @@ import stagefold
 from codegen import Codegen, Options
 from codegen.errors import UnsupportedKernel
 from integration_tests.plugins import ROOT, installed
+from integration_tests.zoo.traces import traced
 from loopir import LoopIR
 from loopir.errors import UnsupportedPrim
 from stagefold.testing.conformance import conform
-from stagewire import load, stage
+from stagewire import stage
 from stagewire.errors import NameClash, VerifyError
 from stagewire.loop import Compute, Extern, Kernel
 from stagewire.parser import parse_document
@@ -51,9 +52,9 @@ def documents(squareplus: Any, tmp_path: Path) -> dict[str, Any]:
         found = [torch.autograd.grad(f(x, w).square().sum(), (x, w)) for f in (step, compiled)]
         torch.testing.assert_close(*found)
         torch.testing.assert_close(compiled(x, w), step(x, w))
-    folders = sorted(tmp_path.iterdir())
-    assert len(folders) == 2, "three sizes are two programs"
-    return {file.stem: load(file) for file in folders[-1].glob("*.json")}
+    found = {form: traced(tmp_path, form) for form in ("capture", "grad", "prim", "cut", "loop", "program")}
+    assert len(found["capture"]) == 2, "three sizes are two programs"
+    return {form: documents[-1] for form, documents in found.items()}
 
 
 def test_it_is_one_kernel_with_its_neighbours(documents: dict[str, Any]) -> None:
@@ -137,8 +138,8 @@ def test_targets_without_a_form_leave_it_to_torch(squareplus: Any, target: str, 
         x = torch.randn(5)
         program = lambda x: squareplus(x * 2, 4.0) + 1  # noqa: E731
         torch.testing.assert_close(stagefold.compile(program, fullgraph=True, options=options)(x), program(x))
-    (saved,) = (tmp_path / "trace").glob("*/loop.json")
-    steps = load(saved).forward.steps
+    (loop,) = traced(tmp_path / "trace", "loop")
+    steps = loop.forward.steps
     assert any(isinstance(one, Extern) and one.target == "squareplus.squareplus.default" for one in steps) is is_call
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import stagefold
-import stagewire
 from integration_tests.zoo.devices import DEVICES, NEEDS_GPU
+from integration_tests.zoo.traces import traced
 from stagewire.program import CallExtern, Launch
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -103,7 +103,7 @@ def test_one_kernel_a_parameter_and_few_launches(tmp_path: Path) -> None:
     step = stagefold.compile(torch.optim.AdamW(parameters, foreach=True).step, options={"trace_dir": str(tmp_path)})
     for _ in range(3):
         step()
-    units = [stagewire.load(path, expect="program").forward for path in tmp_path.rglob("program.json")]
+    units = [program.forward for program in traced(tmp_path, "program")]
     assert units
     for unit in units:
         assert not [one for one in unit.instructions if isinstance(one, CallExtern)]

@@ -16,12 +16,12 @@ import stagefold
 from codegen import Codegen, Options, targets
 from codegen.errors import UnknownTarget, UnsupportedDevice, UnsupportedKernel
 from integration_tests.plugins import ROOT, installed
+from integration_tests.zoo.traces import traced
 from stagefold.cli import main
 from stagefold.errors import BrokenDocument
 from stagefold.options import parse_options
 from stagefold.pipeline import Pipeline
 from stagefold.testing.conformance import conform
-from stagewire import load
 from stagewire.parser import parse_document
 
 
@@ -62,8 +62,8 @@ def test_documents_name_it(numpy_target: None, tmp_path: Path) -> None:
     compiled(lambda x: torch.softmax(x, -1), **{"codegen.target": "numpy", "trace_dir": str(tmp_path)})(
         torch.ones(2, 3)
     )
-    (saved,) = tmp_path.glob("*/program.json")
-    assert load(saved, expect="program").forward.target == "numpy"
+    (program,) = traced(tmp_path, "program")
+    assert program.forward.target == "numpy"
 
 
 @pytest.mark.parametrize("only", ["softmax", "gelu", "writes", "drops", "var", "empty"])
@@ -82,8 +82,8 @@ def test_ops_that_it_lacks_stay_with_aten(numpy_target: None, tmp_path: Path, mo
     x = torch.randn(7)
     program = lambda x: nn.functional.gelu(x) + (x.bfloat16() * 3).float()  # noqa: E731
     torch.testing.assert_close(compiled(program, **options)(x), program(x))
-    (saved,) = tmp_path.glob("*/prim.json")
-    called = {node.target for node in load(saved, expect="prim").joint.nodes}
+    (prim,) = traced(tmp_path, "prim")
+    called = {node.target for node in prim.joint.nodes}
     assert "aten.gelu.default" in called
     assert "prims.erf" not in called
     assert "aten.mul.Tensor" in called, "in bfloat16"

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import stagefold
-import stagewire
 from integration_tests.zoo.devices import DEVICES
+from integration_tests.zoo.traces import traced
 
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).triu(1)
 PADDING = torch.tensor([[False, False, True, True, False], [True] * 5])
@@ -79,7 +79,7 @@ def test_nothing_of_it_is_an_op_of_its_own(tmp_path: Path) -> None:
     compiled = stagefold.compile(layer, fullgraph=True, options={"trace_dir": str(tmp_path)})
     with torch.no_grad():
         compiled(torch.randn(2, 5, 16))
-    (document,) = [stagewire.load(str(path), expect="grad") for path in tmp_path.rglob("grad.json")]
+    (document,) = traced(tmp_path, "grad")
     targets = [node.target for node in document.joint.nodes]
     assert any("_scaled_dot_product" in target for target in targets)
     assert not any("encoder_layer" in target or "multi_head" in target for target in targets)

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import stagefold
-import stagewire
 from aotgrad.testing.attention_programs import ADDED, BATCH, CAUSAL, FILLED, HEADS, LENGTH, PLAIN, Attention, qkv, t5
 from integration_tests.zoo.devices import NEEDS_GPU, ON_GPU
+from integration_tests.zoo.traces import traced
 from stagewire.grad import Grad
 
 LOW = torch.finfo(torch.float32).min
@@ -23,7 +23,7 @@ FUSE = {"aotgrad.written_attention": "fuse"}
 
 
 def documents(directory: Path) -> list[Grad]:
-    found = [stagewire.load(str(path), expect="grad") for path in sorted(directory.rglob("grad.json"))]
+    found = traced(directory, "grad")
     assert found
     return found
 

@@ -13,7 +13,6 @@ import bytecap
 import stagefold
 from loopir import LoopIR
 from loopir.pipeline import KERNEL_PASSES
-from stagefold.adapters.from_fx import from_fx
 from stagefold.backend import StagefoldBackend
 from stagefold.cli import main
 from stagefold.options import parse_options
@@ -49,7 +48,7 @@ def SF006() -> None:
 
 def SF007() -> None:
     traced = torch.fx.symbolic_trace(torch.nn.Linear(2, 3))
-    from_fx(traced, [torch.ones(1, 2)])
+    stagefold.from_fx(traced)
 
 
 def SF008() -> None:
@@ -66,6 +65,16 @@ def SF010(folder: Path) -> None:
 
 def SF011() -> None:
     stagefold.compile(torch.exp, backend="inductor", stages={"loopir": LoopIR()})
+
+
+def SF012() -> None:
+    capture, held = stagefold.from_fx(torch.fx.symbolic_trace(torch.nn.ReLU()), [torch.ones(2)])
+    stagefold.compile_capture(capture, held)(torch.ones(3))
+
+
+def SF013(folder: Path) -> None:
+    (folder / "run.capsule").write_text("no archive")
+    stagefold.Capsule(folder / "run.capsule")
 
 
 def SF009() -> None:

@@ -6,11 +6,14 @@ import pytest
 import torch
 import torch.fx
 
+import stagefold
+from aotgrad import AotGrad, PartitionStage
 from stagefold.adapters.from_fx import UnsupportedGraphModule, from_fx
 from stagefold.adapters.fx import to_fx
 from stagefold.adapters.graph_calls import flatten_tensors
 from stagewire.capture import Capture, Code, CustomFunction, Input, Local
 from stagewire.graph import Graph, Node, Ref, Tuple, Value
+from stagewire.prim import Prim
 from stagewire.types import TensorType, contiguous
 
 
@@ -76,10 +79,12 @@ def _values(module: torch.fx.GraphModule, x: torch.Tensor) -> list[object]:
     return seen
 
 
-def test_graphs_without_example_values_are_refused() -> None:
+def test_inputs_of_unknown_type_are_refused() -> None:
     module = torch.fx.symbolic_trace(lambda x: x + 1)
     with pytest.raises(UnsupportedGraphModule, match="carries no example value"):
-        from_fx(module, [torch.ones(2)])
+        from_fx(module)
+    with pytest.raises(UnsupportedGraphModule, match="1 inputs, and 2 are given"):
+        from_fx(module, [torch.ones(2), torch.ones(2)])
 
 
 def test_flatten_tensors_takes_tensors_in_order() -> None:
@@ -87,14 +92,17 @@ def test_flatten_tensors_takes_tensors_in_order() -> None:
     assert [t.numel() for t in flatten_tensors((a, [3, b], {"k": c}))] == [1, 2, 3]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_our_back_end_behind_torchs_capture() -> None:
-    from stagefold.adapters.dynamo import compile_fx
-
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
-    x = torch.randn(2, 4)
-    compiled = torch.compile(model, backend=compile_fx, dynamic=False)
-    got = compiled(x)
-    torch.testing.assert_close(got, model(x))
-    got.sum().backward()
-    assert model[0].weight.grad is not None
+def test_to_fx_of_both_directions() -> None:
+    """A Grad has the forward's and the backward's results; a part that is cut off is a graph of its own."""
+    module = torch.fx.symbolic_trace(torch.nn.Linear(3, 2))
+    capture, held = stagefold.from_fx(module, [torch.ones(4, 3)])
+    grad = AotGrad().run(capture)
+    x, tangent = torch.randn(4, 3), torch.randn(4, 2)
+    forward, *gradients = to_fx(grad)(x, *held, tangent)
+    expected = torch.nn.functional.linear(x, *held)
+    torch.testing.assert_close(forward, expected)
+    for have, want in zip(gradients[-2:], torch.autograd.grad(expected, held, tangent), strict=True):
+        torch.testing.assert_close(have, want)
+    cut = PartitionStage().run(Prim(binding=grad.binding, joint=grad.joint))
+    assert cut.forward is not None
+    torch.testing.assert_close(to_fx(cut.forward)(x, *held)[0], expected)

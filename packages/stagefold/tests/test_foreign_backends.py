@@ -18,7 +18,7 @@ from torch import nn
 from torch.fx.passes.shape_prop import ShapeProp
 
 import stagefold
-from stagefold.errors import BadBackend, BadOption, UnknownBackend
+from stagefold.errors import BadBackend, BadOption, FixedSizes, UnknownBackend
 
 Inputs = list[torch.Tensor]
 
@@ -279,3 +279,72 @@ def test_operators_without_a_fake_kernel() -> None:
         compiled = stagefold.compile(f, backend=backend, fullgraph=True)
         torch.testing.assert_close(compiled(torch.arange(3.0)), f(torch.arange(3.0)))
         assert sum(isinstance(value, torch.Tensor) and value.shape == (3,) for value in seen) == 4
+
+
+class Sized(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4))
+
+    def forward(self, x: torch.Tensor, n: int) -> Any:
+        y = self.inner(x).reshape(x.shape[0], -1) * n
+        if x.shape[0] % 2 == 0:
+            y = y + 1
+        return y.softmax(-1), x[1:-1], x.new_zeros(x.shape[0] // 2, n), x.shape[0] * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", [returns_the_module, interprets, deep_copies, "aot_eager", "inductor"])
+def test_symbolic_sizes_reach_the_back_end(backend: Any, dynamic: bool | None) -> None:
+    """Training at seven sizes, against eager; what a back end assumes of a size is guarded."""
+    compiled_for: list[list[str]] = []
+
+    def counted(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        compiled_for.append([type(one).__name__ for one in inputs[:2]])
+        return backend(module, inputs)
+
+    torch.manual_seed(0)
+    eager = Sized()
+    ours = copy.deepcopy(eager)
+    compiled = stagefold.compile(ours, backend=counted if callable(backend) else backend, dynamic=dynamic)
+    for size, n in ((4, 3), (6, 5), (8, 6), (12, 2), (10, 9), (16, 7), (14, 4)):
+        x = torch.randn(size, 8)
+        want, have = eager(x, n), compiled(x, n)
+        torch.testing.assert_close(have, want)
+        for made in (want, have):
+            made[0].square().sum().backward()
+    for expected, parameter in zip(eager.parameters(), ours.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad)
+    if callable(backend):
+        assert compiled_for[-1][0] == "SymInt"
+        assert len(compiled_for) <= 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_back_end_asks_of_a_size_is_guarded() -> None:
+    seen: list[Any] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        size = inputs[0]
+        seen.append(size if type(size) is torch.SymInt and size % 4 == 0 else None)
+        return (lambda *inputs: (inputs[1] * 4,)) if seen[-1] is not None else module.forward
+
+    compiled = stagefold.compile(lambda x: x + x.shape[0], backend=backend, dynamic=True)
+    assert compiled(torch.ones(8)).tolist() == [4.0] * 8  # (wrong on purpose: the form for multiples of 4)
+    assert compiled(torch.ones(12)).tolist() == [4.0] * 12
+    assert len(seen) == 1
+    assert compiled(torch.ones(6)).tolist() == [7.0] * 6
+    assert compiled(torch.ones(7)).tolist() == [8.0] * 7
+
+
+def test_a_back_end_that_fails_with_symbols_gets_sizes() -> None:
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        if any(isinstance(one, torch.SymInt) for one in inputs):
+            raise TypeError("sizes are ints")
+        return module.forward
+
+    compiled = stagefold.compile(lambda x: x * 2, backend=backend)
+    assert compiled(torch.ones(2)).tolist() == [2.0] * 2
+    with pytest.warns(FixedSizes, match="sizes are ints"):
+        assert compiled(torch.ones(3)).tolist() == [2.0] * 3

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 import stagefold
+from stagefold import Capsule
 from stagefold.freezing import fold as layouts
 from stagefold.freezing import freeze
-from stagewire.codec import decode
 from stagewire.grad import Grad
 from stagewire.verify import verify
 
@@ -190,8 +190,8 @@ def test_random_numbers_are_drawn_each_time() -> None:
 def documents(module: nn.Module, x: torch.Tensor, directory: Path) -> Grad:
     with torch.no_grad():
         stagefold.compile(module, options={"trace_dir": str(directory), "cache": False})(x)
-    (path,) = directory.glob("*/grad.json")
-    document = decode(path.read_bytes())
+    capsule = Capsule(*directory.glob("*.capsule"))
+    document = capsule.document(capsule.runs[0], "grad")
     assert isinstance(document, Grad)
     return document
 
@@ -225,5 +225,5 @@ def test_small_convolutions_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_program_with_gradients_is_left_alone(tmp_path: Path) -> None:
     module = nn.Linear(3, 3)
     stagefold.compile(module, options={"trace_dir": str(tmp_path), "cache": False})(torch.randn(2, 3)).sum().backward()
-    (path,) = tmp_path.glob("*/grad.json")
-    assert freeze(decode(path.read_bytes())) is None  # type: ignore[arg-type]
+    capsule = Capsule(*tmp_path.glob("*.capsule"))
+    assert freeze(capsule.document(capsule.runs[0], "grad")) is None  # type: ignore[arg-type]

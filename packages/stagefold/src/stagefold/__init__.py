@@ -21,6 +21,7 @@ from bytecap import (
 )
 from stagefold.api import compile, compile_in_place
 from stagefold.backends import list_backends
+from stagefold.compiled_capture import compile_capture
 from stagefold.compiled_module import CompiledModule
 from stagefold.compiler_directives import allow_in_graph, disable
 from stagefold.explanation import Explanation, explain
@@ -28,17 +29,27 @@ from stagefold.pipeline import Pipeline
 from stagewire.errors import StageError
 
 if TYPE_CHECKING:
+    from stagefold.adapters.from_fx import from_export, from_fx
+    from stagefold.adapters.fx import to_fx
     from stagefold.bisector import Blame, blame
+    from stagefold.capsule.file_format import Capsule
+    from stagefold.capsule.recording import record
+    from stagefold.capsule.replay import replay
     from stagefold.reference import meaning
 
 __all__ = [
-    "Blame", "CompiledModule", "Explanation", "Pipeline", "StageError", "allow_in_graph", "assume_constant",
-    "blame", "compile", "compile_in_place", "disable", "explain", "graph_break", "is_compiling", "list_backends",
-    "mark_dynamic", "mark_static", "maybe_mark_dynamic", "meaning", "reset", "set_stance",
+    "Blame", "Capsule", "CompiledModule", "Explanation", "Pipeline", "StageError", "allow_in_graph", "assume_constant",
+    "blame", "compile", "compile_capture", "compile_in_place", "disable", "explain", "from_export", "from_fx",
+    "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "maybe_mark_dynamic", "meaning",
+    "record", "replay", "reset", "set_stance", "to_fx",
 ]  # fmt: skip
 
-_LATER = {"Blame": "bisector", "blame": "bisector", "meaning": "reference"}
-"""By name, the modules that load every stage."""
+_LATER = {
+    "Blame": "bisector", "blame": "bisector", "meaning": "reference",
+    "Capsule": "capsule.file_format", "record": "capsule.recording", "replay": "capsule.replay",
+    "from_export": "adapters.from_fx", "from_fx": "adapters.from_fx", "to_fx": "adapters.fx",
+}  # fmt: skip
+"""By name, the modules that load every stage, or torch.fx."""
 
 
 def __getattr__(name: str) -> Any:

@@ -32,7 +32,6 @@ def compile(
     fullgraph: refuse (with a coded error) what cannot be captured in one graph, instead of running it plain.
     dynamic: which sizes of inputs (and ints) one version serves. None: what changes from one call to the next is left
         open in the version that is then compiled; True: all at once; False: each new size compiles a new version.
-        Back ends other than "stagefold" and "eager" compile each new size.
     backend: "stagefold", "eager", a name that torch.compile knows ("inductor", "aot_eager"...: see `list_backends`), or
         a callable over (torch.fx.GraphModule, example_inputs).
     mode, options: see `stagefold.options`; at most one of the two. Other back ends get theirs as from torch.compile.
@@ -68,8 +67,15 @@ def compile(
     capture_backend, parsed = resolve_backend(backend, mode, options, stages)
     if dynamic is True and not getattr(capture_backend, "takes_symbols", False):
         warnings.warn(f"dynamic=True: backend {backend!r} compiles each new size again", NoEffect, stacklevel=2)
+    recorder = getattr(capture_backend, "recorder", None)
     call = bytecap.optimize(
-        model, capture_backend, fullgraph=fullgraph, recompile_limit=parsed.recompile_limit, dynamic=dynamic
+        model,
+        capture_backend,
+        fullgraph=fullgraph,
+        recompile_limit=parsed.recompile_limit,
+        dynamic=dynamic,
+        on_event=recorder and recorder.note,
+        warns=True,
     )
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, call, capture_backend, functools.partial(compile, **settings))

@@ -6,20 +6,17 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import itertools
 import threading
 import time
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from msgspec.structs import replace
 
-import stagewire
 from aotgrad import bind, is_linear, is_twin, partial_backward, run_plain
 from aotgrad.errors import BackwardFailed
 from bytecap import Changes, undone
@@ -27,7 +24,8 @@ from codegen import Replay, prepare, random_threads, why_not_recorded
 from codegen import load as load_unit
 from codegen.errors import NotRecorded
 from stagefold.cache import Cache, fingerprint, is_on_gpu, program_key
-from stagefold.errors import FixedSizes, NotTraced, RunsPlain, SizesRefused, is_refusal
+from stagefold.capsule.recorder import Recorder, RunRecorder, recorder_in
+from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike
@@ -35,16 +33,12 @@ from stagefold.progress import Progress
 from stagefold.size_specialisation import SizeSpecialisations, holds, with_sizes
 from stagefold.subgraphs import SubgraphCalls, has_unbacked_symbols
 from stagewire.capture import Capture
-from stagewire.codec import Document, form_of
 from stagewire.errors import PartlyDone, StageError
 from stagewire.grad import Binding, Fresh, SavedInput, SavedResult, ViewOf
 from stagewire.graph_passes import with_strides_of
 from stagewire.program import CallExtern, Program
 
 Callee = Callable[..., tuple[Any, ...]]
-
-_compilation = itertools.count()
-_compilation_lock = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +63,13 @@ class StagefoldBackend:
     takes_data_sizes: data may decide sizes (`stagefold.subgraphs`); each part that is compiled has a report.
     """
 
-    def __init__(self, options: Options, stages: Mapping[str, StageLike] | None = None) -> None:
+    def __init__(
+        self, options: Options, stages: Mapping[str, StageLike] | None = None, recorder: Recorder | None = None
+    ) -> None:
+        """recorder: told of each compilation. Default: that of `options.trace_dir`, if there is one."""
         self.options = options
+        traced = recorder is None and options.trace_dir is not None
+        self.recorder = recorder_in(options.trace_dir) if traced and options.trace_dir else recorder
         self.pipeline = Pipeline.build(options, stages)
         self.takes_symbols = self.pipeline.takes_symbols
         self.takes_data_sizes = self.takes_symbols
@@ -79,26 +78,34 @@ class StagefoldBackend:
         self._loaded: weakref.WeakSet[Callee] = weakref.WeakSet()
         self._cache = Cache(options.cache_directory, options.cache_limits)
 
-    def __call__(self, capture: Capture, example_inputs: tuple[Any, ...]) -> Callee:
+    def __call__(self, capture: Capture, example_inputs: tuple[Any, ...] | None) -> Callee:
         if has_unbacked_symbols(capture):
             return SubgraphCalls(capture, self._compiled, strict=self.options.verify).__call__
-        return self._compiled(capture)
+        return self._compiled(capture, example_inputs)
 
-    def _compiled(self, capture: Capture) -> Callee:
+    def _compiled(self, capture: Capture, example_inputs: tuple[Any, ...] | None = None) -> Callee:
+        if self.recorder is None:
+            return self._made(capture, None)
+        with self.recorder.run(capture, example_inputs, self._pipeline_for(capture), self.options) as record:
+            return self._made(capture, record)
+
+    def _made(self, capture: Capture, record: RunRecorder | None) -> Callee:
         seconds: list[tuple[str, float]] = []
-        save = _saver(self.options.trace_dir, capture)
         with Progress(capture.code.name, self.options.progress) as progress:
 
             def observe(event: Event) -> None:
                 seconds.append((event.stage, event.seconds))
                 progress.step(event.stage, event.seconds)
-                save(event.document)
+                if record is not None:
+                    record.note_step(event.stage, event.seconds)
+                    record.add(event.document)
 
-            save(capture)
             try:
                 with self._fixed_if_need_be(capture):
-                    programs, cached, key = self._programs(capture, observe, traced=self.options.trace_dir is not None)
+                    programs, cached, key = self._programs(capture, observe, traced=record is not None)
                     progress.step("cache", 0.0) if cached else None
+                    if record is not None:
+                        record.write()  # loading may end the process
                     start = time.perf_counter()
                     function = self._load_all(programs, capture)
             except BackwardFailed as error:
@@ -106,6 +113,8 @@ class StagefoldBackend:
                 self.reports.append(CompileReport(capture.code.name, False, None, tuple(seconds)))
                 return _Plain(capture, f"runs plain, since its backward will raise: {error.message}")
             seconds.append(("load", time.perf_counter() - start))
+            if record is not None:
+                record.note_step(*seconds[-1])
         reasons = self._not_recorded(programs, capture)
         self.reports.append(CompileReport(capture.code.name, cached, key, tuple(seconds), reasons))
         return function
@@ -430,22 +439,3 @@ def _calls_twins(program: Program) -> bool:
     units = (program.forward, program.backward)
     steps = (step for unit in units if unit is not None for step in unit.instructions)
     return any(isinstance(step, CallExtern) and is_twin(step.target) for step in steps)
-
-
-def _saver(root: Path | None, capture: Capture) -> Callable[[Document], None]:
-    """What saves the documents of a compilation below `root`, with a warning where that cannot be done."""
-    if root is None:
-        return lambda document: None
-    with _compilation_lock:
-        number = next(_compilation)
-    directory = root / f"{number:04d}_{capture.code.name.replace('<', '').replace('>', '')}"
-
-    def save(document: Document) -> None:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            stagewire.save(document, directory / f"{form_of(document)}.json")
-        except OSError as error:
-            message = f"the documents of {capture.code.name} are not saved in {root}: {error}"
-            warnings.warn(message, NotTraced, stacklevel=3)
-
-    return save

@@ -17,7 +17,7 @@ from stagefold.options import Options, parse_options
 from stagefold.pipeline import StageLike
 from stagewire.capture import Capture
 
-CaptureBackend = Callable[[Capture, tuple[Any, ...]], Callable[..., Any]]
+CaptureBackend = Callable[[Capture, tuple[Any, ...] | None], Callable[..., Any]]
 
 
 def list_backends(exclude_tags: Sequence[str] = ("debug", "experimental")) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def _stagefold(options: Options, stages: Mapping[str, StageLike] | None) -> Capt
 
 
 def _eager(options: Options, stages: Mapping[str, StageLike] | None) -> CaptureBackend:
-    def backend(capture: Capture, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
+    def backend(capture: Capture, example_inputs: tuple[Any, ...] | None) -> Callable[..., Any]:
         return bytecap.executor(capture)
 
     backend.takes_symbols = backend.takes_data_sizes = True  # type: ignore[attr-defined]

@@ -22,20 +22,19 @@ from msgspec.structs import replace
 import bytecap
 import stagewire
 from primops import Interpreter
+from stagefold.excerpts import NotApart, Part, apart, part_of, smallest
 from stagefold.options import parse_options
 from stagefold.pipeline import Pipeline, StageLike
 from stagefold.reference import Call, loop_executor, meaning
 from stagewire.capture import Capture
 from stagewire.codec import Document, form_of
-from stagewire.grad import Binding, BoundInput, Fresh, Grad
-from stagewire.graph import Graph, Ref, Value, node_references, references
-from stagewire.loop import Extern, Free, Kernel, Loop, LoopGraph, Store
+from stagewire.grad import Grad
+from stagewire.graph import Graph, Ref
+from stagewire.loop import Loop, LoopGraph
 from stagewire.passes import PassRun, first_passes
 from stagewire.prim import Prim
-from stagewire.statements import buffers_of, select
-from stagewire.types import TensorType
 
-__all__ = ["Blame", "blame", "blame_document", "results_of"]
+__all__ = ["Blame", "blame", "blame_document", "first_difference", "results_of"]
 
 _FULL, _HALF = 256.0, 8.0
 """Units in the last place that two orders of the same sums may be apart: in float32 and wider, in half precision."""
@@ -119,7 +118,7 @@ def blame_document(document: Document, inputs: Sequence[Any], pipeline: Pipeline
             return stage.run(own, options)  # type: ignore[no-any-return]
 
         made = _made(carried, given)
-        difference = _difference(results_of(lambda made=made: meaning(made()), inputs), expected)
+        difference = first_difference(results_of(lambda made=made: meaning(made()), inputs), expected)
         if difference is None:
             given = made()
             continue
@@ -147,7 +146,7 @@ def _made(carried: Callable[[Document], Document], given: Document) -> Callable[
 def _wrong(carried: Callable[[Document], Document], given: Document, inputs: Sequence[Any]) -> str | None:
     """How what a stage makes of a document differs from it."""
     expected = results_of(lambda: meaning(given), inputs)
-    return _difference(results_of(lambda: meaning(carried(given)), inputs), expected)
+    return first_difference(results_of(lambda: meaning(carried(given)), inputs), expected)
 
 
 def _culprit(
@@ -163,7 +162,7 @@ def _culprit(
             runs[:] = seen
             return meaning(made)
 
-        return _difference(results_of(limited, inputs), expected) is not None
+        return first_difference(results_of(limited, inputs), expected) is not None
 
     if wrong(0) or not runs:
         return None
@@ -179,135 +178,47 @@ Excerpt = tuple[Document, tuple[Any, ...], tuple[str, ...]]
 
 def _excerpts(carried: Callable[[Document], Document], given: Document, inputs: Sequence[Any]) -> Iterator[Excerpt]:
     """The smallest wrong part of each graph of a document."""
-    for part in _parts(given, inputs):
+    for part, values in _parts(given, inputs):
         everything = tuple(range(part.count))
 
-        def wrong(chosen: tuple[int, ...], part: _Part = part) -> bool:
+        def taken(names: tuple[str, ...], values: dict[str, Any] = values) -> tuple[Any, ...]:
+            return tuple(values[name] for name in names)
+
+        def wrong(chosen: tuple[int, ...], part: Part = part, taken: Any = taken) -> bool:
             try:
-                document, values = part.excerpt(chosen)
-            except _NotApart:
+                document, names = part.excerpt(chosen)
+            except NotApart:
                 return False
-            return _wrong(carried, document, values) is not None
+            return _wrong(carried, document, taken(names)) is not None
 
         if wrong(everything):
-            smallest = _smallest(everything, wrong)
-            document, values = part.excerpt(smallest)
-            yield document, values, part.names(smallest)
+            fewest = smallest(everything, wrong)
+            document, names = part.excerpt(fewest)
+            yield document, taken(names), part.callees(fewest)
 
 
-def _smallest(items: tuple[int, ...], wrong: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...]:
-    """A part of `items`, of which none can be left out; wrong(items) holds (Zeller's ddmin)."""
-    pieces = 2
-    while len(items) > 1:
-        length = math.ceil(len(items) / pieces)
-        chunks = [items[start : start + length] for start in range(0, len(items), length)]
-        rests = [tuple(one for one in items if one not in chunk) for chunk in chunks] if len(chunks) > 2 else []
-        found = next((part for part in (*chunks, *rests) if wrong(part)), None)
-        if found is not None:
-            pieces = 2 if len(found) <= length else max(pieces - 1, 2)
-            items = found
-        elif length == 1:
-            break
-        else:
-            pieces = min(pieces * 2, len(items))
-    return items
-
-
-@dataclasses.dataclass(frozen=True)
-class _Part:
-    """One graph of a document, of which any steps can be taken out.
-
-    count: of its steps. excerpt: the document of some steps alone, and its inputs. names: of their callees.
-    """
-
-    count: int
-    excerpt: Callable[[tuple[int, ...]], tuple[Document, tuple[Any, ...]]]
-    names: Callable[[tuple[int, ...]], tuple[str, ...]]
-
-
-def _parts(document: Document, inputs: Sequence[Any]) -> Iterator[_Part]:
+def _parts(document: Document, inputs: Sequence[Any]) -> Iterator[tuple[Part, dict[str, Any]]]:
+    """Each graph that runs, with the values that its excerpts are given."""
     taken: list[tuple[Any, tuple[Any, ...]]] = []
     results_of(lambda: meaning(document, lambda graph, given: taken.append((graph, _copies(given)))), inputs)
     for graph, given in taken:
-        match document:
-            case Grad():
-                yield _calls(graph, given, lambda binding, own: Grad(binding=binding, joint=own))
-            case Prim(joint=None):
-                yield _calls(graph, given, lambda binding, own: Prim(binding=binding, forward=own))
-            case Prim():
-                yield _calls(graph, given, lambda binding, own: replace(document, binding=binding, joint=own))
-            case Loop():
-                yield _kernels(graph, given)
+        if isinstance(document, (Grad, Prim, Loop)):
+            yield part_of(document, graph), _values(graph, given)
 
 
-def _alone(inputs: Sequence[Value], results: int) -> Binding:
-    """How a graph meets a caller who gives each of its inputs and is given each of its results."""
-    bound = tuple(BoundInput(value.name, value.type) for value in inputs)
-    return Binding(inputs=bound, outputs=tuple(map(Fresh, range(results))))
-
-
-def _calls(graph: Graph, given: tuple[Any, ...], wrap: Callable[[Binding, Graph], Document]) -> _Part:
-    types = {value.name: value for value in (*graph.inputs, *(each for node in graph.nodes for each in node.results))}
+def _values(graph: Graph | LoopGraph, given: tuple[Any, ...]) -> dict[str, Any]:
+    """What everything in a graph is worth. Buffers have memory of their own there, so that what a kernel read is known
+    after all have run."""
+    if isinstance(graph, Graph):
+        values = (*graph.inputs, *(each for node in graph.nodes for each in node.results))
+        names = [value.name for value in values]
+        whole: Any = replace(graph, outputs=tuple(map(Ref, names)))
+        run: Call = Interpreter(whole)
+    else:
+        names = [buffer.name for buffer in graph.buffers if buffer.base is None]
+        run = loop_executor(replace(apart(graph), outputs=tuple(map(Ref, names)), updates=()))
     torch.manual_seed(0)
-    values = dict(
-        zip(types, Interpreter(Graph(graph.inputs, graph.nodes, tuple(map(Ref, types))))(*given), strict=True)
-    )
-    returned = {name for output in graph.outputs for name in references(output)}
-
-    def excerpt(chosen: tuple[int, ...]) -> tuple[Document, tuple[Any, ...]]:
-        nodes = tuple(replace(graph.nodes[number], phase="forward") for number in chosen)
-        others = (node for number, node in enumerate(graph.nodes) if number not in set(chosen))
-        made = [value for node in nodes for value in node.results if isinstance(value.type, TensorType)]
-        used = dict.fromkeys(name for node in nodes for name in node_references(node))
-        elsewhere = returned.union(*(node_references(node) for node in others))
-        wanted = [value for value in made if value.name in elsewhere or value.name not in used]
-        taken = [types[name] for name in used if name not in {value.name for value in made}]
-        own = Graph(tuple(taken), nodes, tuple(Ref(value.name) for value in wanted))
-        return wrap(_alone(taken, len(wanted)), own), tuple(values[value.name] for value in taken)
-
-    return _Part(len(graph.nodes), excerpt, lambda chosen: tuple(graph.nodes[number].target for number in chosen))
-
-
-def _kernels(graph: LoopGraph, given: tuple[Any, ...]) -> _Part:
-    """Buffers have memory of their own there, so that what a kernel read is known after all have run."""
-    steps = tuple(step for step in graph.steps if not isinstance(step, Free))
-    buffers = {buffer.name: replace(buffer, reuse=None) for buffer in graph.buffers}
-    roots = {name: buffer.base or name for name, buffer in buffers.items()}
-    owners = [name for name, root in roots.items() if name == root]
-    whole = replace(graph, buffers=tuple(buffers.values()), steps=steps, outputs=tuple(map(Ref, owners)), updates=())
-    torch.manual_seed(0)
-    values = dict(zip(owners, loop_executor(whole)(*given), strict=True))
-    writes = [{roots[name] for name in _written(step)} for step in steps]
-
-    def excerpt(chosen: tuple[int, ...]) -> tuple[Document, tuple[Any, ...]]:
-        own = tuple(steps[number] for number in chosen)
-        made = [name for name in owners if any(name in writes[number] for number in chosen)]
-        if any(name in made for number, names in enumerate(writes) if number not in set(chosen) for name in names):
-            raise _NotApart
-        touched = {roots[name] for step in own for name in buffers_of(step)}
-        taken = [buffers[name] for name in owners if name in touched and name not in made]
-        kept = [replace(buffers[name], role="input") if buffers[name] in taken else buffers[name] for name in buffers]
-        kept = [buffer for buffer in kept if roots[buffer.name] in touched]
-        names = tuple(buffer.name for buffer in taken)
-        part = LoopGraph(buffers=tuple(kept), inputs=names, outputs=tuple(map(Ref, made)), steps=own)
-        binding = _alone([Value(buffer.name, buffer.type) for buffer in taken], len(made))
-        return Loop(binding=binding, forward=part), tuple(values[name] for name in names)
-
-    return _Part(len(steps), excerpt, lambda chosen: tuple(_callee(steps[number]) for number in chosen))
-
-
-class _NotApart(Exception):
-    """Steps that cannot be looked at without others."""
-
-
-def _written(step: Kernel | Extern) -> list[str]:
-    if isinstance(step, Extern):
-        return [name for name in step.results if name]
-    return [store.buffer for store in select(step.sections, Store)]
-
-
-def _callee(step: Kernel | Extern) -> str:
-    return step.target if isinstance(step, Extern) else step.name
+    return dict(zip(names, run(*given), strict=True))
 
 
 def _copies(inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -349,7 +260,7 @@ def _seeded() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def _difference(found: list[Any], expected: list[Any]) -> str | None:
+def first_difference(found: list[Any], expected: list[Any]) -> str | None:
     """A sentence on the first result that is not the expected one."""
     for position, (one, wanted) in enumerate(zip(found, expected, strict=False)):
         if isinstance(one, Exception) or isinstance(wanted, Exception):

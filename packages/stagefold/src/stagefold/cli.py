@@ -1,9 +1,13 @@
 """`stagefold` on the command line.
 
-    stagefold show FILE                     print a document
+    stagefold show FILE                     print a document, or what a capsule holds
+    stagefold replay CAPSULE                compile again what it holds, and compare every document
+    stagefold diff A B                      what two documents or capsules differ in, by structure
     stagefold run-stage SLOT IN OUT         carry a saved document through one stage
     stagefold run FILE INPUTS OUTPUTS       finish from any saved document and run it on tensors (torch.save files)
-    stagefold blame FILE INPUTS             which stage, pass and call make a wrong result of a saved document
+    stagefold blame FILE [INPUTS]           which stage, pass and call make a wrong result of a document or capsule
+    stagefold report CAPSULE -o PAGE        one page from your lines to kernels; --timeline FILE for Perfetto
+    stagefold reduce FILE --keep COMMAND    the smallest document for which a command still succeeds
     stagefold conform SLOT NAME             does a registered stage keep the meaning of what it is given
     stagefold doctor                        what is installed, which compiler, what is missing
     stagefold cache [--prune | --clear]     where the cache lies, how large it is and may be
@@ -19,18 +23,40 @@ import argparse
 import ast
 import pickle
 import shutil
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from stagefold.backend import StagefoldBackend
+from stagefold.bisector import blame_document
+from stagefold.capsule.contents import (
+    after_pass,
+    chosen_documents,
+    computed_difference,
+    contents,
+    graph_of,
+    is_capsule,
+    one_document,
+    paired_documents,
+    print_part,
+)
+from stagefold.capsule.file_format import Capsule
+from stagefold.capsule.inputs import inputs_of
+from stagefold.capsule.replay import pipeline_of, replay
 from stagefold.errors import CommandFault
 from stagefold.eviction import FOLDERS, entries_of, prune
 from stagefold.options import SLOTS, Options, parse_options
+from stagefold.pipeline import BOUNDARIES, Pipeline, stopped_after
+from stagefold.reduction import command, reduce, step_count
+from stagefold.report.page import page
+from stagefold.report.timeline import timeline
+from stagefold.structural_diff import differences
+from stagewire.codec import Document
 from stagewire.command import guarded
 from stagewire.errors import StageError
 from stagewire.files import read, read_verified, write
-from stagewire.passes import PassRun, first_passes, watched_passes
 from stagewire.printer import print_document
 from stagewire.stage import expect
 
@@ -52,8 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="stagefold", description="Look at, replay and check compiled programs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    show = commands.add_parser("show", help="print a document")
-    show.add_argument("file", type=Path)
+    show = commands.add_parser("show", help="print a document, or what a capsule holds")
+    show.add_argument("file", type=Path, help="a document, or what STAGEFOLD_TRACE or stagefold.record wrote")
+    show.add_argument("--only", default="", metavar=_ONLY, help="documents of a capsule, or one graph of them")
+    show.add_argument("-o", "--output", type=Path, help="write the one document there instead")
     show.set_defaults(run=_show)
 
     settings = argparse.ArgumentParser(add_help=False)
@@ -67,6 +95,27 @@ def _parser() -> argparse.ArgumentParser:
     run_stage.add_argument("--stop-after", metavar="PASS[:N]", help="have no pass after it (its N-th run) do anything")
     run_stage.set_defaults(run=_run_stage)
 
+    replayed = commands.add_parser("replay", parents=[settings], help="compile again what a capsule holds")
+    replayed.add_argument("file", type=Path)
+    replayed.add_argument("--only", default="", metavar="RUN", help="a number or a part of a name")
+    replayed.add_argument("--until", default="codegen", choices=SLOTS, help="the last slot")
+    replayed.add_argument("--print-after", metavar="PASS[:N]", help="print the document as it is after a pass")
+    replayed.add_argument("--run", action="store_true", dest="compute", help="run it on its inputs, compare with eager")
+    replayed.set_defaults(run=_replay)
+
+    reported = commands.add_parser("report", help="one page from your lines to kernels")
+    reported.add_argument("file", type=Path, help="what STAGEFOLD_TRACE or stagefold.record wrote")
+    reported.add_argument("-o", "--output", type=Path, required=True, help="the HTML page")
+    reported.add_argument("--timeline", type=Path, help="trace events as JSON, which ui.perfetto.dev opens")
+    reported.add_argument("--measure", action="store_true", help="run the programs here for the seconds of kernels")
+    reported.set_defaults(run=_report)
+
+    diff = commands.add_parser("diff", help="what two documents or capsules differ in, by structure")
+    diff.add_argument("left", type=Path)
+    diff.add_argument("right", type=Path)
+    diff.add_argument("--only", default="", metavar=_ONLY, help="documents of capsules")
+    diff.set_defaults(run=_diff)
+
     run = commands.add_parser("run", parents=[settings], help="finish from a saved document and run it on tensors")
     run.add_argument("file", type=Path)
     run.add_argument("inputs", type=Path, help="a torch.save file with the list of graph inputs")
@@ -74,10 +123,20 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(run=_run)
 
     blamed = commands.add_parser("blame", parents=[settings], help="which stage, pass and call make a wrong result")
-    blamed.add_argument("file", type=Path)
-    blamed.add_argument("inputs", type=Path, help="a torch.save file with the list of graph inputs")
+    blamed.add_argument("file", type=Path, help="a document or a capsule")
+    blamed.add_argument("inputs", type=Path, nargs="?", help="of a document: a torch.save file with its inputs")
     blamed.add_argument("-o", "--output", type=Path, help="a directory for the smallest document and its inputs")
     blamed.set_defaults(run=_blame)
+
+    reduced = commands.add_parser("reduce", help="the smallest document for which a command still succeeds")
+    reduced.add_argument("file", type=Path, help="a document, or a capsule")
+    reduced.add_argument(
+        "--keep", required=True, metavar="COMMAND", help="exits with 0 for a document to keep; {} is it"
+    )
+    reduced.add_argument("--only", default="", metavar=_ONLY, help="of a capsule, the document")
+    reduced.add_argument("--timeout", type=float, metavar="SECONDS", help="for each run of the command")
+    reduced.add_argument("-o", "--output", type=Path, help="write it there; it is printed otherwise")
+    reduced.set_defaults(run=_reduce)
 
     conform = commands.add_parser("conform", help="does a registered stage keep the meaning of what it is given")
     conform.add_argument("slot", choices=SLOTS)
@@ -98,49 +157,109 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+_ONLY = "[RUN/]FORM[/GRAPH]"
+
+
 def _show(chosen: argparse.Namespace) -> int:
-    print(print_document(read(chosen.file)), end="")
+    if not is_capsule(chosen.file):
+        document = read(chosen.file)
+        if chosen.output is not None:
+            write(document, chosen.output)
+        else:
+            print(print_part(document, chosen.only), end="")
+        return 0
+    capsule = Capsule(chosen.file)
+    if not chosen.only:
+        print(contents(capsule))
+        return 0
+    found = list(chosen_documents(capsule, chosen.only))
+    if chosen.output is not None:
+        if len(found) != 1:
+            names = ", ".join(f"{run.member}/{form}" for run, form, _ in found)
+            raise CommandFault(f"{chosen.only!r} is {len(found)} documents", fix=f"Name one of them: {names}.")
+        write(found[0][2], chosen.output)
+        return 0
+    for run, form, document in found:
+        print(f"# {run.member}/{form}")
+        print(print_part(document, graph_of(chosen.only)), end="")
+    return 0
+
+
+def _replay(chosen: argparse.Namespace) -> int:
+    capsule = Capsule(chosen.file)
+    options, stages = _changes(chosen)
+    if chosen.print_after is not None:
+        for run in capsule.chosen(chosen.only):
+            print(f"# {run.member} after {chosen.print_after}")
+            print(print_document(after_pass(capsule, run, chosen.print_after, options, stages)), end="")
+        return 0
+    others = 0
+    for one in replay(capsule, only=chosen.only, until=BOUNDARIES[chosen.until][1], options=options, stages=stages):
+        others += not one.is_same
+        word = "same" if one.is_same else f"was {one.recorded[:12]}" if one.recorded else "not recorded"
+        print(f"{one.run.member:24} {one.form:10} {one.digest[:12]}  {word}")
+        if chosen.compute and one.form == "program":
+            wrong = computed_difference(capsule, one)
+            others += wrong is not None
+            print(f"{'':24} {'results':10} {wrong or 'those of eager'}")
+    return 1 if others and not (options or stages) else 0
+
+
+def _report(chosen: argparse.Namespace) -> int:
+    capsule = Capsule(chosen.file)
+    text = page(capsule, measure=chosen.measure, cache=Options().cache_directory / "code")
+    chosen.output.write_text(text, encoding="utf-8")
+    if chosen.timeline is not None:
+        chosen.timeline.write_bytes(timeline(capsule))
+    return 0
+
+
+def _diff(chosen: argparse.Namespace) -> int:
+    count = 0
+    for name, left, right in paired_documents(chosen.left, chosen.right, chosen.only):
+        lines = differences(left, right)
+        if lines:
+            count += 1
+            print(f"# {name}")
+            print(*lines, sep="\n")
+    if not count:
+        print("the same")
+    return 1 if count else 0
+
+
+def _reduce(chosen: argparse.Namespace) -> int:
+    document = one_document(chosen.file, chosen.only)
+    found = reduce(document, command(chosen.keep, timeout=chosen.timeout))
+    if chosen.output is None:
+        print(print_document(found), end="")
+    else:
+        write(found, chosen.output)
+        print(f"{step_count(document)} steps, {step_count(found)} of them left: {chosen.output}")
     return 0
 
 
 def _run_stage(chosen: argparse.Namespace) -> int:
-    from stagefold.pipeline import BOUNDARIES, Pipeline
-
     document = read_verified(chosen.input)
     consumes, produces = BOUNDARIES[chosen.slot]
     expect(document, consumes, chosen.slot)
     pipeline = Pipeline.build(*_settings(chosen))
-    if chosen.stop_after is None:
-        write(pipeline.run(document, until=produces), chosen.output)
-        return 0
-    name, _, number = chosen.stop_after.partition(":")
-    runs = _pass_names(lambda: pipeline.run(document, until=produces))
-    places = [place for place, known in enumerate(runs, 1) if known == name]
-    if not places or not (number or "1").isdecimal() or not 0 < int(number or 1) <= len(places):
-        counts = ", ".join(f"{known}:{count}" for known, count in Counter(runs).items())
-        raise CommandFault(f"slot {chosen.slot!r} runs no pass {chosen.stop_after!r}", fix=f"Its runs: {counts}.")
-    with first_passes(places[int(number or 1) - 1]):
-        write(pipeline.run(document, until=produces), chosen.output)
+
+    def run() -> Document:
+        return pipeline.run(document, until=produces)  # type: ignore[no-any-return]
+
+    made = run() if chosen.stop_after is None else stopped_after(run, chosen.stop_after, f"slot {chosen.slot!r}")
+    write(made, chosen.output)
     return 0
 
 
-def _pass_names(run: Callable[[], object]) -> list[str]:
-    """The names of the passes that run, in order."""
-    names: list[str] = []
-
-    def note(one: PassRun[Any]) -> Any:
-        names.append(one.name)
-        return one.after
-
-    with watched_passes(note):
-        run()
-    return names
+def _changes(chosen: argparse.Namespace) -> tuple[dict[str, Any], dict[str, str]]:
+    """What `--option` and `--stage` say."""
+    return {key: _value(text) for key, text in _pairs("--option", chosen.option)}, dict(_pairs("--stage", chosen.stage))
 
 
 def _settings(chosen: argparse.Namespace) -> tuple[Options, dict[str, str]]:
-    """What `--option` and `--stage` say."""
-    options = {key: _value(text) for key, text in _pairs("--option", chosen.option)}
-    return parse_options(None, options), dict(_pairs("--stage", chosen.stage))
+    options, stages = _changes(chosen)
+    return parse_options(None, options), stages
 
 
 def _pairs(argument: str, given: list[str]) -> list[tuple[str, str]]:
@@ -158,10 +277,6 @@ def _value(text: str) -> Any:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    import torch
-
-    from stagefold.backend import StagefoldBackend
-
     backend = StagefoldBackend(*_settings(chosen))
     document = read_verified(chosen.file)
     program = backend.pipeline.run(document)
@@ -170,11 +285,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _blame(chosen: argparse.Namespace) -> int:
-    from stagefold.bisector import blame_document
-    from stagefold.pipeline import Pipeline
-
-    document = read_verified(chosen.file)
-    found = blame_document(document, _tensors(chosen.inputs), Pipeline.build(*_settings(chosen)))
+    found = next(filter(None, (blame_document(*case) for case in _cases(chosen))), None)
     if found is None:
         print("every document means the same")
         return 0
@@ -185,24 +296,23 @@ def _blame(chosen: argparse.Namespace) -> int:
     return 1
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """KEY=VALUE, the value as Python writes it, or else a text.
-
-    >>> _setting("codegen.target=numpy"), _setting("codegen.depthwise=False")
-    (('codegen.target', 'numpy'), ('codegen.depthwise', False))
-    """
-    key, _, value = text.partition("=")
-    try:
-        return key, ast.literal_eval(value)
-    except (SyntaxError, ValueError):
-        return key, value
+def _cases(chosen: argparse.Namespace) -> Iterator[tuple[Document, Sequence[Any], Pipeline]]:
+    """Documents with inputs and stages: the one that is given, or those of a capsule."""
+    if not is_capsule(chosen.file):
+        if chosen.inputs is None:
+            raise CommandFault("a document alone has no inputs", fix="Name the torch.save file, or give a capsule.")
+        yield read_verified(chosen.file), _tensors(chosen.inputs), Pipeline.build(*_settings(chosen))
+        return
+    capsule = Capsule(chosen.file)
+    for run in capsule.runs:
+        yield capsule.document(run, "capture"), inputs_of(capsule, run), pipeline_of(run, *_changes(chosen))[0]
 
 
 def _conform(chosen: argparse.Namespace) -> int:
     from stagefold.testing.conformance import conform
 
     count = 0
-    settings = dict(map(_setting, chosen.option))
+    settings = {key: _value(text) for key, text in _pairs("--option", chosen.option)}
     more = {"only": chosen.only, "drawn": chosen.drawn, "device": chosen.device, "options": settings}
     for misfit in conform(chosen.slot, chosen.name, **more):
         count += 1
@@ -214,8 +324,6 @@ def _conform(chosen: argparse.Namespace) -> int:
 
 
 def _tensors(path: Path) -> list[Any]:
-    import torch
-
     try:
         return list(torch.load(path, weights_only=True))
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:

@@ -63,6 +63,13 @@ class CommandFault(StageError):
     fix = "`stagefold --help` lists the commands."
 
 
+class BadCapsule(StageError):
+    """A file that is no capsule, is of a later format, or lacks what is asked of it."""
+
+    code = "SF013"
+    fix = "Record it again: STAGEFOLD_TRACE=DIRECTORY, or stagefold.record(model, *inputs, to=FILE)."
+
+
 class BadBackend(StageError):
     """A back end that does not keep to what torch.compile asks of one."""
 
@@ -77,6 +84,13 @@ class SizesRefused(StageError):
     refuses_program = True
     needs_fixed_sizes = True
     fix = "Nothing needs to be done; compile(dynamic=False) or mark_static spare the attempt."
+
+
+class OtherInputs(StageError):
+    """A compiled capture is called with inputs of other types than it was made for, or with more or fewer."""
+
+    code = "SF012"
+    fix = "Capture it with such inputs; sizes that change have to be symbolic (torch.export's dynamic_shapes)."
 
 
 def is_refusal(error: Exception) -> bool:
@@ -97,7 +111,7 @@ class NoEffect(UserWarning):
 
 
 class NotTraced(UserWarning):
-    """Documents of a compilation could not be saved in `trace_dir`."""
+    """A compilation could not be recorded in `trace_dir`."""
 
 
 class RunsPlain(UserWarning):

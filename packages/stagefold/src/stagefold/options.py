@@ -57,7 +57,8 @@ class Options:
     cache_dir: where it lies. Default: `default_cache_dir()`.
     cache_size: megabytes; what was used least recently beyond them is removed (looked at once an hour).
     cache_days: days; entries that were not used for so long are removed.
-    trace_dir: every document of every compilation is saved there. Default: STAGEFOLD_TRACE, if set.
+    trace_dir: a directory, in which each process records what it compiles in a file of its own (`stagefold.capsule`).
+        Default: STAGEFOLD_TRACE, if set.
     verify: check every document at every boundary (slower). What stages, passes, partitioners and decompositions of
         your own make is checked without it.
     progress: one status line on stderr while compiling. Default: when stderr is a terminal.

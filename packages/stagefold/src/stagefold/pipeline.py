@@ -15,7 +15,9 @@ import dataclasses
 import functools
 import hashlib
 import importlib
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -23,12 +25,12 @@ from typing import Any
 
 import stagewire
 from stagefold.cache import fingerprint
-from stagefold.errors import BadOption, BadStage, BrokenDocument, UnknownStage
+from stagefold.errors import BadOption, BadStage, BrokenDocument, CommandFault, UnknownStage
 from stagefold.options import SLOTS, Options
 from stagewire.codec import form_of
 from stagewire.collector import resting_collector
 from stagewire.errors import PassFault, VerifyError
-from stagewire.passes import verified_passes
+from stagewire.passes import first_passes, verified_passes
 from stagewire.private_files import private_directory
 from stagewire.stage import Stage, discover
 from stagewire.verify import verify
@@ -88,7 +90,8 @@ def _class(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _default_stage(slot: str) -> Stage:
+def default_stage(slot: str) -> Stage:
+    """The stage of ours for a slot."""
     return _class(DEFAULT_STAGES[slot])()
 
 
@@ -122,6 +125,15 @@ def resolve_stage(slot: str, stage: StageLike) -> Stage:
     )
 
 
+def registered_name(slot: str, stage: Stage) -> str | None:
+    """The name by which another process finds a stage; None for an object of the program."""
+    if type(stage) is _class(DEFAULT_STAGES[slot]):
+        return stage.name
+    found = discover()
+    loaded = found[stage.name].load() if stage.name in found else None
+    return stage.name if loaded is type(stage) or loaded is stage else None
+
+
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
     """One stage for each slot, with its options object.
@@ -140,7 +152,7 @@ class Pipeline:
         chosen = {slot: resolve_stage(slot, stage) for slot, stage in (stages or {}).items()}
         rows = []
         for slot in SLOTS:
-            stage = chosen.get(slot) or _default_stage(slot)
+            stage = chosen.get(slot) or default_stage(slot)
             rows.append((slot, stage, _stage_options(slot, stage, options)))
         pipeline = Pipeline(tuple(rows), options.verify, options.broken_directory)
         lacks = [one.lacking() for _, *row in rows for one in _used(*row) if hasattr(one, "lacking")]
@@ -262,6 +274,22 @@ class Pipeline:
         except OSError as error:
             return f"\nIt is not saved: {error}"
         return f"\nIt is saved as {path}"
+
+
+def stopped_after(run: Callable[[], stagewire.Document], wanted: str, what: str) -> stagewire.Document:
+    """What `run` makes when no pass behind `wanted` does anything: PASS, or PASS:N for its N-th run.
+
+    what: whose passes they are, for the error.
+    """
+    with first_passes(sys.maxsize) as runs:
+        run()
+    name, _, number = wanted.partition(":")
+    places = [place for place, known in enumerate(runs, 1) if known.name == name]
+    if not places or not (number or "1").isdecimal() or not 0 < int(number or 1) <= len(places):
+        counts = ", ".join(f"{known}:{count}" for known, count in Counter(one.name for one in runs).items())
+        raise CommandFault(f"{what} runs no pass {wanted!r}", fix=f"Its runs: {counts}.")
+    with first_passes(places[int(number or 1) - 1]):
+        return run()
 
 
 def _broken_pass(again: Callable[[], Any]) -> PassFault | None:

@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from stagewire.capabilities import Capabilities, Capability, is_class
+from stagewire.capabilities import Capabilities, Capability, is_anything, is_class
 
 TORCH = Capabilities(
     torch,
@@ -34,6 +34,19 @@ def foreign() -> Capabilities:
             "torch._TorchCompileInductorWrapper", 'backend="inductor"', 'there is no backend="inductor"'
         ),
         look_up=Capability("torch._dynamo.backends.registry.lookup_backend", "back ends by their names", unnamed),
+        local_source=Capability("torch._dynamo.source.LocalSource", "symbolic sizes of a graph", refused),
+        dynamic_size=Capability(
+            "torch.fx.experimental.symbolic_shapes.DimDynamic.DYNAMIC",
+            "symbolic sizes of a graph",
+            refused,
+            accepts=is_anything,
+        ),
+        higher_order_operator=Capability(
+            "torch._ops.HigherOrderOperator", "graphs inside of graphs", "such graphs are refused", accepts=is_class
+        ),
+        no_modes=Capability(
+            "torch.utils._python_dispatch._disable_current_modes", "compiling while torch traces", refused
+        ),
         invalid_backend=Capability(
             "torch._dynamo.exc.InvalidBackend", "back ends by their names", unnamed, accepts=is_class
         ),

@@ -1,27 +1,54 @@
 """Our stages two to five behind torch's own capture: `torch.compile(model, backend="stagefold")`.
 
-Registered under the entry-point group `torch_dynamo_backends`, so that no import of stagefold is needed.
+Registered under the entry-point group `torch_dynamo_backends`, so that no import of stagefold is needed. It is a
+compiler for AOTAutograd too (`fw_compiler`, `bw_compiler`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 import torch.fx
 
-from stagefold.adapters.from_fx import from_fx
+from stagefold.adapters.from_fx import described_inputs, from_fx
+from stagefold.adapters.torch_sizes import require, symbols_among
 from stagefold.backend import StagefoldBackend
+from stagefold.compiled_capture import compile_once
 from stagefold.options import parse_options
+from stagefold.torch_capabilities import foreign
 
 
-def compile_fx(module: torch.fx.GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
-    """The backend function that torch calls with a GraphModule and example inputs."""
-    capture, constants = from_fx(module, example_inputs)
-    function = StagefoldBackend(parse_options(None, options.get("options") or {}))(capture, tuple(example_inputs))
+def compile_fx(
+    module: torch.fx.GraphModule,
+    example_inputs: list[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """The backend function that torch calls with a GraphModule and example inputs.
+
+    options: those of `stagefold.compile`, and "stages": its argument of that name. What the stages rely on of symbolic
+    sizes becomes guards of torch's.
+    """
+    settings = dict(options or {})
+    stages = settings.pop("stages", None)
+    backend = StagefoldBackend(parse_options(mode, settings or None), stages)
+    with foreign().no_modes():
+        capture, held = from_fx(module, example_inputs)
+        function, assumed = compile_once(backend, capture, (*_numbers(example_inputs), *held))
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    require(assumed, symbols_among(described_inputs(placeholders, example_inputs)))
 
     def call(*inputs: Any) -> tuple[Any, ...]:
-        return function(*inputs, *constants)
+        return function(*_numbers(inputs), *held)  # (torch's minifier runs it on the example inputs)
 
+    for name in ("named_parameters", "named_buffers", "zero_grad"):  # and asks it for these
+        setattr(call, name, getattr(module, name))
     return call
+
+
+def _numbers(inputs: Iterable[Any]) -> list[Any]:
+    """With what torch's sizes are worth now in their place."""
+    return [one.node.hint if isinstance(one, torch.SymInt) else one for one in inputs]

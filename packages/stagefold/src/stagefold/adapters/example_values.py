@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
 from bytecap import set_torch_modes, torch_modes
+from stagefold.adapters.torch_sizes import TorchSizes
 from stagefold.torch_capabilities import foreign
+from stagewire.capture import Symbol
 from stagewire.graph import Value
+from stagewire.symbols import symbols_of_type
 from stagewire.types import TensorType
 
 Path = tuple[int | str, ...]
 
 
-def fake_mode() -> Any:
-    """A mode of fake tensors with plain integer sizes."""
-    return foreign().fake_mode(allow_non_fake_inputs=True, shape_env=foreign().shape_env(), static_shapes=True)
-
-
 class ExampleValues:
     """Evaluates nodes on fake tensors, in order; nothing is computed and no random number is drawn.
 
-    Nodes that change torch's modes (gradients, autocast) do so; the modes are put back on leaving.
+    Nodes that change torch's modes (gradients, autocast) do so; the modes are put back on leaving. sizes: torch's, for
+    the symbols of the graph. mode: the mode of the fake tensors.
     """
 
-    def __init__(self) -> None:
-        self._mode = fake_mode()
+    def __init__(self, symbols: Sequence[Symbol] = ()) -> None:
+        self.sizes = TorchSizes(symbols)
+        self.mode = foreign().fake_mode(allow_non_fake_inputs=True, shape_env=self.sizes.env, static_shapes=not symbols)
         self._modes = torch_modes()
 
     def __enter__(self) -> ExampleValues:
@@ -37,9 +37,14 @@ class ExampleValues:
     def __exit__(self, *exception: object) -> None:
         set_torch_modes(self._modes)
 
-    def placeholder(self, node: torch.fx.Node, example: torch.Tensor) -> None:
+    def placeholder(self, node: torch.fx.Node, example: torch.Tensor, value: Value) -> None:
         """The fake twin of an input."""
-        node.meta["example_value"] = self._mode.from_tensor(example, static_shapes=True)
+        if not symbols_of_type(value.type):
+            node.meta["example_value"] = self.mode.from_tensor(example, static_shapes=True)
+            return
+        self.typed(node, value)
+        # Who makes a fake tensor of the example gets this one, as behind torch's own capture.
+        self.mode.fake_tensor_converter.set_tensor_memo(example, node.meta["example_value"])
 
     def call(self, node: torch.fx.Node) -> tuple[Path, ...] | None:
         """Evaluate a call; where in its value each tensor lies (the empty path: the value itself).
@@ -62,17 +67,16 @@ class ExampleValues:
     def _evaluate(self, node: torch.fx.Node) -> Any:
         args = torch.fx.node.map_arg(node.args, _example_of)
         kwargs = torch.fx.node.map_arg(node.kwargs, _example_of)
-        with self._mode:
+        with self.mode:
             if node.op == "call_method":
                 receiver, *rest = args
                 return getattr(receiver, str(node.target))(*rest, **kwargs)
             return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _of_type(self, type_: TensorType) -> torch.Tensor:
-        with self._mode, torch.no_grad():
-            made = torch.empty_strided(
-                type_.shape, type_.stride, dtype=getattr(torch, type_.dtype), device=type_.device
-            )  # type: ignore[call-overload]
+        with self.mode, torch.no_grad():
+            shape, stride = ([self.sizes.value(dim) for dim in dims] for dims in (type_.shape, type_.stride))
+            made = torch.empty_strided(shape, stride, dtype=getattr(torch, type_.dtype), device=type_.device)
         return made.requires_grad_(type_.requires_grad)
 
 

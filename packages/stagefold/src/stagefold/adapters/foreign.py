@@ -7,17 +7,19 @@ group `torch_dynamo_backends` first, then in torch's own registry ("inductor", "
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
 import torch
 
-from stagefold.adapters.example_values import fake_mode
-from stagefold.adapters.fx import to_fx
-from stagefold.errors import BadBackend, UnknownBackend
+from stagefold.adapters.fx import write_fx
+from stagefold.errors import BadBackend, FixedSizes, SizesRefused, UnknownBackend
 from stagefold.torch_capabilities import foreign
 from stagewire.capture import Capture
+from stagewire.errors import StageError
+from stagewire.symbols import size_reader
 
 GROUP = "torch_dynamo_backends"
 GraphBackend = Callable[..., Any]
@@ -26,18 +28,49 @@ GraphBackend = Callable[..., Any]
 
 def over_graph_module(
     backend: GraphBackend, settings: Mapping[str, Any]
-) -> Callable[[Capture, tuple[Any, ...]], Callable[..., Any]]:
+) -> Callable[[Capture, tuple[Any, ...] | None], Callable[..., Any]]:
     """A backend of bytecap that hands the graph to `backend`."""
 
-    def compile_capture(capture: Capture, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
-        module = to_fx(capture, example_inputs)
-        with foreign().tracing(foreign().tracing_context(fake_mode())):
-            compiled = backend(module, list(example_inputs), **settings)
-        if not callable(compiled):
-            raise BadBackend(f"backend {_name(backend)} returned a {type(compiled).__name__}, not a callable")
+    def compile_capture(capture: Capture, example_inputs: tuple[Any, ...] | None) -> Callable[..., Any]:
+        try:
+            return _compiled(backend, settings, capture, example_inputs)
+        except StageError:
+            raise
+        except Exception as error:
+            if not capture.symbols:
+                raise
+            message = f"{capture.code.name} is compiled for each size: with symbolic ones {_name(backend)} raises"
+            warnings.warn(f"{message} {type(error).__name__}: {error}", FixedSizes, stacklevel=2)
+            raise SizesRefused(f"{capture.code.name} with symbolic sizes: {error}") from error
+
+    compile_capture.takes_symbols = True  # type: ignore[attr-defined]
+    return compile_capture
+
+
+def _compiled(
+    backend: GraphBackend, settings: Mapping[str, Any], capture: Capture, example_inputs: tuple[Any, ...] | None
+) -> Callable[..., Any]:
+    """What the back end makes of the graph; its `assumes` are guarded by bytecap."""
+    module, values, places = write_fx(capture, example_inputs)
+    described = [node.meta["example_value"] for node in module.graph.nodes if node.op == "placeholder"]
+    examples = [
+        example_inputs[place] if example_inputs is not None and isinstance(known, torch.Tensor) else known
+        for place, known in zip(places, described, strict=True)
+    ]
+    with foreign().tracing(foreign().tracing_context(values.mode)):
+        compiled = backend(module, examples, **settings)
+    if not callable(compiled):
+        raise BadBackend(f"backend {_name(backend)} returned a {type(compiled).__name__}, not a callable")
+    read = size_reader(tuple(one.value for one in capture.inputs))
+    if read is None:
         return compiled
 
-    return compile_capture
+    def call(*inputs: Any) -> Any:
+        sizes = read(inputs)
+        return compiled(*[sizes[place] if isinstance(place, str) else inputs[place] for place in places])
+
+    call.assumes = values.sizes.asked()  # type: ignore[attr-defined]
+    return call
 
 
 def find(name: str, mode: str | None, options: Mapping[str, Any] | None) -> tuple[GraphBackend, dict[str, Any]]:

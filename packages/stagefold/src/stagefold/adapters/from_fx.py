@@ -1,26 +1,33 @@
-"""From a traced `torch.fx.GraphModule` to `Capture`.
+"""From a `torch.fx.GraphModule` to `Capture`: `from_fx`, and `from_export` for exported programs.
 
-Every call must carry what it returned at trace time in `node.meta["example_value"]` (or "val"), as the graphs that
-torch's capture hands to its backends do: types are read off it, nothing is run again.
+The module is run once on types alone (abstract tensors), node by node, and each call of torch on the way is written
+down. So graphs of any tracer are taken: torch.compile's, torch.fx.symbolic_trace's (modules that it left whole are
+entered), make_fx's, torch.export's. Symbolic sizes are those of the example inputs, or of the placeholders' metadata.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx
+from msgspec.structs import replace
+from torch.overrides import TorchFunctionMode
 
-from absint import from_tensor, to_wire
+from absint import AbstractMode, AbstractTensor, from_tensor, from_wire, to_wire
+from absint.errors import UnknownTarget, UnwirableArgument
+from absint.symbolic import ShapeEnv, from_dim, make_size
 from absint.targets import target_name
 from absint.wire import to_arg
-from stagefold.adapters.graph_calls import flatten_tensors
-from stagewire.capture import Capture, Code, GlobalState, Input, Local
+from bytecap import global_state, set_torch_modes, torch_modes
+from stagefold.adapters.torch_sizes import dim_of_torch, range_of, symbols_among
+from stagefold.torch_capabilities import foreign
+from stagewire.capture import Capture, Checkpoint, Code, Input, InputRole, Local, Symbol
 from stagewire.errors import StageError
-from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value
-from stagewire.types import TensorType
+from stagewire.expr import Dim, Expr
+from stagewire.graph import Arg, DTypeArg, Graph, Node, Ref, SourceLine, Value
+from stagewire.types import ScalarType, TensorType
 
 
 class UnsupportedGraphModule(StageError):
@@ -30,124 +37,321 @@ class UnsupportedGraphModule(StageError):
     fix = "Use stagefold.compile on the model itself."
 
 
-def from_fx(module: torch.fx.GraphModule, example_inputs: list[Any]) -> tuple[Capture, tuple[torch.Tensor, ...]]:
-    """The capture, and the tensors held by the module: they are its last inputs, in order."""
-    return _Reader(module, example_inputs).read()
+def from_fx(
+    module: torch.fx.GraphModule, example_inputs: Sequence[Any] | None = None
+) -> tuple[Capture, tuple[torch.Tensor, ...]]:
+    """The graph of `module` as a capture, and the tensors that the module holds: they are its last inputs, in order.
+
+    example_inputs: tensors and ints, one for each placeholder; sizes may be symbolic (SymInt), and so are ints then.
+    Default: what the placeholders' metadata say. None, bools, floats and strings are taken as constants, and are no
+    inputs of the capture. Its outputs are those of the graph, flattened in order.
+
+    >>> traced = torch.fx.symbolic_trace(torch.nn.Linear(2, 3))
+    >>> capture, held = from_fx(traced, [torch.ones(1, 2)])
+    >>> [node.target for node in capture.graph.nodes], len(held)
+    (['torch.nn.functional.linear'], 2)
+    """
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    examples = described_inputs(placeholders, example_inputs)
+    before = torch_modes()
+    state = global_state()
+    recording = _Recording(symbols_among(examples))
+    try:
+        with AbstractMode():
+            given = [
+                recording.input(node, example, example if example_inputs is None else example_inputs[position])
+                for position, (node, example) in enumerate(zip(placeholders, examples, strict=True))
+            ]
+            with recording:
+                result = _Runner(module, recording).run(*given, enable_io_processing=False)
+            outputs = tuple(to_arg(leaf, recording.encode) for leaf in _leaves(result))
+    finally:
+        set_torch_modes(before)
+    inputs = (*recording.inputs, *recording.held)
+    graph = Graph(tuple(one.value for one in inputs), tuple(recording.nodes), outputs)
+    capture = Capture(
+        code=Code(type(module).__name__, "<torch.fx>", 1),
+        inputs=inputs,
+        graph=graph,
+        guards=tuple(recording.env.relations),
+        symbols=tuple(recording.symbols.values()),
+        state=state,
+        checkpoints=tuple(recording.checkpoints),
+    )
+    return capture, tuple(recording.tensors)
 
 
-class _Reader:
-    def __init__(self, module: torch.fx.GraphModule, example_inputs: list[Any]) -> None:
-        self.module = module
-        self.examples = list(example_inputs)
-        self.values: dict[torch.fx.Node, Any] = {}  # a Ref, a literal, or a nested tuple of them
-        self.inputs: list[Input] = []
-        self.held: list[Input] = []
-        self.constants: list[torch.Tensor] = []
-        self.nodes: list[Node] = []
+def from_export(program: Any) -> tuple[Capture, tuple[torch.Tensor, ...]]:
+    """An exported program (`torch.export.export`) as a capture, and the parameters, buffers and constants that it has.
 
-    def read(self) -> tuple[Capture, tuple[torch.Tensor, ...]]:
-        outputs: tuple[Arg, ...] = ()
-        for node in self.module.graph.nodes:
-            match node.op:
-                case "placeholder":
-                    self.placeholder(node)
-                case "get_attr":
-                    self.attribute(node)
-                case "call_function" | "call_method":
-                    self.call(node)
-                case "output":
-                    returned = node.args[0] if isinstance(node.args[0], tuple | list) else (node.args[0],)
-                    outputs = tuple(to_arg(self.substitute(item)) for item in returned)
-                case other:
-                    raise UnsupportedGraphModule(f"node {node.name}: op {other!r}")
-        inputs = (*self.inputs, *self.held)
-        graph = Graph(tuple(i.value for i in inputs), tuple(self.nodes), outputs)
-        state = GlobalState(grad_enabled=torch.is_grad_enabled())
-        code = Code(type(self.module).__name__, "<torch.fx>", 1)
-        return Capture(code=code, inputs=inputs, graph=graph, state=state), tuple(self.constants)
+    The capture's inputs are the user's, flattened in order, then those tensors; its outputs are the user's. Buffers and
+    inputs that the program writes are written by calls of the graph, as the program's signature says. Sizes that were
+    exported as dynamic are symbols, within the ranges that the program states.
+    """
+    return from_fx(program.module())
 
-    def placeholder(self, node: torch.fx.Node) -> None:
-        example = self.examples[len(self.inputs)]
-        if not isinstance(example, torch.Tensor):
-            raise UnsupportedGraphModule(
-                f"input {node.name} is a {type(example).__name__}",
-                fix="Pass dynamic=False to torch.compile: symbolic sizes are not carried yet.",
-            )
-        role = "parameter" if isinstance(example, torch.nn.Parameter) else "tensor"
-        value = Value(node.name, type_of(example, node.name))
-        self.inputs.append(Input(value, Local(node.name), role))  # type: ignore[arg-type]
-        self.values[node] = Ref(node.name)
 
-    def attribute(self, node: torch.fx.Node) -> None:
-        held: Any = self.module
-        for part in str(node.target).split("."):
-            held = getattr(held, part)
-        if not isinstance(held, torch.Tensor):
-            raise UnsupportedGraphModule(f"attribute {node.target} is a {type(held).__name__}")
-        self.held.append(Input(Value(node.name, type_of(held, node.name)), Local(node.name), "constant"))
-        self.constants.append(held)
-        self.values[node] = Ref(node.name)
+def described_inputs(placeholders: Sequence[torch.fx.Node], given: Sequence[Any] | None) -> list[Any]:
+    """What is known of each input: the metadata of its placeholder where they are symbolic or nothing is given.
 
-    def call(self, node: torch.fx.Node) -> None:
-        if node.target is operator.getitem and isinstance(self.values.get(node.args[0]), tuple):  # type: ignore[arg-type]
-            self.values[node] = self.values[node.args[0]][node.args[1]]  # type: ignore[index]
-            return
-        if node.target is flatten_tensors:
-            self.values[node] = tuple(_references(self.values[node.args[0]]))  # type: ignore[index]
-            return
-        returned = node.meta.get("example_value", node.meta.get("val", _MISSING))
-        if returned is _MISSING:
-            returned = None if str(node.target).endswith("_set_grad_enabled") else self.missing(node)
-        results: list[Value] = []
-        self.values[node] = self.structure(node.name, returned, results)
-        if not results and not _has_effect(node):
-            return  # a Python value, known at trace time
-        name = f"torch.Tensor.{node.target}" if node.op == "call_method" else target_name(node.target)  # type: ignore[arg-type]
-        args = tuple(to_arg(self.substitute(arg)) for arg in node.args)
-        kwargs = {key: to_arg(self.substitute(arg)) for key, arg in node.kwargs.items()}
-        self.nodes.append(Node(name, args, kwargs, tuple(results), line_of(node)))
-
-    def missing(self, node: torch.fx.Node) -> Any:
-        raise UnsupportedGraphModule(f"node {node.name} ({node.target}) carries no example value")
-
-    def structure(self, name: str, returned: Any, results: list[Value]) -> Any:
-        """Refs in the shape of the returned value; appends a result for each tensor leaf."""
-        if isinstance(returned, torch.Tensor):
-            result = Value(f"{name}_{len(results)}" if results else name, type_of(returned, name))
-            results.append(result)
-            return Ref(result.name)
-        if isinstance(returned, tuple | list) and not isinstance(returned, torch.Size):
-            return tuple(self.structure(name, item, results) for item in returned)
-        return returned
-
-    def substitute(self, arg: Any) -> Any:
-        return torch.fx.node.map_arg(arg, lambda node: self.values[node])
+    torch.compile hands real tensors to its back ends, also where their sizes are symbols.
+    """
+    if given is not None and len(given) != len(placeholders):
+        raise UnsupportedGraphModule(f"the graph has {len(placeholders)} inputs, and {len(given)} are given")
+    found = []
+    for position, node in enumerate(placeholders):
+        described = node.meta.get("example_value", node.meta.get("val", _MISSING))
+        if given is not None and (described is _MISSING or not symbols_among([described])):
+            described = given[position]
+        if described is _MISSING:
+            raise UnsupportedGraphModule(f"input {node.name} carries no example value", fix="Pass example_inputs.")
+        found.append(described)
+    return found
 
 
 _MISSING = object()
 
 
-def _references(value: Any) -> Iterator[Ref]:
-    """The Refs of a nested structure, in order."""
-    if isinstance(value, Ref):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _references(item)
+class _Recording(TorchFunctionMode):
+    """Writes a node for each torch call that takes or makes tensors, and for each change of torch's modes."""
+
+    def __init__(self, sizes: Mapping[str, torch.SymInt]) -> None:
+        super().__init__()
+        self.nodes: list[Node] = []
+        self.inputs: list[Input] = []
+        self.held: list[Input] = []
+        self.tensors: list[torch.Tensor] = []
+        self.symbols: dict[str, Symbol] = {}
+        self.checkpoints: list[Checkpoint] = []
+        self.line: SourceLine | None = None
+        self.env = ShapeEnv(lambda: self.line)
+        self._modes = torch_modes()
+        self._refs: dict[int, Ref] = {}
+        self._twins: dict[int, AbstractTensor] = {}
+        self._names: set[str] = set()
+        self._alive: list[Any] = []
+        for name, size in sizes.items():
+            self._declare(name, size)
+
+    # -- inputs
+
+    def input(self, node: torch.fx.Node, example: Any, given: Any) -> Any:
+        """What stands for an input while the graph runs; `given` says whether it is a parameter and requires grad."""
+        match example:
+            case torch.Tensor():
+                kind = replace(self._type_of(example), requires_grad=given.requires_grad)
+                role: InputRole = "parameter" if isinstance(given, torch.nn.Parameter) else "tensor"
+                value = Value(self._new_name(node.name), kind)
+                self.inputs.append(Input(value, Local(node.name), role))
+                return self._twin(value)
+            case bool() | None | float() | str():
+                return example
+            case int() | torch.SymInt():
+                return self._number(node, example)
+        raise UnsupportedGraphModule(f"input {node.name} is a {type(example).__name__}")
+
+    def _number(self, node: torch.fx.Node, example: Any) -> Any:
+        """An int of the caller's: a symbol of its own, unless it is torch's name for one, or known of others."""
+        dim = dim_of_torch(example) if isinstance(example, torch.SymInt) else None
+        inputs = {one.value.name for one in self.inputs}
+        if isinstance(dim, Expr) and dim.text in self.symbols and dim.text not in inputs:
+            name = dim.text
+        else:
+            name = self._new_name(node.name)
+            self._declare(name, example)
+        self.inputs.append(Input(Value(name, ScalarType("int")), Local(node.name), "symbol"))
+        return self._size(Expr(name) if dim is None else dim)
+
+    def _type_of(self, tensor: torch.Tensor) -> TensorType:
+        sizes = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+        if all(type(size) is int for size in sizes):
+            return to_wire(from_tensor(tensor), requires_grad=tensor.requires_grad)
+        shape, stride = (tuple(map(_dim, dims)) for dims in (tensor.shape, tensor.stride()))
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return TensorType(dtype, shape, stride, _dim(tensor.storage_offset()), str(tensor.device), tensor.requires_grad)
+
+    def _declare(self, name: str, size: Any) -> None:
+        hint, lower, upper = range_of(size)
+        self._names.add(name)
+        self.symbols[name] = Symbol(name, Local(name), hint, lower, upper)
+        self.env.create(name, hint, lower=0 if lower is None else lower, upper=upper)
+
+    def _size(self, dim: Dim) -> Any:
+        return dim if isinstance(dim, int) else make_size(self.env, from_dim(dim))
+
+    def _twin(self, value: Value) -> AbstractTensor:
+        assert isinstance(value.type, TensorType)
+        twin = AbstractTensor(from_wire(value.type, self._size), requires_grad=value.type.requires_grad)
+        self._alive.append(twin)
+        self._refs[id(twin)] = Ref(value.name)
+        return twin
+
+    def _hold(self, tensor: torch.Tensor) -> AbstractTensor:
+        """The twin of a tensor that the module holds."""
+        if id(tensor) not in self._twins:
+            value = Value(self._new_name("held"), self._type_of(tensor))
+            role: InputRole = "parameter" if isinstance(tensor, torch.nn.Parameter) else "constant"
+            self.held.append(Input(value, Local(value.name), role))
+            self.tensors.append(tensor)
+            self._twins[id(tensor)] = self._twin(value)
+        return self._twins[id(tensor)]
+
+    def _new_name(self, stem: str) -> str:
+        name, number = stem, 0
+        while name in self._names:
+            number += 1
+            name = f"{stem}_{number}"
+        self._names.add(name)
+        return name
+
+    # -- calls
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        entered = _ENTERED.get(getattr(func, "__name__", ""))
+        if entered is not None and isinstance(func, foreign().higher_order_operator):
+            with self:
+                return entered(self, *args, **(kwargs or {}))
+        args, kwargs = self._abstract(args), self._abstract(kwargs or {})
+        if getattr(func, "__name__", "") in _SWITCHES:
+            return func(*args, **kwargs)
+        self._note_modes()
+        try:
+            encoded = tuple(to_arg(arg, self.encode) for arg in args)
+            keywords = {key: to_arg(arg, self.encode) for key, arg in kwargs.items()}
+        except UnwirableArgument as error:
+            encoded, keywords, fault = (), {}, error
+        else:
+            fault = None
+        result = func(*args, **kwargs)
+        tensors = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
+        written = result is None and any(isinstance(arg, torch.Tensor) for arg in args)
+        if not tensors and (not written or _accessor(func) == "__get__"):
+            return result  # a Python value, known of the types alone
+        if fault is not None:
+            raise UnsupportedGraphModule(f"{func}: {fault.message}", where=_where(self.line)) from fault
+        self._write(func, encoded, keywords, tensors)
+        return result
+
+    def _write(self, func: Any, args: tuple[Arg, ...], kwargs: dict[str, Arg], tensors: list[torch.Tensor]) -> None:
+        try:
+            target = _name_of(func)
+        except UnknownTarget as error:
+            raise UnsupportedGraphModule(f"{func}: {error.message}", where=_where(self.line)) from error
+        stem = target.removesuffix(".__get__").removesuffix(".default").rsplit(".", 1)[-1].strip("_")
+        results = []
+        for tensor in tensors:
+            if not isinstance(tensor, AbstractTensor):
+                raise UnsupportedGraphModule(f"{target} gives a tensor that is no type", where=_where(self.line))
+            name = self._new_name(stem)
+            results.append(Value(name, to_wire(tensor.meta, requires_grad=tensor.requires_grad)))
+            self._alive.append(tensor)
+            self._refs[id(tensor)] = Ref(name)
+        self.nodes.append(Node(target, args, kwargs, tuple(results), self.line))
+
+    def encode(self, value: object) -> Any:
+        """A tensor as a reference."""
+        if isinstance(value, torch.Tensor) and not isinstance(value, AbstractTensor):
+            value = self._hold(value)
+        return self._refs.get(id(value), NotImplemented) if isinstance(value, torch.Tensor) else NotImplemented
+
+    def _abstract(self, tree: Any) -> Any:
+        """With the module's own tensors replaced by their twins, and sizes as this recording computes them."""
+        return torch.fx.node.map_aggregate(tree, self._stand_in)  # type: ignore[no-any-return]
+
+    def _stand_in(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and not isinstance(leaf, AbstractTensor):
+            return self._hold(leaf)
+        return leaf
+
+    def _note_modes(self) -> None:
+        """Nodes for what changed of torch's modes since the last call."""
+        now = torch_modes()
+        if now.grad != self._modes.grad:
+            self.nodes.append(Node("torch._C._set_grad_enabled", (now.grad,), {}, (), self.line))
+        for device, is_on, was in zip(("cpu", "cuda"), now.autocast, self._modes.autocast, strict=True):
+            if is_on != was:
+                on, dtype = is_on
+                name = DTypeArg(str(dtype).removeprefix("torch."))
+                self.nodes.append(Node("torch.set_autocast_enabled", (device, on), {}, (), self.line))
+                self.nodes.append(Node("torch.set_autocast_dtype", (device, name), {}, (), self.line))
+        self._modes = now
+
+    def checkpoint(self, function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
+        """A part of the program that is to be computed again in the backward."""
+        self._note_modes()
+        first = len(self.nodes)
+        result = function(*operands)
+        self.checkpoints.append(Checkpoint(first, len(self.nodes)))
+        return result
 
 
-def _has_effect(node: torch.fx.Node) -> bool:
-    return str(getattr(node.target, "__name__", node.target)).startswith(("_set_", "_enter", "_exit", "manual_seed"))
+def _under_grad(recording: _Recording, enabled: bool, function: Callable[..., Any], *operands: Any) -> Any:
+    with torch.set_grad_enabled(enabled):
+        return function(*operands)
 
 
-def type_of(tensor: torch.Tensor, name: str) -> TensorType:
-    """The type of a real or fake tensor with plain integer sizes."""
-    sizes = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-    if not all(isinstance(size, int) for size in sizes):
-        raise UnsupportedGraphModule(
-            f"{name} has symbolic sizes {tuple(tensor.shape)}", fix="Pass dynamic=False to torch.compile."
-        )
-    return to_wire(from_tensor(tensor), requires_grad=tensor.requires_grad)
+def _under_autocast(
+    recording: _Recording, device: str, dtype: Any, enabled: bool, cache: Any, function: Any, *operands: Any
+) -> Any:
+    with torch.autocast(device, dtype, enabled, cache):
+        return function(*operands)
+
+
+_ENTERED: dict[str, Callable[..., Any]] = {
+    "wrap_with_set_grad_enabled": _under_grad,
+    "wrap_with_autocast": _under_autocast,
+    "tag_activation_checkpoint": _Recording.checkpoint,
+}
+"""Operators that take a graph, by name: how it is entered."""
+
+_SWITCHES = frozenset(("_set_grad_enabled", "_enter_autocast", "_exit_autocast"))
+"""Calls that change torch's modes; what they changed is noted at the next call."""
+
+
+class _Runner(torch.fx.Interpreter):
+    """Runs the graph node by node, and tells the recording where it is."""
+
+    def __init__(self, module: torch.fx.GraphModule, recording: _Recording) -> None:
+        super().__init__(module)
+        self._recording = recording
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """One node. A float that torch carries as a symbol is fixed, which torch guards."""
+        self._recording.line = line_of(n)
+        known = n.meta.get("example_value")
+        if isinstance(known, torch.SymFloat):
+            return float(known)
+        return super().run_node(n)
+
+
+def _dim(size: Any) -> Dim:
+    return dim_of_torch(size) if isinstance(size, torch.SymInt) else int(size)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    match value:
+        case tuple() | list():
+            for item in value:
+                yield from _leaves(item)
+        case dict():
+            yield from _leaves([*value.values()])
+        case _:
+            yield value
+
+
+def _accessor(func: Any) -> str:
+    """ "__get__" or "__set__" of an attribute of tensors, "" for any other function."""
+    name = getattr(func, "__name__", "")
+    return name if name in ("__get__", "__set__") else ""
+
+
+def _name_of(func: Any) -> str:
+    accessor = _accessor(func)
+    return f"torch.Tensor.{func.__self__.__name__}.{accessor}" if accessor else target_name(func)
+
+
+def _where(line: SourceLine | None) -> str | None:
+    return None if line is None else str(line)
 
 
 def line_of(node: torch.fx.Node) -> SourceLine | None:

@@ -1,10 +1,10 @@
-"""From `Capture` to the `torch.fx.GraphModule` that a back end written for torch.compile expects.
+"""From a captured graph to the `torch.fx.GraphModule` that a back end written for torch.compile expects.
 
-Placeholders are the capture's inputs in order (parameters and buffers among them, as in torch 2.13) and the output is
-a tuple. Methods of tensors are call_method nodes, attributes are getattr calls (written ones: set_attribute), and a
-call that returns several tensors is followed by operator.getitem nodes. What fx cannot print as Python is called by its
-name (`graph_calls.call_by_name`). Nodes carry `stack_trace`, `meta["example_value"]` (fake tensors) and
-`meta["source_fn_stack"]`.
+Placeholders are the capture's inputs in order (parameters and buffers among them, as in torch 2.13), with a SymInt in
+front of the first tensor that has a symbolic size; the output is a tuple. Methods of tensors are call_method nodes,
+attributes are getattr calls (written ones: set_attribute), and a call that returns several tensors is followed by
+operator.getitem nodes. What fx cannot print as Python is called by its name (`graph_calls.call_by_name`). Nodes carry
+`stack_trace`, `meta["example_value"]` (fake tensors) and `meta["source_fn_stack"]`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import linecache
 import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx
@@ -24,6 +24,7 @@ import absint.targets
 import absint.wire
 from stagefold.adapters.example_values import ExampleValues, Path
 from stagefold.adapters.graph_calls import call_by_name, flatten_tensors, is_printed, set_attribute
+from stagefold.adapters.torch_sizes import value_of
 from stagefold.torch_capabilities import TORCH
 from stagewire.capture import (
     CUSTOM,
@@ -40,12 +41,20 @@ from stagewire.capture import (
     Local,
     Reading,
     Source,
+    Symbol,
     TypeOf,
 )
-from stagewire.graph import Arg, Node, Ref, SourceLine, Value
+from stagewire.expr import Expr
+from stagewire.grad import Grad
+from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value
+from stagewire.symbols import symbols_of_type
+from stagewire.types import ScalarType
 
 Form = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
 """Kind of node, its target, its arguments."""
+
+_SAMPLE_SIZE = 64
+"""What a symbol of a bare graph is taken to be worth where a back end asks."""
 
 _METHOD, _GETTER, _SETTER = "torch.Tensor.", ".__get__", ".__set__"
 _OPERATORS: dict[str, Callable[..., Any]] = {
@@ -57,22 +66,59 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def to_fx(capture: Capture, examples: Sequence[torch.Tensor] | None = None) -> torch.fx.GraphModule:
-    """The captured graph as a GraphModule. `examples`: the tensors of the call that was captured."""
-    with ExampleValues() as values:
+def to_fx(document: Capture | Grad | Graph, examples: Sequence[torch.Tensor] | None = None) -> torch.fx.GraphModule:
+    """A graph as a GraphModule: a captured one, or one of ATen calls (a Grad has both directions in one).
+
+    examples: the tensors of the call that was captured. Symbolic sizes are SymInt placeholders, each in front of the
+    first tensor that has it, as torch.compile hands graphs to its back ends.
+
+    >>> from stagefold import from_fx
+    >>> capture, _ = from_fx(torch.fx.symbolic_trace(lambda x: x.relu() + 1), [torch.ones(2)])
+    >>> print(to_fx(capture).code.strip())  # doctest: +ELLIPSIS
+    def forward(self, L_...
+    """
+    return write_fx(document, examples).module
+
+
+class Written(NamedTuple):
+    """A GraphModule, the mode and sizes of its example values, and for each placeholder the number of the input that it
+    is, or the name of the symbol."""
+
+    module: torch.fx.GraphModule
+    values: ExampleValues
+    places: tuple[int | str, ...]
+
+
+def write_fx(document: Capture | Grad | Graph, examples: Sequence[torch.Tensor] | None = None) -> Written:
+    """`to_fx`, and what a caller of the module has to know."""
+    symbols, inputs, graph, functions = _parts(document)
+    with ExampleValues(symbols) as values:
         writer = _Writer(values)
         root = torch.nn.Module()
-        for target, function in absint.functions.custom_functions(capture.functions).items():
+        for target, function in absint.functions.custom_functions(functions).items():
             root.add_module(_module_name(target), AppliedFunction(function))
-        for position, item in enumerate(capture.inputs):
-            writer.placeholder(item, None if examples is None else examples[position])
-        for node in capture.graph.nodes:
+        for position, item in enumerate(inputs):
+            writer.placeholder(position, item, None if examples is None else examples[position])
+        for node in graph.nodes:
             writer.call(node)
-        writer.graph.output(tuple(writer.argument(arg) for arg in capture.graph.outputs))
+        writer.graph.output(tuple(writer.argument(arg) for arg in graph.outputs))
     writer.drop_unused_items()
     module = torch.fx.GraphModule(root, writer.graph)
     module.graph.lint()
-    return module
+    return Written(module, values, tuple(writer.places))
+
+
+def _parts(document: Capture | Grad | Graph) -> tuple[Any, ...]:
+    """Symbols, inputs, graph and custom functions."""
+    match document:
+        case Capture(symbols=symbols, inputs=inputs, graph=graph, functions=functions):
+            return symbols, inputs, graph, functions
+        case Grad(binding=binding, joint=graph):
+            symbols = binding.symbols
+        case Graph() as graph:
+            names = {name for value in graph.inputs for name in symbols_of_type(value.type)}
+            symbols = tuple(Symbol(name, Local(name), _SAMPLE_SIZE, 2) for name in sorted(names))
+    return symbols, tuple(Input(value, Local(value.name)) for value in graph.inputs), graph, ()
 
 
 class AppliedFunction(torch.nn.Module):
@@ -98,22 +144,38 @@ class _Writer:
         self.graph = torch.fx.Graph()
         self.nodes: dict[str, torch.fx.Node] = {}
         self._values = values
+        self.places: list[int | str] = []
+        self._sizes: dict[str, torch.fx.Node] = {}
         self._taken: set[str] = set()
         self._items: list[torch.fx.Node] = []
 
-    def placeholder(self, item: Input, example: torch.Tensor | None) -> None:
-        name = placeholder_name(item.source)
-        while name in self._taken:
-            name += "1_"
-        self._taken.add(name)
+    def placeholder(self, position: int, item: Input, example: torch.Tensor | None) -> None:
+        """One input, behind the symbols of its type that no input before it has."""
+        for name in sorted(symbols_of_type(item.value.type)):
+            if name not in self._sizes:
+                size = self._values.sizes.of[name]
+                self._sizes[name] = self._placeholder(str(size), torch.SymInt, name)
+                self._sizes[name].meta["example_value"] = size
+        if isinstance(item.value.type, ScalarType):
+            node = self._placeholder(placeholder_name(item.source), torch.SymInt, position)
+            node.meta["example_value"] = self._values.sizes.of[item.value.name]
+            self._sizes.setdefault(item.value.name, node)
+            return
         kind = torch.nn.Parameter if item.role == "parameter" else torch.Tensor
-        node = self.graph.placeholder(name, type_expr=kind)
+        node = self._placeholder(placeholder_name(item.source), kind, position)
         node.meta["tensor_dict"] = {}
         if example is None:
             self._values.typed(node, item.value)
         else:
-            self._values.placeholder(node, example)
+            self._values.placeholder(node, example, item.value)
         self.nodes[item.value.name] = node
+
+    def _placeholder(self, name: str, kind: type, place: int | str) -> torch.fx.Node:
+        while name in self._taken:
+            name += "1_"
+        self._taken.add(name)
+        self.places.append(place)
+        return self.graph.placeholder(name, type_expr=kind)
 
     def call(self, node: Node) -> None:
         args = tuple(self.argument(arg) for arg in node.args)
@@ -130,8 +192,19 @@ class _Writer:
     def argument(self, arg: Arg) -> Any:
         return absint.wire.from_arg(arg, self._lookup)
 
-    def _lookup(self, reference: Ref) -> torch.fx.Node:
-        return self.nodes[reference.name]
+    def _lookup(self, leaf: Ref | Expr) -> Any:
+        return self.nodes[leaf.name] if isinstance(leaf, Ref) else self._size(leaf)
+
+    def _size(self, size: Expr) -> torch.fx.Node:
+        """What computes a size of the placeholders."""
+        if size.text not in self._sizes:
+            self._sizes[size.text] = value_of(size, self._sizes, self._computed)
+        return self._sizes[size.text]
+
+    def _computed(self, function: Callable[[Any, Any], Any], *operands: Any) -> torch.fx.Node:
+        node = self.graph.call_function(function, operands)
+        self._values.call(node)
+        return node
 
     def _add(self, form: Form, line: SourceLine | None) -> torch.fx.Node:
         kind, target, args, kwargs = form

@@ -68,4 +68,4 @@ def frozen_programs(pipeline: Pipeline, capture: Capture, observe: Callable[[Eve
     if frozen is None:
         return Programs(pipeline.run(document, observe=observe))
     main = pipeline.run(frozen.main, observe=observe)
-    return Programs(main, None if frozen.prepare is None else pipeline.run(frozen.prepare))
+    return Programs(main, None if frozen.prepare is None else pipeline.run(frozen.prepare, observe=observe))

@@ -1,0 +1,105 @@
+"""`replay(capsule)`: compile again what a capsule holds, here, and tell which documents are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stagefold.capsule.file_format import Capsule, Run
+from stagefold.capsule.settings import as_value, parsed
+from stagefold.errors import BadCapsule
+from stagefold.freezing import frozen_programs
+from stagefold.pipeline import Event, Pipeline, StageLike, default_stage
+from stagewire.capture import Capture
+from stagewire.codec import Document, form_of
+from stagewire.digest import digest
+from stagewire.verify import verify
+
+__all__ = ["Replayed", "numbered", "pipeline_of", "replay"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Replayed:
+    """One document that was made again. form: its name in the capsule. recorded: the digest there, if it has one."""
+
+    run: Run
+    form: str
+    document: Document
+    recorded: str | None
+
+    @property
+    def digest(self) -> str:
+        return digest(self.document)
+
+    @property
+    def is_same(self) -> bool:
+        return self.digest == self.recorded
+
+
+def replay(
+    capsule: Capsule,
+    *,
+    only: str = "",
+    until: str = "program",
+    options: Mapping[str, Any] | None = None,
+    stages: Mapping[str, StageLike] | None = None,
+) -> Iterator[Replayed]:
+    """The documents behind the capture of each run, up to the form `until`, made with the recorded settings.
+
+    only: a number or a part of the name of a run. options, stages: changes, as `compile` takes them.
+
+    Errors: `BadCapsule` for settings that cannot be had here, and those of the stages.
+    """
+    for run in capsule.chosen(only):
+        pipeline, freeze = pipeline_of(run, options, stages)
+        capture = capsule.document(run, "capture")
+        assert isinstance(capture, Capture)
+        verify(capture)
+        made: dict[str, Document] = {}
+
+        def observe(event: Event, made: dict[str, Document] = made) -> None:
+            made[numbered(event.document, made)] = event.document
+
+        if freeze and until == "program":
+            frozen_programs(pipeline, capture, observe)
+        else:
+            pipeline.run(capture, until=until, observe=observe)
+        yield from (Replayed(run, form, one, run.digests.get(form)) for form, one in made.items())
+
+
+def numbered(document: Document, names: Mapping[str, object]) -> str:
+    """The name of a document behind others of a run: the second of a form (a program in two parts) is "prim.2"."""
+    form = form_of(document)
+    count = sum(name.partition(".")[0] == form for name in names)
+    return f"{form}.{count + 1}" if count else form
+
+
+def pipeline_of(
+    run: Run, options: Mapping[str, Any] | None = None, stages: Mapping[str, StageLike] | None = None
+) -> tuple[Pipeline, bool]:
+    """The stages that a run was compiled with, with changes, and whether its weights were frozen."""
+    changed = dict(options or {})
+    slots: dict[str, StageLike] = dict(stages or {})
+    for row in run.stages:
+        if row.slot in slots or row.registered == default_stage(row.slot).name:
+            continue
+        if row.registered is None:
+            raise BadCapsule(
+                f"slot {row.slot!r} of {run.member} had {row.name!r}, an object of the recorded program",
+                fix=f"Give a stage: --stage {row.slot}=NAME, or stages= of stagefold.replay.",
+            )
+        slots[row.slot] = row.registered
+    settings = parsed(run.options, changed)
+    pipeline = Pipeline.build(settings, slots)
+    told = {row.slot: row.told for row in run.stages}
+    rows = []
+    for slot, stage, chosen in pipeline.stages:
+        names = {field.name for field in dataclasses.fields(chosen)} if dataclasses.is_dataclass(chosen) else set()
+        facts = {
+            name: as_value(data, f"{slot}.{name}")
+            for name, data in told.get(slot, {}).items()
+            if name in names and f"{slot}.{name}" not in changed
+        }
+        rows.append((slot, stage, dataclasses.replace(chosen, **facts) if facts else chosen))
+    return dataclasses.replace(pipeline, stages=tuple(rows)), settings.freeze

@@ -1,0 +1,116 @@
+"""Options as data: what they were is written down, and made again from that.
+
+    data ::= None | bool | int | float | str | {"tuple": [data*]} | {"frozenset": [data*]} | {"path": str}
+           | {"object": "module:name", "fields"?: {name: data}} | {"opaque": str}
+
+Functions and objects of a module are written as where they are imported from, a dataclass or named tuple with its
+fields; whatever is local to a function, or stands in the script itself, is opaque.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from pathlib import Path
+from typing import Any
+
+from stagefold.errors import BadCapsule
+from stagefold.options import Options, parse_options
+
+__all__ = ["as_data", "as_value", "given_options", "parsed"]
+
+
+def as_data(value: Any) -> Any:
+    """What stands for a value in a capsule.
+
+    >>> as_data((1, frozenset(["a"])))
+    {'tuple': [1, {'frozenset': ['a']}]}
+    """
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case tuple() if hasattr(value, "_fields") and _found(type(value)):
+            return {"object": _path(type(value)), "fields": {key: as_data(one) for key, one in value._asdict().items()}}
+        case tuple() | list():
+            return {"tuple": [as_data(one) for one in value]}
+        case frozenset() | set():
+            return {"frozenset": [as_data(one) for one in sorted(value)]}
+        case Path():
+            return {"path": str(value)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and _found(type(value)):
+        fields = {field.name: as_data(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
+        return {"object": _path(type(value)), "fields": fields}
+    return {"object": _path(value)} if _found(value) else {"opaque": repr(value)}
+
+
+def as_value(data: Any, what: str) -> Any:
+    """The value that `as_data` wrote. what: names it in the error."""
+    match data:
+        case {"tuple": list(items)}:
+            return tuple([as_value(one, what) for one in items])
+        case {"frozenset": list(items)}:
+            return frozenset([as_value(one, what) for one in items])
+        case {"path": str(path)}:
+            return Path(path)
+        case {"object": str(path)}:
+            module, _, name = path.partition(":")
+            try:
+                found: Any = importlib.import_module(module)
+                for part in name.split("."):
+                    found = getattr(found, part)
+            except (ImportError, AttributeError) as error:
+                raise BadCapsule(f"{what} is {path}, which cannot be had here: {error}", fix=_ELSEWHERE) from None
+            fields = data.get("fields")
+            if fields is not None and not (isinstance(found, type) and _has_fields(found)):
+                raise BadCapsule(f"{what} is {path} with fields, which is no dataclass", fix=_ELSEWHERE)
+            return found if fields is None else found(**{key: as_value(one, what) for key, one in fields.items()})
+        case {"opaque": str(text)}:
+            raise BadCapsule(f"{what} is {text}, which only the recorded program had", fix=_ELSEWHERE)
+    return data
+
+
+_ELSEWHERE = (
+    "Give another one (--option, --stage; or options= and stages= of stagefold.replay), or have it in a module that is "
+    "installed where the capsule is recorded and replayed."
+)
+
+
+def _has_fields(kind: type) -> bool:
+    return dataclasses.is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+
+
+def _path(value: Any) -> str:
+    return f"{value.__module__}:{value.__qualname__}"
+
+
+def _found(value: Any) -> bool:
+    """Whether another process can import it."""
+    if not hasattr(value, "__qualname__") or getattr(value, "__module__", "__main__") == "__main__":
+        return False
+    try:
+        return as_value({"object": _path(value)}, "") is value
+    except BadCapsule:
+        return False
+
+
+_UNSET = object()
+_LOCAL = ("cache_dir", "trace_dir", "progress", "cache", "cache_size", "cache_days")
+"""Options that say nothing of the documents."""
+
+
+def given_options(options: Options) -> dict[str, Any]:
+    """The options that differ from the defaults, as `compile(options=...)` takes them, as data."""
+    own = {field.name: getattr(options, field.name) for field in dataclasses.fields(options) if field.name != "stage"}
+    default = Options()
+    given = {key: value for key, value in own.items() if key not in _LOCAL and value != getattr(default, key)}
+    follows = parse_options(None, given)  # what those set in stages follows again
+    for slot, fields in options.stage:
+        known = follows.for_stage(slot)
+        given.update({f"{slot}.{name}": value for name, value in fields if known.get(name, _UNSET) != value})
+    return {key: as_data(value) for key, value in given.items()}
+
+
+def parsed(data: dict[str, Any], changes: dict[str, Any]) -> Options:
+    """The recorded options, with changes."""
+    recorded = {key: as_value(one, f"the option {key!r}") for key, one in data.items() if key not in changes}
+    return dataclasses.replace(parse_options(None, {**recorded, **changes}), trace_dir=None)

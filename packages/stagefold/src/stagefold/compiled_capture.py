@@ -1,0 +1,144 @@
+"""A capture that came from elsewhere than a frame (a GraphModule, an exported program, a file) as a callable.
+
+bytecap's guards stand in front of what it compiles. Here nobody guards: `compile_capture` compares the types of its
+inputs itself, and compiles again for sizes at which what the stages assumed does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+
+from absint import from_tensor, to_wire
+from stagefold.backends import CaptureBackend, resolve_backend
+from stagefold.errors import OtherInputs
+from stagefold.pipeline import StageLike
+from stagefold.size_specialisation import SizeSpecialisations, with_sizes
+from stagewire.capture import Capture, Relation, Symbol, facts_of
+from stagewire.errors import StageError
+from stagewire.expr import Dim, Expr, evaluate
+from stagewire.graph import Value
+from stagewire.symbols import size_reader
+from stagewire.types import TensorType
+
+Callee = Callable[..., tuple[Any, ...]]
+
+
+def compile_capture(
+    capture: Capture,
+    held: Sequence[torch.Tensor] = (),
+    *,
+    backend: str | Callable[..., Any] = "stagefold",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    stages: Mapping[str, StageLike] | None = None,
+) -> Callee:
+    """A callable of a capture's inputs that gives a tuple of its outputs.
+
+    held: the tensors of the last inputs (see `from_fx`), which the callable is not given again. The others as for
+    `stagefold.compile`. Inputs of another type than the capture was made for are refused; symbolic sizes may differ.
+
+    >>> from stagefold import from_fx
+    >>> capture, held = from_fx(torch.fx.symbolic_trace(torch.nn.ReLU()), [torch.ones(2)])
+    >>> compile_capture(capture, held, backend="eager")(torch.tensor([-1.0, 2.0]))
+    (tensor([0., 2.]),)
+    """
+    compiler, _ = resolve_backend(backend, mode, options, stages)
+    function, assumed = compile_once(compiler, capture, None)
+    types = tuple(one.value for one in capture.inputs)
+    read = size_reader(types)
+
+    def make(sizes: dict[str, int]) -> Callee:
+        return compile_once(compiler, with_sizes(capture, sizes), None)[0]
+
+    of_sizes = SizeSpecialisations(function, types, assumed, make) if capture.symbols else function
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        given = (*inputs, *held)
+        _check_types(types, given, read, capture.state.grad_enabled)
+        return of_sizes(*given)
+
+    return call
+
+
+def compile_once(
+    compiler: CaptureBackend, capture: Capture, examples: tuple[Any, ...] | None
+) -> tuple[Callee, tuple[Relation, ...]]:
+    """The function of a capture, and what it assumes of the values of its symbols: fixed ones where a stage asks so."""
+    bare, restore = _without_sizes(capture)
+    assumed = (*facts_of(capture), *(relation for one in capture.symbols for relation in _range(one)))
+    if not capture.symbols or getattr(compiler, "takes_symbols", False):
+        try:
+            function = compiler(bare, examples)
+        except StageError as error:
+            if not capture.symbols or not error.needs_fixed_sizes:
+                raise
+        else:
+            return restore(function), (*assumed, *getattr(function, "assumes", ()))
+    hints = {one.name: one.hint or 0 for one in capture.symbols}
+    function = compiler(with_sizes(bare, hints), examples)
+    return restore(function), tuple(Relation(Expr(name), "==", hint) for name, hint in hints.items())
+
+
+def _range(symbol: Symbol) -> list[Relation]:
+    name = Expr(symbol.name)
+    least = [] if symbol.lower is None else [Relation(name, ">=", symbol.lower)]
+    return least if symbol.upper is None else [*least, Relation(name, "<=", symbol.upper)]
+
+
+def _without_sizes(capture: Capture) -> tuple[Capture, Callable[[Callee], Callee]]:
+    """The capture without those outputs that are sizes, and what has a function of it return these too."""
+    outputs = capture.graph.outputs
+    if not any(isinstance(output, Expr) for output in outputs):
+        return capture, lambda function: function
+    kept = tuple(output for output in outputs if not isinstance(output, Expr))
+    bare = replace(capture, graph=replace(capture.graph, outputs=kept))
+    read = size_reader(tuple(one.value for one in capture.inputs))
+    assert read is not None
+
+    def restore(function: Callee) -> Callee:
+        def call(*inputs: Any) -> tuple[Any, ...]:
+            sizes = read(inputs)
+            results = iter(function(*inputs))
+            return tuple([evaluate(one, sizes) if isinstance(one, Expr) else next(results) for one in outputs])
+
+        return call
+
+    return bare, restore
+
+
+def _check_types(types: Sequence[Value], given: Sequence[Any], read: Any, with_gradients: bool) -> None:
+    if len(given) != len(types):
+        raise OtherInputs(f"the capture has {len(types)} inputs, and {len(given)} are given")
+    for want, have in zip(types, given, strict=True):
+        is_tensor = isinstance(want.type, TensorType)
+        if is_tensor != isinstance(have, torch.Tensor) or not (is_tensor or type(have) is int):
+            raise OtherInputs(f"input {want.name} is a {type(have).__name__}, and was {_kind(want)}")
+        if is_tensor and have.dim() != len(want.type.shape):
+            raise OtherInputs(f"input {want.name} has {have.dim()} dimensions, and had {len(want.type.shape)}")
+    sizes = {} if read is None else read(given)
+    for want, have in zip(types, given, strict=True):
+        if isinstance(want.type, TensorType) and not _fits(want.type, have, sizes, with_gradients):
+            found = to_wire(from_tensor(have), requires_grad=have.requires_grad)
+            raise OtherInputs(f"input {want.name} is {found}, and was {want.type}")
+
+
+def _kind(value: Value) -> str:
+    return "a tensor" if isinstance(value.type, TensorType) else "an int"
+
+
+def _fits(want: TensorType, have: torch.Tensor, sizes: dict[str, int], with_gradients: bool) -> bool:
+    """Whether a program for `want` is right for `have`; strides of dimensions with one element mean nothing."""
+
+    def value(dim: Dim) -> int:
+        return dim if isinstance(dim, int) else evaluate(dim, sizes)
+
+    if (str(have.dtype), str(have.device)) != (f"torch.{want.dtype}", want.device):
+        return False
+    if have.requires_grad and torch.is_grad_enabled() and not (want.requires_grad and with_gradients):
+        return False
+    rows = zip(want.shape, have.shape, want.stride, have.stride(), strict=True)
+    return all(value(size) == length and (length < 2 or value(step) == stride) for size, length, step, stride in rows)

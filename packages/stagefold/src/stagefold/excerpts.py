@@ -1,0 +1,154 @@
+"""Documents cut down: some steps of a graph as a document of its own, and the fewest steps that still do something.
+
+excerpt ::= steps, whose other operands are inputs and whose results that anybody reads are results
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from stagewire.capture import Capture, Input, Local
+from stagewire.codec import Document
+from stagewire.grad import Binding, BoundInput, Fresh, Grad
+from stagewire.graph import Graph, Ref, Value, node_references, references
+from stagewire.loop import Extern, Free, Kernel, Loop, LoopGraph, Store
+from stagewire.prim import Prim
+from stagewire.statements import buffers_of, select
+from stagewire.types import TensorType
+
+__all__ = ["NotApart", "Part", "apart", "part_of", "parts_of", "smallest"]
+
+
+class NotApart(Exception):
+    """Steps that cannot be looked at without others."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One graph of a document, of which any steps can be taken out.
+
+    count: of its steps. excerpt: the document of some steps alone, and the names of its inputs in the graph; raises
+    `NotApart`. callees: what some steps call, or the names of their kernels.
+    """
+
+    count: int
+    excerpt: Callable[[tuple[int, ...]], tuple[Document, tuple[str, ...]]]
+    callees: Callable[[tuple[int, ...]], tuple[str, ...]]
+
+
+def parts_of(document: Document) -> Iterator[Part]:
+    """The graphs of a document; none of a program, whose text is one."""
+    if isinstance(document, Capture):
+        yield part_of(document, document.graph)
+        return
+    for field in ("joint", "forward", "backward"):
+        graph = getattr(document, field, None)
+        if isinstance(graph, (Graph, LoopGraph)):
+            yield part_of(document, graph)
+
+
+def part_of(document: Document, graph: Graph | LoopGraph) -> Part:
+    """A graph of a document."""
+    if isinstance(graph, LoopGraph):
+        return _kernels(graph)
+    match document:
+        case Capture():
+            return _calls(graph, lambda own: _capture(document, own))
+        case Grad():
+            return _calls(graph, lambda own: Grad(binding=_alone(own.inputs, own), joint=own))
+        case Prim(joint=None):
+            return _calls(graph, lambda own: Prim(binding=_alone(own.inputs, own), forward=own, opset=document.opset))
+    return _calls(graph, lambda own: replace(document, binding=_alone(own.inputs, own), joint=own))  # type: ignore[call-overload]
+
+
+def _capture(document: Capture, own: Graph) -> Capture:
+    inputs = tuple(Input(value, Local(value.name)) for value in own.inputs)
+    return replace(document, inputs=inputs, graph=own, guards=(), checks=(), checkpoints=())
+
+
+def _alone(inputs: Sequence[Value], graph: Graph | LoopGraph) -> Binding:
+    """How a graph meets a caller who gives each of its inputs and is given each of its results."""
+    bound = tuple(BoundInput(value.name, value.type) for value in inputs)
+    return Binding(inputs=bound, outputs=tuple(map(Fresh, range(len(graph.outputs)))))
+
+
+def _calls(graph: Graph, wrap: Callable[[Graph], Document]) -> Part:
+    types = {value.name: value for value in (*graph.inputs, *(each for node in graph.nodes for each in node.results))}
+    returned = {name for output in graph.outputs for name in references(output)}
+
+    def excerpt(chosen: tuple[int, ...]) -> tuple[Document, tuple[str, ...]]:
+        nodes = tuple(replace(graph.nodes[number], phase="forward") for number in chosen)
+        others = (node for number, node in enumerate(graph.nodes) if number not in set(chosen))
+        made = [value for node in nodes for value in node.results if isinstance(value.type, TensorType)]
+        used = dict.fromkeys(name for node in nodes for name in node_references(node))
+        elsewhere = returned.union(*(node_references(node) for node in others))
+        wanted = [value for value in made if value.name in elsewhere or value.name not in used]
+        taken = [types[name] for name in used if name not in {value.name for value in made}]
+        own = Graph(tuple(taken), nodes, tuple(Ref(value.name) for value in wanted))
+        return wrap(own), tuple(value.name for value in taken)
+
+    return Part(len(graph.nodes), excerpt, lambda chosen: tuple(graph.nodes[number].target for number in chosen))
+
+
+def apart(graph: LoopGraph) -> LoopGraph:
+    """The same loops, no buffer in the memory of another."""
+    steps = tuple(step for step in graph.steps if not isinstance(step, Free))
+    return replace(graph, buffers=tuple(replace(buffer, reuse=None) for buffer in graph.buffers), steps=steps)
+
+
+def _kernels(graph: LoopGraph) -> Part:
+    whole = apart(graph)
+    steps: Any = whole.steps
+    buffers = {buffer.name: buffer for buffer in whole.buffers}
+    roots = {name: buffer.base or name for name, buffer in buffers.items()}
+    owners = [name for name, root in roots.items() if name == root]
+    writes = [{roots[name] for name in _written(step)} for step in steps]
+
+    def excerpt(chosen: tuple[int, ...]) -> tuple[Document, tuple[str, ...]]:
+        own = tuple(steps[number] for number in chosen)
+        made = [name for name in owners if any(name in writes[number] for number in chosen)]
+        if any(name in made for number, names in enumerate(writes) if number not in set(chosen) for name in names):
+            raise NotApart
+        touched = {roots[name] for step in own for name in buffers_of(step)}
+        taken = [buffers[name] for name in owners if name in touched and name not in made]
+        kept = [replace(buffers[name], role="input") if buffers[name] in taken else buffers[name] for name in buffers]
+        kept = [buffer for buffer in kept if roots[buffer.name] in touched]
+        names = tuple(buffer.name for buffer in taken)
+        part = LoopGraph(buffers=tuple(kept), inputs=names, outputs=tuple(map(Ref, made)), steps=own)
+        binding = _alone([Value(buffer.name, buffer.type) for buffer in taken], part)
+        return Loop(binding=binding, forward=part), names
+
+    return Part(len(steps), excerpt, lambda chosen: tuple(_callee(steps[number]) for number in chosen))
+
+
+def _written(step: Kernel | Extern) -> list[str]:
+    if isinstance(step, Extern):
+        return [name for name in step.results if name]
+    return [store.buffer for store in select(step.sections, Store)]
+
+
+def _callee(step: Kernel | Extern) -> str:
+    return step.target if isinstance(step, Extern) else step.name
+
+
+def smallest(items: tuple[int, ...], wrong: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...]:
+    """A part of `items`, of which none can be left out; wrong(items) holds (Zeller's ddmin)."""
+    pieces = 2
+    while len(items) > 1:
+        length = math.ceil(len(items) / pieces)
+        chunks = [items[start : start + length] for start in range(0, len(items), length)]
+        rests = [tuple(one for one in items if one not in chunk) for chunk in chunks] if len(chunks) > 2 else []
+        found = next((part for part in (*chunks, *rests) if wrong(part)), None)
+        if found is not None:
+            pieces = 2 if len(found) <= length else max(pieces - 1, 2)
+            items = found
+        elif length == 1:
+            break
+        else:
+            pieces = min(pieces * 2, len(items))
+    return items

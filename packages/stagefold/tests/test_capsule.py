@@ -1,0 +1,271 @@
+"""Capsules: what a process compiled, in one file, and compiled again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+import stagefold
+from loopir import LoopIR
+from loopir.pipeline import PASSES
+from stagefold import Capsule
+from stagefold.capsule.inputs import described, inputs_of
+from stagefold.capsule.settings import as_data, as_value
+from stagefold.cli import main
+from stagefold.errors import BadCapsule
+
+FORMS = ["capture", "grad", "prim", "cut", "loop", "program"]
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.linear(x), -1)
+
+
+@pytest.fixture(scope="module")
+def capsule(tmp_path_factory: pytest.TempPathFactory) -> Capsule:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("capsule") / "small.capsule"
+    return stagefold.record(Small(), torch.randn(3, 4), to=path, options={"numerics": "eager", "loopir.passes": PASSES})
+
+
+def test_every_document_forward_and_backward(capsule: Capsule) -> None:
+    (run,) = capsule.runs
+    assert list(capsule.forms(run)) == FORMS
+    assert capsule.document(run, "program").backward is not None  # type: ignore[union-attr]
+    assert [step.name for step in run.steps] == ["aotgrad", "primops", "partition", "loopir", "codegen", "load"]
+    assert {"fuse_nests", "EliminateDead"} <= {row.name for row in run.passes}
+    assert {row.slot for row in run.stages} == {"aotgrad", "primops", "partition", "loopir", "codegen"}
+    assert "softmax" in "".join(text for lines in run.lines.values() for text in lines.values())
+    assert capsule.index.machine.torch == torch.__version__
+    (event,) = capsule.events
+    assert (event.kind, event.run) == ("captured", run.member)
+
+
+def test_it_replays_to_the_same_documents(capsule: Capsule) -> None:
+    made = list(stagefold.replay(capsule))
+    assert [one.form for one in made] == FORMS[1:]
+    assert all(one.is_same for one in made)
+    other = {one.form: one.is_same for one in stagefold.replay(capsule, options={"numerics": "default"})}
+    assert other["grad"]
+    assert not other["prim"]
+    assert [one.form for one in stagefold.replay(capsule, until="prim")] == ["grad", "prim"]
+
+
+def test_in_another_process_with_other_settings(capsule: Capsule, tmp_path: Path) -> None:
+    """What the recorded program had set does not have to be set again."""
+    command = [sys.executable, "-m", "stagefold", "replay", str(capsule.path), "--run"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("same") == 5
+    assert "those of eager" in done.stdout
+
+
+def test_the_command_line(capsule: Capsule, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = str(capsule.path)
+    assert main(["show", path]) == 0
+    assert "0000_Small" in capsys.readouterr().out
+    assert main(["show", path, "--only", "Small/loop/backward"]) == 0
+    shown = capsys.readouterr().out
+    assert "backward {" in shown
+    assert "forward {" not in shown
+    assert main(["show", path, "--only", "0/loop", "-o", str(tmp_path / "loop.json")]) == 0
+    assert main(["diff", path, str(tmp_path / "loop.json"), "--only", "loop"]) == 0
+    assert capsys.readouterr().out == "the same\n"
+    assert main(["replay", path, "--until", "loopir", "--print-after", "inline_pointwise"]) == 0
+    before = capsys.readouterr().out
+    assert main(["replay", path, "--print-after", "KeepFloat32:9"]) == 1
+    assert "no pass 'KeepFloat32:9' runs" in capsys.readouterr().err
+    assert main(["replay", path, "--print-after", "fuse_nests:1"]) == 0
+    assert before.count("kernel ") > capsys.readouterr().out.count("kernel ")
+    assert main(["replay", path, "--option", "numerics=default"]) == 0, "a change was asked for"
+    assert "was " in capsys.readouterr().out
+    assert main(["blame", path]) == 0
+    assert main(["show", path, "--only", "nothing"]) == 1
+    assert "SF013" in capsys.readouterr().err
+
+
+SCRIPT = """
+import torch, stagefold
+f = stagefold.compile(lambda x: x.sin() + 1)
+f(torch.ones(3))
+f(torch.ones(4))
+"""
+
+
+def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    environment = {**os.environ, "STAGEFOLD_TRACE": str(tmp_path / "trace")}
+    running = [subprocess.Popen([sys.executable, "-c", SCRIPT], env=environment) for _ in range(2)]
+    assert [process.wait() for process in running] == [0, 0]
+    assert subprocess.run([sys.executable, "-c", SCRIPT], env=environment).returncode == 0
+    files = sorted((tmp_path / "trace").iterdir())
+    assert len(files) == 3
+    for file in files:
+        assert file.suffix == ".capsule"
+        capsule = Capsule(file)
+        assert [run.name for run in capsule.runs] == ["<lambda>", "<lambda>"]
+        assert "x.shape[0] was 3 and is 4" in str(capsule.events[1].reason)
+
+
+def test_runs_are_chosen_by_number_or_name(tmp_path: Path) -> None:
+    for function in (torch.sin, torch.cos):
+        compiled = stagefold.compile(lambda x, f=function: f(x) + 1, options={"trace_dir": tmp_path})
+        compiled(torch.ones(3))
+        compiled(torch.ones(4))
+    capsule = Capsule(*tmp_path.iterdir())
+    assert len(capsule.runs) == 4
+    assert [list(capsule.chosen(word)) for word in ("0", "0003")] == [[capsule.runs[0]], [capsule.runs[3]]]
+    assert len(list(capsule.chosen("lambda"))) == len(list(capsule.chosen())) == 4
+
+
+def test_what_ends_the_process_leaves_the_documents(tmp_path: Path) -> None:
+    """A stage that fails, and machine code that ends the process: the documents so far stand in the file."""
+
+    def fails(document: Any) -> Any:
+        raise RuntimeError("not today")
+
+    compiled = stagefold.compile(torch.exp, options={"trace_dir": tmp_path / "a"}, stages={"loopir": fails})
+    with pytest.raises(RuntimeError, match="not today"):
+        compiled(torch.ones(3))
+    (run,) = Capsule(*(tmp_path / "a").iterdir()).runs
+    assert run.error == "RuntimeError: not today"
+    assert list(run.digests) == ["capture", "grad", "prim", "cut"]
+    script = f"""
+    import os, torch, stagefold
+    from stagefold.backend import StagefoldBackend
+    StagefoldBackend.load = lambda *given, **more: os._exit(3)
+    stagefold.compile(torch.exp, options={{"trace_dir": {str(tmp_path / "b")!r}}})(torch.ones(3))
+    """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(script)]).returncode == 3
+    (run,) = Capsule(*(tmp_path / "b").iterdir()).runs
+    assert list(run.digests) == FORMS
+
+
+def test_breaks_and_plain_runs_are_told_and_still_warned(tmp_path: Path) -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2 + 1
+        return y + 1 if y.sum() > 1 else y - 1
+
+    stagefold.compile(branches, options={"trace_dir": tmp_path})(torch.ones(3))
+
+    def generator(x: torch.Tensor) -> Any:
+        yield x + 1
+
+    with pytest.warns(UserWarning, match="runs plain"):
+        next(stagefold.compile(generator, options={"trace_dir": tmp_path})(torch.ones(3)))
+    stagefold.compile(torch.exp, options={"trace_dir": tmp_path})(torch.ones(3))
+    kinds = [(event.kind, event.code) for event in Capsule(*tmp_path.iterdir()).events]
+    assert ("broke", "BC004") in kinds
+    assert any(kind == "refused" for kind, _ in kinds)
+
+
+def layouts() -> list[Any]:
+    x = torch.randn(6, 4)
+    return [x, x.t(), x[:, 1:3], x[1:], torch.randn(1, 4).expand(3, 4), torch.empty(0, 3), torch.tensor(3.0), 7, 2.5,
+            torch.arange(9).view(3, 3), torch.ones(3, dtype=torch.bool), torch.randn(3, dtype=torch.complex64),
+            nn.Parameter(torch.randn(3).bfloat16())]  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_inputs_in_their_layouts(capsule: Capsule, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = layouts()
+    rows, data = described(given, limit)
+    monkeypatch.setattr(capsule, "bytes_of", lambda run, file: data)
+    (run,) = capsule.runs
+    found = inputs_of(capsule, msgspec.structs.replace(run, inputs=rows))
+    for one, other in zip(given, found, strict=True):
+        if not isinstance(one, torch.Tensor):
+            assert one == other
+            continue
+        for what in ("dtype", "shape", "requires_grad"):
+            assert getattr(one, what) == getattr(other, what)
+        assert (one.stride(), one.storage_offset()) == (other.stride(), other.storage_offset())
+        assert not limit or torch.equal(one, other)
+
+
+def local_object() -> Any:
+    def partitioner(joint: Any) -> Any: ...
+
+    return partitioner
+
+
+def test_options_as_data() -> None:
+    values = [None, True, 3, 2.5, "a", (1, ("b",)), frozenset("ab"), Path("x"), os.path.join, PASSES, LoopIR]
+    assert [as_value(as_data(value), "it") for value in values] == values
+    with pytest.raises(BadCapsule, match="only the recorded program had"):
+        as_value(as_data(local_object()), "the option 'partition.partitioner'")
+    with pytest.raises(BadCapsule, match="cannot be had here"):
+        as_value({"object": "no_such_module:f"}, "it")
+    with pytest.raises(BadCapsule, match="no dataclass"):
+        as_value({"object": "os:system", "fields": {"command": "false"}}, "it")
+
+
+def test_a_stage_of_the_program_has_to_be_given_again(tmp_path: Path) -> None:
+    def mine(document: Any) -> Any:
+        return LoopIR().run(document)
+
+    capsule = stagefold.record(torch.exp, torch.ones(3), to=tmp_path / "a.capsule", stages={"loopir": mine})
+    with pytest.raises(BadCapsule, match=r"slot 'loopir' of 0000_.* had .*mine"):
+        list(stagefold.replay(capsule))
+    assert all(one.is_same for one in stagefold.replay(capsule, stages={"loopir": mine}))
+
+
+def test_frozen_programs_are_two(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ torch.softmax(self.weight, -1)
+
+    with torch.no_grad():
+        capsule = stagefold.record(Net(), torch.randn(3, 4), to=tmp_path / "a.capsule", options={"freeze": True})
+    assert "program.2" in capsule.runs[0].digests
+    assert [one.form for one in stagefold.replay(capsule) if one.is_same] == list(capsule.runs[0].digests)[1:]
+
+
+def test_bad_files(tmp_path: Path, capsule: Capsule, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.capsule").write_text("no archive")
+    assert main(["replay", str(tmp_path / "text.capsule")]) == 1
+    assert "SF013" in capsys.readouterr().err
+    whole = capsule.path.read_bytes()
+    (tmp_path / "cut.capsule").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadCapsule, match="is no capsule"):
+        Capsule(tmp_path / "cut.capsule")
+    for content, told in (
+        ('{"format": 99, "stagefold": "3.0.0"}', "has format 99"),
+        ("{}", "does not decode"),
+        (None, "has no member capsule.json"),
+    ):
+        with zipfile.ZipFile(tmp_path / "other.capsule", "w") as archive:
+            archive.writestr("unrelated", "")
+            if content is not None:
+                archive.writestr("capsule.json", content)
+        with pytest.raises(BadCapsule, match=told):
+            Capsule(tmp_path / "other.capsule")
+    with pytest.raises(BadCapsule, match="no document 'cutt'"):
+        capsule.document(capsule.runs[0], "cutt")
+    with pytest.raises(BadCapsule, match="has no run 'f'"):
+        list(stagefold.replay(capsule, only="f"))
+
+
+def test_an_empty_call_has_an_empty_capsule(tmp_path: Path) -> None:
+    capsule = stagefold.record(lambda: 3, to=tmp_path / "a.capsule")
+    assert capsule.runs == ()
+    with pytest.raises(BadCapsule, match="nothing was compiled"):
+        list(stagefold.replay(capsule))
