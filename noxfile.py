@@ -1,4 +1,4 @@
-"""The menu: `nox -l`. The two commands of the README are `nox -s demo` and `nox -s tests`."""
+"""The menu: `nox -l`."""
 
 from __future__ import annotations
 
@@ -135,6 +135,14 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation as a site below build/site; a warning is an error (`-- serve` shows it as you write)."""
+    session.install("-q", "-c", "constraints.txt", "mkdocs", "mkdocs-material", "mkdocstrings", "mkdocstrings-python")
+    command = session.posargs or ["build", "--strict", "--quiet"]
+    session.run("mkdocs", *command, env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session
 def types(session: nox.Session) -> None:
     """Check types: strict on stagewire."""
     install(session, "mypy", *local("stagewire"), "hypothesis", torch=False)
@@ -163,6 +171,18 @@ def fuzz(session: nox.Session) -> None:
     install(session, *local(*PACKAGES, extra="[testing]"))
     places = session.posargs or [f"packages/{package}/tests" for package in PACKAGES]
     session.run("pytest", *places, env={"HYPOTHESIS_PROFILE": "fuzz"})
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Plant 240 wrong edits in passes, decompositions, rules, lowerings, emission and guards; say what finds them.
+
+    Property tests alone are run. `-- --quick`: three of each area; see tools/mutants/__main__.py.
+    """
+    install(session, *INTEGRATION, "msgspec", "sympy", "bytecode", "platformdirs", "filelock", "rich")
+    for package in PACKAGES:  # from the tree: the edited functions are found by the files that they came from
+        session.install("-q", "-c", "constraints.txt", "--no-deps", "-e", f"./packages/{package}")
+    session.run("python", "-m", "tools.mutants", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
