@@ -6,6 +6,7 @@ eager in that same process, so that both take part in the same collectives.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import socket
 import warnings
@@ -120,6 +121,7 @@ def run_collectives(rank: int, device: str) -> None:
 
 
 def process(rank: int, port: int, cache: str, device: str, body: Callable[[int, str], None]) -> None:
+    faulthandler.enable()
     warnings.simplefilter("ignore")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), STAGEFOLD_CACHE_DIR=cache)
     torch.set_num_threads(1)
@@ -129,6 +131,7 @@ def process(rank: int, port: int, cache: str, device: str, body: Callable[[int, 
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", rank=rank, world_size=2)
     try:
         body(rank, device)
+        dist.barrier()  # nobody leaves while another one, or a thread of gloo's, is still at work for it
     finally:
         dist.destroy_process_group()
 
