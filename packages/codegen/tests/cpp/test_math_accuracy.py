@@ -1,10 +1,12 @@
 """Units in the last place of the float32 functions, against float64, over all exponents and near the hard points."""
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
 from codegen import Options, load
+from codegen.cpp.tuning import TUNED
 from codegen.stage import emit
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load, LoopGraph, Section, Store, Term
@@ -172,3 +174,36 @@ def test_ulps_of_near_arguments(op, tmp_path):
     (beyond,) = load(emit(unary_graph(op, 3), Options()), tmp_path)(torch.tensor([1.0, 1e30, float("inf")]))
     assert ulps(beyond[:2], REFERENCE[op](torch.tensor([1.0, 1e30]).double())).max() <= ULPS[op]
     assert beyond[2].isnan()
+
+
+@pytest.mark.parametrize("op", ["exp", "log1p", "tanh", "erf", "sigmoid", "sin", "cos"])
+def test_functions_that_are_called_give_what_inlined_ones_give(op, tmp_path):
+    """In many places of a unit a function is compiled once: the same bits as where it is inlined."""
+    x = sweep()[:5003]
+    lengths = range(x.numel(), x.numel() + TUNED.inlined_places + 1)
+    graphs = [unary_graph(op, length) for length in lengths]
+    single = emit(graphs[0], Options())
+    steps = tuple(
+        msgspec.structs.replace(g.steps[0], name=f"k{n}", sections=_moved(g, n)) for n, g in enumerate(graphs)
+    )
+    buffers = tuple(msgspec.structs.replace(b, name=f"{b.name}{n}") for n, g in enumerate(graphs) for b in g.buffers)
+    many = LoopGraph(
+        buffers=buffers, inputs=tuple(f"x{n}" for n in range(len(graphs))),
+        outputs=tuple(Ref(f"y{n}") for n in range(len(graphs))), steps=steps,
+    )  # fmt: skip
+    unit = emit(many, Options())
+    assert f"SF_CALLED f32 sf_{op}_f32" in unit.source
+    assert "SF_CALLED f32" not in single.source
+    (inlined,) = load(single, tmp_path)(x)
+    called, *_ = load(unit, tmp_path)(*(torch.cat([x, x[: length - x.numel()]]) for length in lengths))
+    assert torch.equal(called.view(torch.int32), inlined.view(torch.int32))
+
+
+def _moved(graph: LoopGraph, number: int) -> tuple[Section, ...]:
+    """The sections of a kernel, on buffers with a number behind their names."""
+    (section,) = graph.steps[0].sections
+    body = tuple(
+        msgspec.structs.replace(s, buffer=f"{s.buffer}{number}") if isinstance(s, Load | Store) else s
+        for s in section.statements
+    )
+    return (Section(section.axes, body),)

@@ -13,6 +13,7 @@ import pytest
 from codegen.cpp.compiler import Compiler, vector_math
 from codegen.cpp.emit import emit_unit
 from codegen.cpp.target import Isa, Target
+from codegen.cpp.tuning import TUNED
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load, LoopGraph, Reduce, Section, Store, Term
 from stagewire.types import contiguous
@@ -33,6 +34,7 @@ SCALAR_AT: dict[Isa, set[str]] = {
     "x86-64-v4": set(),
 }
 """Kernels whose loops have no vector form in an instruction set."""
+CALLED = "exp exp2 expm1 log log2 log10 log1p sin cos tanh erf sigmoid".split()  # noqa: SIM905
 COMPARING = ("isnan", "isinf", "logical_not", "eq", "lt", "logical_and")
 REDUCTIONS = ("sum", "max", "min", "any", "all", "argmax", "argmin", "welford")
 
@@ -58,6 +60,17 @@ def chained(name: str, dtype: str) -> tuple[Kernel, list[Buffer]]:
             Compute("u", "maximum", (Ref("l"), 0.0), dtype), Compute("m", "fmax", (Ref("u"), Ref("w")), dtype),
             Store(store.buffer, store.index, Ref("m")))  # fmt: skip
     return Kernel(name, kernel.axes, (Section((), (*before, *more)),)), buffers
+
+
+def repeated(op: str, dtype: str) -> tuple[Kernel, list[Buffer]]:
+    """An op in more places than are inlined."""
+    name = f"{op}_{dtype}"
+    kernel, buffers = pointwise(name, op, (dtype,), dtype)
+    load, _, store = kernel.sections[0].statements
+    places = range(TUNED.inlined_places + 1)
+    chain = [Compute(f"c{k}", op, (Ref(f"c{k - 1}" if k else "v0"),), dtype) for k in places]
+    body = (load, *chain, Store(store.buffer, store.index, Ref(chain[-1].result)))
+    return Kernel(name, kernel.axes, (Section((), body),)), buffers
 
 
 def powered(name: str, exponent: float) -> tuple[Kernel, list[Buffer]]:
@@ -111,7 +124,7 @@ def scalar_kernels(kernels: list[tuple[Kernel, list[Buffer]]], target: Target, t
 @pytest.mark.skipif(shutil.which("g++") is None, reason="reads the report of g++")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="g++ for x86-64")
 @pytest.mark.parametrize("isa", SCALAR_AT)
-@pytest.mark.parametrize("family", ["operations", "library", "powers", "conversions", "reductions", "chains"])
+@pytest.mark.parametrize("family", ["operations", "library", "powers", "conversions", "reductions", "chains", "calls"])
 def test_every_loop_is_vectorised(family, isa, tmp_path):
     match family:
         case "operations":
@@ -137,6 +150,8 @@ def test_every_loop_is_vectorised(family, isa, tmp_path):
             kernels = [pointwise(f"{a}_to_{b}", "convert", (a,), b) for a in DTYPES for b in DTYPES if a != b]
         case "chains":
             kernels = [chained(f"chained_{dtype}", dtype) for dtype in ("float32", "float64", "bfloat16")]
+        case "calls":
+            kernels = [repeated(op, dtype) for op in CALLED for dtype in ("float32", "bfloat16")]
         case "reductions":
             kernels = [reduction(f"{kind}_{dtype}", kind, dtype) for kind in REDUCTIONS
                        for dtype in ("float32", "int64") if (kind, dtype) != ("welford", "int64")]  # fmt: skip

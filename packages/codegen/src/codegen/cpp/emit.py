@@ -9,6 +9,7 @@ barrier stands only where a kernel needs what others did.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -19,7 +20,7 @@ from codegen.choices import Bound
 from codegen.cpp.kernel import KernelWriter
 from codegen.cpp.operations import FORMS
 from codegen.cpp.parallel_regions import Stages, group_kernels
-from codegen.cpp.plan import Plan, make_plan, shares, total_work
+from codegen.cpp.plan import COSTLY, Plan, make_plan, shares, total_work
 from codegen.cpp.split_positions import split_positions
 from codegen.cpp.statements import Scope
 from codegen.cpp.tuning import TUNED
@@ -31,6 +32,7 @@ from codegen.targets import Executor, Target
 from codegen.wrapper import write_unit
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Kernel, LoopGraph, Scan
+from stagewire.loop_ops import cost
 from stagewire.program import KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
 from stagewire.statements import select
@@ -165,6 +167,8 @@ def _pointers(scope: Scope, aliased: bool, place: str = "p[{}]") -> list[str]:
 
 
 _NAME = re.compile(r"\bsf_\w+")
+_FUNCTION = re.compile(r"SF_INLINE (f32|f64) sf_(?:near_)?(\w+)_\1\(\1 \w+(?:, \1 \w+)*\) \{")
+"""The head of a function of lanes alone: the compiler can make a form of it that takes vectors."""
 
 
 @lru_cache(maxsize=1)
@@ -184,17 +188,28 @@ def _blocks() -> tuple[str, dict[str, str]]:
 
 
 def prelude(body: str) -> str:
-    """The head and the definitions that `body` needs, directly or not, in the order of the file."""
+    """The head and the definitions that `body` needs, directly or not, in the order of the file.
+
+    Costly functions that `body` calls in many places are compiled once and called there: inlining each takes longer.
+    """
     head, blocks = _blocks()
+    places = Counter(_NAME.findall(body))
     wanted: set[str] = set()
-    pending = [name for name in set(_NAME.findall(body)) if name in blocks]
+    pending = [name for name in places if name in blocks]
     while pending:
         name = pending.pop()
         if name in wanted:
             continue
         wanted.add(name)
         pending.extend(used for used in set(_NAME.findall(blocks[name])) if used in blocks and used not in wanted)
-    return "\n\n".join([head, *(text for name, text in blocks.items() if name in wanted)])
+    return "\n\n".join([head, *(_definition(text, places[name]) for name, text in blocks.items() if name in wanted)])
+
+
+def _definition(text: str, places: int) -> str:
+    function = _FUNCTION.match(text)
+    if function is None or places <= TUNED.inlined_places or cost(function[2]) < COSTLY:
+        return text
+    return text.replace("SF_INLINE", "SF_CALLED", 1)
 
 
 def emit_unit(

@@ -19,6 +19,11 @@ typedef double f64;
 #define SF_FMAD(a, b, c) ((a) * (b) + (c))
 #endif
 #define SF_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)  // whose loops call no vector forms of functions that it compiles
+#define SF_CALLED SF_INLINE
+#else
+#define SF_CALLED static __attribute__((simd("notinbranch"), noinline, const, nothrow))
+#endif
 #define SF_BITS(T, x) __builtin_bit_cast(T, x)
 #define SF_INF __builtin_inff()
 #define SF_NAN __builtin_nanf("")

@@ -66,6 +66,9 @@ class Tuning:
     partial: int = tuned(1024, "elements", "of a row summed in float32: 64 additions in each of 16 lanes", COLUMNS)
     partial_rows: int = tuned(64, "points", "of a column summed in float32", COLUMNS)
 
+    # text
+    inlined_places: int = tuned(8, "places", "of a unit up to which a costly function is inlined", "growth.py")
+
     # threads
     least_outer: int = tuned(4, "points", "of outer axes that are enough to share", COLUMNS)
     shared_from: int = tuned(8192, "operations", "from which a kernel in a region is shared", REGIONS)
