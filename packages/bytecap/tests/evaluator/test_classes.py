@@ -30,6 +30,19 @@ class Counted:
         Counted.names[Counted.made] = self.__class__.__name__
 
 
+class Boxed:
+    __class_getitem__ = classmethod(type(list[int]))
+
+    def __init__(self, content):
+        self.content = content
+
+
+@PROGRAMS.add(vector)
+def parametrised_classes(x):
+    names, box = dict[str, int](a=2), Boxed[int](3)
+    return x * names["a"] + len(list[int]([1, 2])) + box.content, box.__orig_class__ == Boxed[int]
+
+
 class Described:
     kept = property(lambda self: 1, lambda self, value: self.__dict__.update(other=value), lambda self: None)
 

@@ -11,6 +11,7 @@ from bytecap.lookasides.builtin import BUILTIN
 from bytecap.lookasides.classes import CLASSES
 from bytecap.lookasides.content_sized_functions import KNOWN_CONTENTS
 from bytecap.lookasides.copies import COPIES
+from bytecap.lookasides.flex_attention import FLEX_ATTENTION
 from bytecap.lookasides.index_mode import INDEX_MODE
 from bytecap.lookasides.kernel_choices import KERNEL_CHOICES
 from bytecap.lookasides.legacy import LEGACY
@@ -33,6 +34,7 @@ TABLES = (
     CLASSES,
     COPIES,
     DISTRIBUTIONS,
+    FLEX_ATTENTION,
     INDEX_MODE,
     INFERENCE,
     INSPECTION,

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.distributions import constraints
 
+from bytecap.lookasides.flex_attention import flex_attention
 from bytecap.objects.base import Value
 from bytecap.torch_capabilities import TORCH
 
@@ -46,6 +47,7 @@ _COLLECTOR = ("transformers.utils.output_capturing", "CompileableContextVar")
 
 STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
     (_COLLECTOR[0], f"{_COLLECTOR[1]}.set"): set_collector,
+    ("torch._higher_order_ops.flex_attention", "FlexAttentionHOP.__call__"): flex_attention,
 }
 """(module, qualified name) -> the function that is evaluated."""
 

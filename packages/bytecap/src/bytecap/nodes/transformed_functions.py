@@ -12,6 +12,7 @@ import torch
 
 from absint import AbstractMode, AbstractTensor
 from absint.functions import custom_functions, run_graph
+from absint.symbolic import from_dim, make_size
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.nodes.torch_calls import evaluate, tensors_in
@@ -20,6 +21,7 @@ from bytecap.objects.base import Value
 from bytecap.semantics.pytrees import leaves_of, map_leaves
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction, Transform
+from stagewire.expr import Expr
 from stagewire.graph import Arg, Graph, Ref, Tuple, node_references
 from stagewire.graph import Value as WireValue
 
@@ -101,9 +103,9 @@ class TransformedFunction:
         """Whether the function draws random numbers."""
         graph, captured = self._graph([])
         given = [argument.abstract for argument in self.arguments] + [self._tensor(name).abstract for name in captured]
-        functions = custom_functions(_needed(self.outer.functions, graph))
+        functions = custom_functions(_needed(self.outer.functions, graph), self._size_of)
         with _Draws() as mode:
-            run_graph(graph, tuple(given), functions)
+            run_graph(graph, tuple(given), functions, self._size_of)
         return mode.found
 
     # -- the node
@@ -124,7 +126,7 @@ class TransformedFunction:
             transform=Transform(kind=kind, arguments=len(self.operands), outputs=count, **options),  # type: ignore[arg-type]
         )
         known = _needed(self.outer.functions, graph)
-        apply = custom_functions((*known, function))[CUSTOM + function.name]
+        apply = custom_functions((*known, function), self._size_of)[CUSTOM + function.name]
         held = tuple(self._tensor(name).abstract for name in captured)
         found = tensors_in(evaluate(tracer, apply, (*[operand.abstract for operand in operands], held), {}))
         self.outer.functions.append(msgspec.structs.replace(function, results=len(found)))
@@ -138,6 +140,10 @@ class TransformedFunction:
     def take(self, results: Iterator[TensorValue], tree: Value) -> Value:
         """A tree of this form with the next results for its tensors."""
         return map_leaves(self.tracer, tree, lambda leaf: next(results) if isinstance(leaf, TensorValue) else leaf)
+
+    def _size_of(self, size: Expr) -> Any:
+        """What a size of the function's graph stands for now."""
+        return make_size(self.tracer.sizes.env, from_dim(size))
 
     def _graph(self, outputs: list[TensorValue]) -> tuple[Graph, list[str]]:
         """What was recorded, and what of it comes from outside."""

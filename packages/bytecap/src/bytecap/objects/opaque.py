@@ -72,6 +72,14 @@ def _call_methodcaller(tracer: Tracer, real: Any, args: list[Value], kwargs: dic
     )
 
 
+def _call_alias(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`list[int](...)`: the class is called; what takes attributes remembers by which alias."""
+    made = tracer.objects.wrap(real.__origin__, None).call(tracer, args, kwargs)
+    if made.python_type().__dictoffset__:
+        made.set_attribute(tracer, "__orig_class__", tracer.objects.fresh(real))
+    return made
+
+
 def _call_scripted(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """TorchScript computes what the Python function computes that it was made of."""
     return tracer.objects.wrap(real._torchdynamo_inline, None).call(tracer, args, kwargs)
@@ -84,6 +92,7 @@ def _call_disabled(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[st
 _CALLS: tuple[tuple[type, Callable[..., Value]], ...] = (
     (Dispatcher, _call_disabled),
     (torch.jit.ScriptFunction, _call_scripted),
+    (types.GenericAlias, _call_alias),
     (operator.itemgetter, _call_itemgetter),
     (operator.attrgetter, _call_attrgetter),
     (operator.methodcaller, _call_methodcaller),

@@ -1,0 +1,160 @@
+"""FlexAttention: scores and masks of programs, block masks, grouped heads, what else it returns; eager is the oracle.
+
+On the CPU torch has no gradients of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import flex_attention as flex
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+import stagefold
+from integration_tests.zoo.devices import DEVICES
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+LENGTH, HEADS = 130, 4
+DOCUMENTS = torch.arange(LENGTH) // 40
+BIAS = torch.linspace(-1, 1, 2 * LENGTH * HEADS).view(HEADS, 2 * LENGTH)
+Mod = Callable[..., Tensor]
+
+
+def causal(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return query >= key
+
+
+def sliding_window(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return (query >= key) & (query - key < 20)
+
+
+def same_document(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    documents = DOCUMENTS.to(query.device)
+    return causal(b, h, query, key) & (documents[query] == documents[key])
+
+
+def nothing(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return (query > 2) & causal(b, h, query, key)
+
+
+def alibi(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return score + (key - query) * torch.exp2(-(h + 1.0))
+
+
+def softcap(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return 20 * torch.tanh(score / 20)
+
+
+def relative_bias(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return score + BIAS.to(score.device)[h][query - key + LENGTH]
+
+
+CASES: dict[str, tuple[Mod | None, Mod | None]] = {
+    "plain": (None, None), "causal": (None, causal), "window": (softcap, sliding_window),
+    "documents": (None, same_document), "alibi": (alibi, causal), "bias": (relative_bias, sliding_window),
+    "rows without a key": (alibi, nothing),
+}  # fmt: skip
+
+
+def operands(device: str, dtype: torch.dtype = torch.float32, length: int = LENGTH) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(2, HEADS, length, 16), (2, HEADS // 2, length, 16), (2, HEADS // 2, length, 8)]
+    return [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
+
+
+def block_mask(mask: Mod | None, device: str, length: int = LENGTH) -> BlockMask | None:
+    return None if mask is None else create_block_mask(mask, None, None, length, length, device=device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", CASES)
+def test_results_are_those_of_eager(case: str, device: str) -> None:
+    score, mask = CASES[case]
+    blocks = block_mask(mask, device)
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return flex_attention(query, key, value, score, blocks, enable_gqa=True, return_lse=True)
+
+    tensors = operands(device)
+    torch.testing.assert_close(stagefold.compile(attend, fullgraph=True)(*tensors), attend(*tensors))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_half_precision_rounds_once(device: str) -> None:
+    tensors = operands(device, torch.bfloat16)
+
+    def attend(*given: Tensor) -> Tensor:
+        return flex_attention(*given, alibi, enable_gqa=True, scale=0.3)
+
+    found = stagefold.compile(attend, fullgraph=True)(*tensors)
+    exact = attend(*(tensor.double() for tensor in tensors))
+    assert found.dtype == torch.bfloat16
+    assert (found - exact).abs().max() <= 2 * (attend(*tensors) - exact).abs().max()
+
+
+def test_block_masks_are_made_in_graphs() -> None:
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        blocks = create_block_mask(causal, None, None, query.shape[2], key.shape[2], device="cpu")
+        return flex_attention(query, key, value, block_mask=blocks, enable_gqa=True)
+
+    compiled = stagefold.compile(attend, fullgraph=True)
+    for length in (LENGTH, 200, 256):
+        tensors = operands("cpu", length=length)
+        torch.testing.assert_close(compiled(*tensors), attend(*tensors))
+
+
+def test_changing_lengths_are_symbols() -> None:
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return flex_attention(query, key, value, alibi, enable_gqa=True)
+
+    compiled = stagefold.compile(attend, fullgraph=True, dynamic=True)
+    for length in (LENGTH, 77, 33):
+        tensors = operands("cpu", length=length)
+        torch.testing.assert_close(compiled(*tensors), attend(*tensors))
+    with stagefold.set_stance("fail_on_recompile"):
+        compiled(*operands("cpu", length=50))
+
+
+def test_what_a_mod_captures_may_change() -> None:
+    slope = torch.tensor([0.1, 0.2, 0.3, 0.4])
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, slopes: Tensor) -> Tensor:
+        return flex_attention(query, key, value, lambda score, b, h, q, k: score * slopes[h], enable_gqa=True)
+
+    compiled = stagefold.compile(attend, fullgraph=True)
+    for slopes in (slope, slope * 3):
+        tensors = [*operands("cpu"), slopes]
+        torch.testing.assert_close(compiled(*tensors), attend(*tensors))
+
+
+def test_refusals_are_eagers() -> None:
+    compiled = stagefold.compile(flex_attention)
+    query, key, value = operands("cpu")
+    for given in ((query, key, value), (query, key[:, :, :9], value), (query[0], key, value)):
+        with pytest.raises(Exception) as expected:
+            flex.flex_attention(*given)
+        with pytest.raises(expected.type) as found:
+            compiled(*given)
+        assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch has gradients of FlexAttention on GPUs alone")
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_those_of_eager(case: str) -> None:
+    score, mask = CASES[case]
+    blocks = block_mask(mask, "cuda")
+    tensors = [tensor.requires_grad_() for tensor in operands("cuda")]
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return flex_attention(query, key, value, score, blocks, enable_gqa=True)
+
+    def gradients(call: Callable[..., Tensor]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(call(*tensors).square().sum(), tensors)
+
+    found = gradients(stagefold.compile(attend, fullgraph=True))
+    torch.testing.assert_close(found, gradients(attend), rtol=1e-3, atol=1e-3)
