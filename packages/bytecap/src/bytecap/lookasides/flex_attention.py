@@ -47,7 +47,7 @@ def flex_attention(
     scores = _over_places(score_mod, (0,), score_mod_other_buffers)(scores, *places, *score_mod_other_buffers)
     kept = _over_places(block_mask[-1], (), mask_mod_other_buffers)(*places, *mask_mod_other_buffers)
     scores = scores.to(precise).masked_fill(~kept, -math.inf)
-    result = torch._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
+    result = torch.ops.aten._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
     return result, scores.logsumexp(-1) / _LN2, scores.amax(-1) / _LN2
 
 
