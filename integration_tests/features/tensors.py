@@ -1,0 +1,243 @@
+"""What programs do with tensors: attention, sizes that data decides, writes, random numbers, kinds of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.testing._internal.two_tensor import TwoTensor
+
+from integration_tests.features.probe import Probes, matrix
+
+attention = Probes("FlexAttention")
+
+
+def heads(size: int, count: int = 4) -> Tensor:
+    return matrix(size * count, 16).view(1, count, size, 16)
+
+
+def attended(size: int) -> tuple[Tensor, Tensor, Tensor]:
+    return heads(size), heads(size, 2) * 0.5, heads(size, 2) + 0.1
+
+
+@attention("score_mod")
+def with_score() -> Any:
+    def program(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return flex_attention(q, k, v, lambda score, b, h, i, j: score + (j - i) * 0.1, enable_gqa=True)
+
+    return program, attended
+
+
+@attention("a score_mod that captures a tensor, the logsumexp returned")
+def with_bias() -> Any:
+    bias = torch.linspace(0, 1, 4)
+
+    def program(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        def mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return torch.tanh(score) * bias[h]
+
+        return flex_attention(q, k, v, mod, enable_gqa=True, return_lse=True)
+
+    return program, attended
+
+
+@attention("a block mask that the program makes")
+def with_mask() -> Any:
+    def program(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        blocks = create_block_mask(lambda b, h, i, j: i >= j, None, None, q.shape[2], k.shape[2], device="cpu")
+        return flex_attention(q, k, v, block_mask=blocks, enable_gqa=True)
+
+    return program, attended
+
+
+data = Probes("Data decides")
+
+
+@data("a branch on a tensor", outcome="with breaks")
+def branch(x: Tensor) -> Tensor:
+    return x + 1 if x.max() > 0 else x - 1
+
+
+@data("x[mask]", trains=True)
+def selected(x: Tensor) -> Tensor:
+    return x[x > 0] * 2
+
+
+@data("nonzero and unique")
+def places(x: Tensor) -> Any:
+    return torch.nonzero(x > 0), torch.unique((x * 2).long())
+
+
+@data("item() as a size")
+def counted() -> Any:
+    def program(x: Tensor, count: Tensor) -> Tensor:
+        number = count.item()
+        torch._check(number <= x.shape[0])
+        return x[:number].sum() + torch.zeros(number).numel()
+
+    return program, lambda size: (matrix(size), torch.tensor(4))
+
+
+@data("item() in arithmetic")
+def scaled(x: Tensor) -> Any:
+    return x * x.max().item(), int(x.argmax())
+
+
+@data("repeat_interleave by counts", trains=True)
+def repeated() -> Any:
+    return (
+        lambda x, counts: torch.repeat_interleave(x, counts, 0),
+        lambda size: (matrix(size), torch.arange(size)),
+    )
+
+
+writes = Probes("Writes and views")
+
+
+@writes("inputs written in place")
+def in_place(x: Tensor) -> Tensor:
+    x.add_(1)
+    x[:2] = 0
+    return x * 2
+
+
+@writes("results that are views of inputs", trains=True)
+def views(x: Tensor) -> Any:
+    return x[1:].t(), x.view(-1)[::2], x
+
+
+@writes("writes through views", trains=True)
+def through_views(x: Tensor) -> Tensor:
+    y = x * 1
+    y.t()[0].mul_(3)
+    return y
+
+
+@writes("out= arguments")
+def out(x: Tensor) -> Tensor:
+    result = torch.empty_like(x)
+    torch.exp(x, out=result)
+    return result
+
+
+@writes(".data, detach_ and set_")
+def data_attribute(x: Tensor) -> Tensor:
+    y = x * 2
+    y.data.mul_(2)
+    return y.detach_()
+
+
+random = Probes("Random numbers")
+
+
+@random("dropout and noise", trains=True)
+def noise(x: Tensor) -> Tensor:
+    return F.dropout(x, 0.5) + torch.rand_like(x) + torch.randn(x.shape) + torch.bernoulli(x.sigmoid())
+
+
+@random("a generator of the program's", outcome="with breaks")
+def generator() -> Any:
+    made = torch.Generator()
+
+    def program(x: Tensor) -> Tensor:
+        return x + torch.rand(8, generator=made.manual_seed(3))
+
+    return program, lambda size: (matrix(size),)
+
+
+@random("torch.manual_seed", outcome="with breaks")
+def seeded(x: Tensor) -> Tensor:
+    torch.manual_seed(5)
+    return x + torch.rand(8)
+
+
+@random("random and numpy.random of the process", outcome="with breaks")
+def python_random(x: Tensor) -> Any:
+    import random as python
+
+    import numpy as np
+
+    python.seed(1)
+    np.random.seed(1)
+    return x * python.random() + float(np.random.rand())
+
+
+kinds = Probes("Kinds of tensors")
+
+
+class Named(Tensor):
+    """A subclass by __torch_function__ alone."""
+
+
+@kinds("a subclass by __torch_function__, in and out", outcome="with breaks")
+def named() -> Any:
+    return (lambda x: torch.sin(x) + 1), lambda size: (matrix(size).as_subclass(Named),)
+
+
+@kinds("a wrapper class by __torch_dispatch__", outcome="with breaks")
+def wrapped() -> Any:
+    return (lambda x: torch.sin(x) * 2 + x.sum()), lambda size: (TwoTensor(matrix(size), matrix(size) * 2),)
+
+
+@kinds("a wrapper class that the program makes", outcome="with breaks")
+def wrapped_inside(x: Tensor) -> Any:
+    return (TwoTensor(x, x + 1) * 2).a
+
+
+@kinds("a wrapper class as a parameter", outcome="with breaks")
+def wrapped_weight() -> Any:
+    module = nn.Linear(8, 4)
+    weight = module.weight.detach()
+    module.weight = nn.Parameter(TwoTensor(weight, weight.clone()), requires_grad=False)
+    return module, lambda size: (matrix(size),)
+
+
+@kinds("jagged nested tensors", outcome="with breaks")
+def jagged() -> Any:
+    def make(size: int) -> tuple[Tensor]:
+        return (torch.nested.nested_tensor([matrix(size), matrix(3)], layout=torch.jagged),)
+
+    return (lambda x: torch.sin(x) * 2), make
+
+
+@kinds("complex numbers", trains=True)
+def complex_numbers(x: Tensor) -> Tensor:
+    z = torch.complex(x, x + 1)
+    return (z * z.conj()).real + z.abs()
+
+
+@kinds("fft", trains=True)
+def spectra(x: Tensor) -> Tensor:
+    return torch.fft.irfft(torch.fft.rfft(x) * 2, n=8)
+
+
+@kinds("sparse tensors", outcome="with breaks")
+def sparse(x: Tensor) -> Tensor:
+    return torch.sparse.mm((x * (x > 1)).to_sparse(), x.t())
+
+
+@kinds("bfloat16 under autocast", trains=True)
+def autocast() -> Any:
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                return self.inner(x).float()
+
+    return Cast(), lambda size: (matrix(size),)
+
+
+@kinds("int8 products")
+def integers() -> Any:
+    def make(size: int) -> tuple[Tensor, Tensor]:
+        return torch.arange(size * 32).view(size, 32).to(torch.int8), torch.arange(32 * 8).view(32, 8).to(torch.int8)
+
+    return torch._int_mm, lambda size: make(size * 8)

@@ -1,0 +1,62 @@
+"""Writes docs/features.md: what becomes of small programs here and under torch.compile, tried in this run.
+
+    python -m tools.features [--out docs/features.md]
+
+torch.compile runs with backend="aot_eager": all of it but the kernels. `integration_tests/test_features.py` runs the
+same programs, and says which outcome each has to have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections import Counter
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from integration_tests.features.probe import outcome_of
+from integration_tests.test_features import PROBES, compiled
+
+HEAD = """# Features
+
+`python -m tools.features` writes this page; `integration_tests/test_features.py` runs every row. Each program is called
+with inputs of two sizes and compared with eager: results, what it writes, and gradients where it trains. "one graph":
+under `fullgraph=True`; "with breaks": without. torch.compile runs with its back end "aot_eager".
+
+"""
+
+
+def theirs(program: Callable[..., Any], fullgraph: bool) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return torch.compile(program, backend="aot_eager", fullgraph=fullgraph)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("docs/features.md"))
+    out = parser.parse_args().out
+    logging.disable(logging.ERROR)
+    counts: dict[str, Counter[str]] = {"stagefold": Counter(), "torch.compile": Counter()}
+    lines = []
+    for area, probes in groupby(PROBES, lambda probe: probe.area):
+        lines += [f"\n## {area}\n", "| program | trains | stagefold | torch.compile |", "|---|---|---|---|"]
+        for probe in probes:
+            row = {}
+            for name, compile in (("stagefold", compiled), ("torch.compile", theirs)):
+                row[name], _ = outcome_of(probe, compile)
+                counts[name][row[name]] += 1
+            lines.append(f"| {probe.name} | {'yes' if probe.trains else ''} | {' | '.join(row.values())} |")
+            print(lines[-1], flush=True)
+    totals = "\n".join(
+        f"* {name}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(found.items()))}"
+        for name, found in counts.items()
+    )
+    out.write_text(f"{HEAD}{totals}\n" + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
