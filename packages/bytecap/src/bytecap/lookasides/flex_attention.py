@@ -1,7 +1,8 @@
 """FlexAttention in torch's own functions: what torch.nn.attention.flex_attention.flex_attention computes.
 
 `score_mod` and the block mask's `mask_mod` are functions of places, which torch.vmap maps over (batch, head, query,
-key); what they compute is fused with the softmax. Blocks that a mask leaves out are computed, too.
+key); what they compute is fused with the softmax. Without a `score_mod` it is torch's fused attention, with the mask
+as a tensor. Blocks that a mask leaves out are computed, too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
@@ -47,8 +49,17 @@ def flex_attention(
     scores = _over_places(score_mod, (0,), score_mod_other_buffers)(scores, *places, *score_mod_other_buffers)
     kept = _over_places(block_mask[-1], (), mask_mod_other_buffers)(*places, *mask_mod_other_buffers)
     scores = scores.to(precise).masked_fill(~kept, -math.inf)
-    result = torch.ops.aten._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
+    if _stands_for_none(score_mod, "_identity"):  # what is computed above is for the statistics
+        mask = None if _stands_for_none(block_mask[-1], "noop_mask") else kept
+        result = scaled_dot_product_attention(query, key, value, mask, scale=scale)
+    else:
+        result = torch.ops.aten._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
     return result, scores.logsumexp(-1) / _LN2, scores.amax(-1) / _LN2
+
+
+def _stands_for_none(function: Any, name: str) -> bool:
+    """Whether it is the function that torch takes where the program gives none."""
+    return getattr(function, "__module__", "") == "torch.nn.attention.flex_attention" and function.__name__ == name
 
 
 def _over_places(function: Callable[..., Tensor], first: tuple[int, ...], captured: tuple[Tensor, ...]) -> Any:
