@@ -10,10 +10,9 @@ import torch
 from aotgrad.ops import is_pure
 from aotgrad.torch_capabilities import TORCH
 from stagewire.expr import Expr
-from stagewire.grad import BoundConstant
+from stagewire.grad import BoundConstant, Constant
 from stagewire.graph import Graph, Node, Ref, leaves
 from stagewire.graph_passes import live_nodes
-from stagewire.tensors import Constant
 from stagewire.types import ValueType
 
 

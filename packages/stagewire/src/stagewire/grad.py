@@ -20,8 +20,7 @@ import msgspec
 
 from stagewire.capture import InputRole, Relation, Symbol
 from stagewire.graph import Arg, Graph, SourceLine
-from stagewire.tensors import Constant
-from stagewire.types import TensorType, ValueType
+from stagewire.types import DType, TensorType, ValueType
 
 
 class BoundInput(msgspec.Struct, frozen=True):
@@ -155,6 +154,14 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     # Conditions on the symbols: what holds in every call, and what of that the capture does not guard by itself.
     facts: tuple[Relation, ...] = ()
     assumptions: tuple[Relation, ...] = ()
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """The bytes of one contiguous tensor, little-endian, row-major."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    data: bytes
 
 
 class BoundConstant(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from stagewire.grad import (
     BoundConstant,
     BoundInput,
     BoundOutput,
+    Constant,
     Fresh,
     Literally,
     Mutation,
@@ -27,7 +28,6 @@ from stagewire.grad import (
     Tangent,
     ViewOf,
 )
-from stagewire.tensors import Constant
 from stagewire.testing.basics import Names, args, symbol_tables, tensor_types
 from stagewire.types import ITEM_SIZE, DType, ScalarType, TensorType, ValueType, contiguous
 
