@@ -66,6 +66,7 @@ def test_the_numbers_stay(text: str, targets: np.ndarray) -> None:
     [
         ("iota(5, 0, 1,", "iota(5, 1, 1,"),
         ("eq(%is", "le(%is"),
+        ("eq(%is, %ts)", "eq(%is, %is)"),
         ("%gs, 0.0)", "%gs, 1.0)"),
         ("logical_and(", "logical_or("),
         ("sum(%wide", "amax(%wide"),

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from loopir.passes.split_nests import Writer, split_nests
 from loopir.schedule import Names, Rewriting, Schedule
+from stagewire import index as ix
 from stagewire import loop
 from stagewire.graph import Ref
-from stagewire.statements import makers, results, used_axes, used_values
+from stagewire.statements import axes_of_values, makers, rename, results, used_values
 from stagewire.types import DType
 
 
@@ -47,12 +48,10 @@ def _without_sums(nest: loop.Kernel, names: Names) -> loop.Kernel:
 
 def _split(section: loop.Section, names: Names) -> tuple[loop.Section, ...] | None:
     """What is the same for all points of the section with the sums that are one term, and the rest."""
-    if len(section.axes) != 1 or not any(
-        isinstance(s, loop.Reduce) and s.reduction == "sum" for s in section.statements
-    ):
+    if len(section.axes) != 1:
         return None
-    found = _Terms(section, names)
-    ends = {s: made for s in section.statements if isinstance(s, loop.Reduce) and (made := found.sum(s)) is not None}
+    sums = [s for s in section.statements if isinstance(s, loop.Reduce) and s.reduction == "sum"]
+    ends = {s: made for s in sums if (made := _term(section, s, names)) is not None}
     if not ends:
         return None
     hoisted = makers(section.statements, {name for made in ends.values() for s in made for name in used_values(s)})
@@ -63,90 +62,47 @@ def _split(section: loop.Section, names: Names) -> tuple[loop.Section, ...] | No
     return (first, loop.Section(section.axes, kept)) if kept else (first,)
 
 
-class _Terms:
-    """The values of a section with one axis, and which of them change along it."""
-
-    def __init__(self, section: loop.Section, names: Names) -> None:
-        self.names = names
-        (self.axis,) = section.axes
-        self.made: dict[str, loop.Statement] = {}
-        self.changing: set[str] = set()
-        for statement in section.statements:
-            names = results(statement)
-            self.made.update(dict.fromkeys(names, statement))
-            scans = isinstance(statement, loop.Scan | loop.Reduce)
-            if scans or self.axis.name in used_axes(statement) or self.changing & used_values(statement):
-                self.changing.update(names)
-
-    def is_same(self, operand: loop.Operand) -> bool:
-        """Whether an operand is the same for all points."""
-        return not isinstance(operand, Ref) or operand.name not in self.changing
-
-    def sum(self, reduce: loop.Reduce) -> tuple[loop.Statement, ...] | None:
-        """Statements that give the result of a sum at once."""
-        if reduce.reduction != "sum":
-            return None
-        value, converted = self._behind_conversions(reduce.operand)
-        chosen = self._compute(value, "where")
-        if chosen is None:
-            return None
-        condition, term, other = chosen.operands
-        place = self._place(condition)
-        if place is None or other is True or other != 0 or isinstance(other, Ref) or not self.is_same(term):
-            return None
-        return self._term(reduce, place, (term, other), (chosen.dtype, *converted))
-
-    def _compute(self, operand: loop.Operand, op: str) -> loop.Compute | None:
-        made = self.made.get(operand.name) if isinstance(operand, Ref) else None
-        return made if isinstance(made, loop.Compute) and made.op == op else None
-
-    def _behind_conversions(self, operand: loop.Operand) -> tuple[loop.Operand, tuple[DType, ...]]:
-        """A value, and the dtypes to which it is converted one after the other: zero stays zero."""
-        dtypes: list[DType] = []
-        while (made := self._compute(operand, "convert")) is not None:
-            dtypes.insert(0, made.dtype)
-            operand = made.operands[0]
-        return operand, tuple(dtypes)
-
-    def _place(self, condition: loop.Operand) -> tuple[Ref, DType, tuple[loop.Operand, ...]] | None:
-        """The position at which a condition may hold, its dtype, and what must hold beside."""
-        both = self._compute(condition, "logical_and")
-        if both is not None:
-            a, b = both.operands
-            for one, more in ((a, b), (b, a)):
-                found = self._place(one) if self.is_same(more) else None
-                if found is not None:
-                    return found[0], found[1], (*found[2], more)
-            return None
-        equal = self._compute(condition, "eq")
-        if equal is None:
-            return None
-        a, b = equal.operands
-        for one, place in ((a, b), (b, a)):
-            counts = self.made.get(one.name) if isinstance(one, Ref) else None
-            plain = isinstance(counts, loop.IndexValue) and counts.index == loop.Index(
-                0, (loop.Term(1, loop.AxisAtom(self.axis.name)),)
-            )
-            if plain and isinstance(place, Ref) and self.is_same(place):
-                return place, counts.dtype, ()  # type: ignore[union-attr]
+def _term(section: loop.Section, reduce: loop.Reduce, names: Names) -> list[loop.Statement] | None:
+    """What makes the result of a sum at once: what makes a term, with 0 <= k < size in the place of i == k."""
+    (axis,) = section.axes
+    chain = makers(section.statements, {reduce.operand.name}) if isinstance(reduce.operand, Ref) else []
+    hit = _hit(reduce.operand, {name: s for s in chain for name in results(s)}, ix.axis(axis.name))
+    if hit is None or any(isinstance(s, loop.Scan) for s in chain):
         return None
+    equal, place, dtype = hit
+    along = axes_of_values([s for s in chain if s is not equal])
+    if any(axis.name in along.get(one.name, ()) for one in (reduce.operand, place)):  # type: ignore[union-attr]
+        return None
+    made = Writer(names)
+    size = made.add(loop.IndexValue, loop.Index(axis.size), dtype)
+    inside = made.compute("logical_and", made.compute("ge", place, 0), made.compute("lt", place, size))
+    again = {equal.result: inside.name}
+    for statement in chain:
+        if statement is not equal and not used_values(statement).isdisjoint(again):
+            again |= {name: names("v") for name in results(statement)}
+            made.append(rename(statement, again))
+    made.append(loop.Compute(reduce.results[0], "convert", (Ref(again[reduce.operand.name]),), reduce.dtype))  # type: ignore
+    return made
 
-    def _term(
-        self,
-        reduce: loop.Reduce,
-        place: tuple[Ref, DType, tuple[loop.Operand, ...]],
-        values: tuple[loop.Operand, loop.Operand],
-        dtypes: tuple[DType, ...],
-    ) -> tuple[loop.Statement, ...]:
-        """The sum: the first of the values where the position is inside, else the other."""
-        position, dtype, more = place
-        made = Writer(self.names)
-        size = made.add(loop.IndexValue, loop.Index(self.axis.size), dtype)
-        holds = made.compute("logical_and", made.compute("ge", position, 0), made.compute("lt", position, size))
-        for condition in more:
-            holds = made.compute("logical_and", holds, condition)
-        value = made.compute("where", holds, *values, dtype=dtypes[0])
-        for to in (*dtypes[1:], reduce.dtype):
-            value = made.compute("convert", value, dtype=to)
-        last = made.pop()
-        return (*made, replace(last, result=reduce.results[0]))
+
+def _hit(
+    operand: loop.Operand, made: dict[str, loop.Statement], position: loop.Index
+) -> tuple[loop.Compute, Ref, DType] | None:
+    """The comparison of a position with a value, and these, where the operand is 0 unless it holds; `made` makes it."""
+    one = made.get(getattr(operand, "name", ""))
+    while isinstance(one, loop.Compute) and one.op == "convert":  # zero stays zero
+        one = made.get(getattr(one.operands[0], "name", ""))
+    match one:
+        case loop.Compute(_, "where", (condition, _, other)) if other == 0 and other is not True:
+            open_ = [condition]
+        case _:
+            return None
+    while open_:
+        match made.get(getattr(open_.pop(), "name", "")):
+            case loop.Compute(_, "logical_and", both):
+                open_ += both
+            case loop.Compute(_, "eq", (Ref(a), Ref(b))) as equal:
+                for counts, place in ((made.get(a), b), (made.get(b), a)):
+                    if isinstance(counts, loop.IndexValue) and counts.index == position:
+                        return equal, Ref(place), counts.dtype
+    return None
