@@ -12,6 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from loopir.errors import NotInterpretable
+from stagewire.literals import neutral, number
 from stagewire.philox import draw, in_unit_interval
 from stagewire.stage import Table
 
@@ -179,55 +180,35 @@ OPEN = Table("stagefold.numpy", TABLE)
 """With the prims of other vocabularies, by "namespace.name": functions of arrays."""
 
 
+COMBINE: dict[str, np.ufunc] = {
+    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "any": np.logical_or,
+    "all": np.logical_and, "xor_sum": np.bitwise_xor, "logaddexp": np.logaddexp,
+}  # fmt: skip
+"""What two elements of a reduction or a scan come to."""
+
+
 def reduce(reduction: str, array: Array, count: int, dtype: str) -> tuple[Array, ...]:
     """Combine the last axis of an array of shape (..., count)."""
     kind = held_type(dtype)
     with np.errstate(all="ignore"):
-        match reduction:
-            case "sum":
-                return (np.sum(array, -1, dtype=kind),)
-            case "prod":
-                return (np.prod(array, -1, dtype=kind),)
-            case "max":
-                return (np.maximum.reduce(array, -1, initial=_least(array.dtype)),)
-            case "min":
-                return (np.minimum.reduce(array, -1, initial=_greatest(array.dtype)),)
-            case "any":
-                return (np.any(array, -1),)
-            case "all":
-                return (np.all(array, -1),)
-            case "argmax":
-                return (np.argmax(array, -1),)
-            case "argmin":
-                return (np.argmin(array, -1),)
-            case "xor_sum":
-                return (np.bitwise_xor.reduce(array, -1),)
-            case "welford":
-                wide = array.astype(np.float64)
-                mean = np.mean(wide, -1) if count else np.zeros(array.shape[:-1])
-                squares = np.sum((wide - mean[..., None]) ** 2, -1)
-                return mean.astype(kind), squares.astype(kind), np.full(mean.shape, count, kind)
+        if reduction in ("sum", "prod"):
+            return (COMBINE[reduction].reduce(array, -1, dtype=kind),)
+        if reduction in ("max", "min"):
+            start = number(neutral(reduction, str(array.dtype)))
+            return (COMBINE[reduction].reduce(array, -1, initial=start),)
+        if reduction in ("argmax", "argmin"):
+            return (getattr(np, reduction)(array, -1),)
+        if reduction == "welford":
+            wide = array.astype(np.float64)
+            mean = np.mean(wide, -1) if count else np.zeros(array.shape[:-1])
+            squares = np.sum((wide - mean[..., None]) ** 2, -1)
+            return mean.astype(kind), squares.astype(kind), np.full(mean.shape, count, kind)
+        if reduction in COMBINE:
+            return (COMBINE[reduction].reduce(array, -1),)
     raise NotInterpretable(f"no numpy meaning for the reduction {reduction}")
-
-
-SCANS: dict[str, np.ufunc] = {
-    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "logaddexp": np.logaddexp,
-}  # fmt: skip
 
 
 def scan(kind: str, array: Array, dtype: str) -> Array:
     """Combine each element of the last axis with those before it."""
     with np.errstate(all="ignore"):
-        return SCANS[kind].accumulate(np.asarray(array, held_type(dtype)), -1)
-
-
-def _least(dtype: np.dtype) -> object:
-    if dtype == np.bool_:
-        return False
-    return -np.inf if np.issubdtype(dtype, np.floating) else np.iinfo(dtype).min
-
-
-def _greatest(dtype: np.dtype) -> object:
-    if dtype == np.bool_:
-        return True
-    return np.inf if np.issubdtype(dtype, np.floating) else np.iinfo(dtype).max
+        return COMBINE[kind].accumulate(np.asarray(array, held_type(dtype)), -1)

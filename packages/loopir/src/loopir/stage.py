@@ -66,10 +66,7 @@ class LoopIR:
 
 def possible_updates(binding: Binding, forward: Graph) -> tuple[tuple[int, str], ...]:
     """(forward result, input) for the mutations that autograd does not see, of what the backward does not read."""
-    seen = [o.result for o in binding.outputs if isinstance(o, Fresh)]
-    seen += [o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "result"]
-    seen += [m.result for m in binding.mutations]
-    seen += [s.result for s in binding.saved if isinstance(s, SavedResult)]
+    seen = [*public_results(binding), *(s.result for s in binding.saved if isinstance(s, SavedResult))]
     return tuple(
         (m.result, forward.inputs[m.input].name)
         for m in binding.mutations
@@ -108,7 +105,10 @@ def ending_inputs(backward: Graph, binding: Binding) -> frozenset[str]:
 def private_results(binding: Binding) -> frozenset[int]:
     """Forward results that only the backward sees: they may share memory with each other."""
     saved = {s.result for s in binding.saved if isinstance(s, SavedResult)}
-    seen = {o.result for o in binding.outputs if isinstance(o, Fresh)}
-    seen |= {o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "result"}
-    seen |= {m.result for m in binding.mutations}
-    return frozenset(saved - seen)
+    return frozenset(saved.difference(public_results(binding)))
+
+
+def public_results(binding: Binding) -> list[int]:
+    """Forward results that are outputs, what outputs are views of, or new values of inputs, with repetitions."""
+    views = [o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "result"]
+    return [o.result for o in binding.outputs if isinstance(o, Fresh)] + views + [m.result for m in binding.mutations]

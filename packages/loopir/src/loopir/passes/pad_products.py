@@ -139,28 +139,16 @@ def _in_two(product: Product, rest: int, buffers: dict[str, Buffer], names: Name
         window_type = replace(factor, shape=(inner, count), storage_offset=0)
         buffers[window] = Buffer(window, window_type, "kernel")
         buffers[part] = Buffer(part, packed(result, (rows, count), (0, 1)), "extern")
-        yield _moving(product.right, window, (inner, count), buffers, names, source_start=start)
+        yield copying(product.right, window, buffers, names, (inner, count), source_start=start)
         if product.bias is None:
             yield Extern("aten.mm.default", (Ref(product.left), Ref(window)), {}, (part,))
         else:
             bias = f"{product.bias}_{names('from')}"
             type_ = replace(buffers[product.bias].type, shape=(count,), storage_offset=0)
             buffers[bias] = Buffer(bias, type_, "kernel")
-            yield _moving(product.bias, bias, (count,), buffers, names, source_start=start)
+            yield copying(product.bias, bias, buffers, names, (count,), source_start=start)
             yield Extern("aten.addmm.default", (Ref(bias), Ref(product.left), Ref(window)), {}, (part,))
-        yield _moving(part, product.result, (rows, count), buffers, names, target_start=start)
-
-
-def _moving(source: str, target: str, shape: tuple[Dim, ...], buffers: Mapping[str, Buffer], names: Names, *,
-            source_start: int = 0, target_start: int = 0) -> Kernel:  # fmt: skip
-    """A nest that copies so many columns from one place to another."""
-
-    def body(ops: Recorder, *place: Index) -> None:
-        there, here = ((*place[:-1], ix.shift(place[-1], start)) for start in (target_start, source_start))
-        ops.store(target, there, ops.load_buffer(source, here))
-
-    types = {name: buffers[name].type for name in (source, target)}
-    return record(target, types, shape, body, names=names, origins=(target,))  # type: ignore[arg-type]
+        yield copying(part, product.result, buffers, names, (rows, count), target_start=start)
 
 
 @dataclass(frozen=True)
@@ -377,16 +365,17 @@ def enlarged(type: TensorType, sizes: Sizes) -> TensorType:
     return packed(type, tuple(shape), stride_order(type.shape, type.stride))
 
 
-def copying(source: str, target: str, buffers: Mapping[str, Buffer], names: Names, shape: tuple[object, ...]) -> Kernel:
-    """A nest that copies the first elements along each dimension of one buffer to another."""
-    return record(
-        target,
-        {name: buffers[name].type for name in (source, target)},
-        shape,  # type: ignore[arg-type]
-        lambda ops, *place: ops.store(target, place, ops.load_buffer(source, place)),
-        names=names,
-        origins=(target,),
-    )
+def copying(source: str, target: str, buffers: Mapping[str, Buffer], names: Names, shape: tuple[Dim, ...], *,
+            source_start: int = 0, target_start: int = 0) -> Kernel:  # fmt: skip
+    """A nest that copies so many elements along each dimension of a buffer to another: the first ones, or those from a
+    place of the last dimension on."""
+
+    def body(ops: Recorder, *place: Index) -> None:
+        there, here = ((*place[:-1], ix.shift(place[-1], n)) if n else place for n in (target_start, source_start))
+        ops.store(target, there, ops.load_buffer(source, here))
+
+    types = {name: buffers[name].type for name in (source, target)}
+    return record(target, types, shape, body, names=names, origins=(target,))
 
 
 def _zeros(name: str, target: str, region: tuple[Dim, ...], d: int, start: Dim, buffers: Mapping[str, Buffer],

@@ -13,7 +13,7 @@ from stagewire import index as ix
 from stagewire import loop
 from stagewire.graph import Ref
 from stagewire.loop_ops import INDEX_CHECKS, may_raise
-from stagewire.statements import buffers_of, place_on, rename, statements_of, used_axes, used_values
+from stagewire.statements import buffers_of, makers, place_on, rename, results, statements_of, used_axes, used_values
 from stagewire.types import ITEM_SIZE, contiguous, numel
 
 NEVER_FAILS = frozenset(
@@ -151,42 +151,28 @@ def hoist_index_checks(graph: loop.LoopGraph, kernels: Sequence[loop.Kernel]) ->
 def _checks(kernel: loop.Kernel, inputs: frozenset[str]) -> list[Check] | None:
     """The checks that stand for all that may raise; None where something else may."""
     found: list[Check] = []
-    known: dict[str, loop.Statement] = {}
+    outer: tuple[loop.Statement, ...] = ()
     for section in kernel.sections:
-        mine = dict(known)
-        for statement in section.statements:
-            if isinstance(statement, loop.Load | loop.Compute | loop.IndexValue):
-                mine[statement.result] = statement
+        axes = {axis.name: axis for axis in (*kernel.axes, *section.axes)}
+        for number, statement in enumerate(section.statements):
             if may_raise(statement):
-                assert isinstance(statement, loop.Compute)
-                needed = _needed(statement, mine, inputs)
-                if statement.op not in INDEX_CHECKS or needed is None:
+                before = makers((*outer, *section.statements[:number]), used_values(statement))
+                if statement.op not in INDEX_CHECKS or not _is_made_of(inputs, before, statement):  # type: ignore
                     return None
-                found.append(_numbered(needed, {axis.name: axis for axis in (*kernel.axes, *section.axes)}))
-        if not section.axes:
-            known = mine
+                found.append(_numbered([*before, statement], axes))
+        outer += section.statements if not section.axes else ()
     return found
 
 
-def _needed(
-    last: loop.Statement, known: Mapping[str, loop.Statement], inputs: frozenset[str]
-) -> list[loop.Statement] | None:
-    """The statements that a value depends on, in order, itself the last; None if that is more than inputs."""
-    found: dict[str, loop.Statement] = {}
-    open_ = [last]
-    while open_:
-        one = open_.pop()
-        if isinstance(one, loop.Load) and one.buffer not in inputs:
-            return None
-        if one is not last and may_raise(one):
-            return None
-        for name in used_values(one):
-            if name not in known:
-                return None
-            if name not in found:
-                found[name] = known[name]
-                open_.append(known[name])
-    return [*[one for name, one in known.items() if name in found], last]
+def _is_made_of(inputs: frozenset[str], before: Sequence[loop.Statement], last: loop.Statement) -> bool:
+    """Whether statements need nothing but inputs, and none but the last may raise."""
+    made = {name for one in before for name in results(one)}
+    return all(used_values(one) <= made for one in (*before, last)) and all(
+        isinstance(one, loop.Load | loop.Compute | loop.IndexValue)
+        and not may_raise(one)
+        and getattr(one, "buffer", None) in (None, *inputs)
+        for one in before
+    )
 
 
 def _numbered(statements: list[loop.Statement], axes: Mapping[str, loop.Axis]) -> Check:
