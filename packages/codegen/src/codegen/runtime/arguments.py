@@ -12,21 +12,8 @@ from codegen.errors import UnknownExtern
 from codegen.runtime.cpu_convolutions import PackedConvolution
 from codegen.runtime.philox import philox_state
 from codegen.torch_capabilities import TORCH
+from stagewire import graph
 from stagewire.expr import Dim, Expr, evaluate
-from stagewire.graph import (
-    Arg,
-    Complex,
-    DeviceArg,
-    DTypeArg,
-    LayoutArg,
-    List,
-    MemoryFormatArg,
-    NonFinite,
-    Ref,
-    Tuple,
-    Value,
-    opens_files,
-)
 from stagewire.program import CallExtern, Unit
 from stagewire.symbols import size_reader
 from stagewire.types import TensorType
@@ -35,26 +22,26 @@ Environment = dict[str, Any]
 Symbols = dict[str, int]
 
 
-def resolve(arg: Arg, environment: Environment, symbols: Symbols) -> Any:
+def resolve(arg: graph.Arg, environment: Environment, symbols: Symbols) -> Any:
     """The value of `arg`: buffers from `environment`, sizes from `symbols`."""
     match arg:
         case None | bool() | int() | float() | str():
             return arg
-        case Ref(name):
+        case graph.Ref(name):
             return environment[name]
         case Expr():
             return evaluate(arg, symbols)
-        case List(items):
+        case graph.List(items):
             return [resolve(item, environment, symbols) for item in items]
-        case Tuple(items):
+        case graph.Tuple(items):
             return tuple(resolve(item, environment, symbols) for item in items)
-        case DTypeArg(name) | LayoutArg(name) | MemoryFormatArg(name):
+        case graph.DTypeArg(name) | graph.LayoutArg(name) | graph.MemoryFormatArg(name):
             return getattr(torch, name)
-        case DeviceArg(name):
+        case graph.DeviceArg(name):
             return torch.device(name)
-        case NonFinite(text):
+        case graph.NonFinite(text):
             return float(text)
-        case Complex(real, imag):
+        case graph.Complex(real, imag):
             return complex(resolve(real, environment, symbols), resolve(imag, environment, symbols))
     raise UnknownExtern(f"an argument of kind {type(arg).__name__} cannot be passed to an operator")
 
@@ -87,7 +74,7 @@ def operator(target: str) -> Callable[..., Any]:
     namespace, _, rest = target.partition(".")
     if namespace == NAMESPACE and rest in CALL_SITES:
         return CALL_SITES[rest]()
-    if opens_files(target):
+    if graph.opens_files(target):
         raise UnknownExtern(f"{target} opens files, which a document may not")
     name, _, overload = rest.rpartition(".")
     found: Any = torch.ops
@@ -98,9 +85,9 @@ def operator(target: str) -> Callable[..., Any]:
     return found
 
 
-def inputs_of(unit: Unit) -> tuple[Value, ...]:
+def inputs_of(unit: Unit) -> tuple[graph.Value, ...]:
     """The inputs of a unit, with their types."""
-    return tuple(Value(name, type_) for name, type_ in zip(unit.inputs, unit.input_types, strict=True))
+    return tuple(graph.Value(name, type_) for name, type_ in zip(unit.inputs, unit.input_types, strict=True))
 
 
 def symbol_reader(unit: Unit) -> Callable[[Sequence[Any]], Symbols]:

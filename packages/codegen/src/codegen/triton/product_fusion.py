@@ -24,22 +24,9 @@ from typing import Literal
 from msgspec.structs import replace
 
 from codegen.triton.products import Product, Steps, Types
+from stagewire import loop
 from stagewire.graph import Ref
 from stagewire.index import affine, has_values, is_static, substitute
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    Compute,
-    Index,
-    IndexValue,
-    Kernel,
-    Load,
-    Operand,
-    Reduce,
-    Statement,
-    Store,
-    Term,
-)
 from stagewire.statements import indices, map_indices, rename, results, select, statements_of
 from stagewire.types import TensorType
 
@@ -52,14 +39,14 @@ class Epilogue:
     buffers whose loads are the element itself.
     """
 
-    batch: tuple[Axis, ...]
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    statements: tuple[Statement, ...]
+    batch: tuple[loop.Axis, ...]
+    rows: tuple[loop.Axis, ...]
+    columns: tuple[loop.Axis, ...]
+    statements: tuple[loop.Statement, ...]
     products: frozenset[str]
 
 
-def epilogue_of(product: Product, kernel: Kernel, types: Types, bases: Mapping[str, str]) -> Epilogue | None:
+def epilogue_of(product: Product, kernel: loop.Kernel, types: Types, bases: Mapping[str, str]) -> Epilogue | None:
     """The kernel by elements of the product; None where it does not read each element at one point, its own.
 
     bases: the buffer on which each view is.
@@ -68,14 +55,14 @@ def epilogue_of(product: Product, kernel: Kernel, types: Types, bases: Mapping[s
         return None
     statements = tuple(statements_of(kernel))
     products = frozenset(
-        s.buffer for s in statements if isinstance(s, Load) and product.result in (s.buffer, bases.get(s.buffer))
+        s.buffer for s in statements if isinstance(s, loop.Load) and product.result in (s.buffer, bases.get(s.buffer))
     )
     if not products or not all(_fits(statement, products, statements) for statement in statements):
         return None
     made = types[product.result]
     if any(types[name].dtype != made.dtype for name in products):
         return None
-    loads = [s for s in statements if isinstance(s, Load) and s.buffer in products]
+    loads = [s for s in statements if isinstance(s, loop.Load) and s.buffer in products]
     places = {offset(one.index, types[one.buffer], made) for one in loads}
     if len(places) != 1:
         return None
@@ -83,28 +70,30 @@ def epilogue_of(product: Product, kernel: Kernel, types: Types, bases: Mapping[s
     return None if found is None else Epilogue(*found[0], found[1], products)
 
 
-def _fits(statement: Statement, products: frozenset[str], every: tuple[Statement, ...]) -> bool:
+def _fits(statement: loop.Statement, products: frozenset[str], every: tuple[loop.Statement, ...]) -> bool:
     """Whether a statement has a place in an epilogue: no reduction, no memory that other points write."""
     if not all(map(is_static, indices(statement))):
         return False  # templates take no sizes
     match statement:
-        case Reduce() | Store(mode="atomic_add" | "sum"):
+        case loop.Reduce() | loop.Store(mode="atomic_add" | "sum"):
             return False
-        case Store(buffer=buffer):
-            return not any(isinstance(s, Load) and s.buffer == buffer for s in every) or _at_one_place(buffer, every)
-        case Load(buffer=buffer, mask=mask):
+        case loop.Store(buffer=buffer):
+            return not any(isinstance(s, loop.Load) and s.buffer == buffer for s in every) or _at_one_place(
+                buffer, every
+            )
+        case loop.Load(buffer=buffer, mask=mask):
             return mask is None or buffer not in products
     return True
 
 
-def _at_one_place(buffer: str, every: tuple[Statement, ...]) -> bool:
+def _at_one_place(buffer: str, every: tuple[loop.Statement, ...]) -> bool:
     """Whether a buffer is read before it is written, and only where it then is."""
-    touching = [s for s in every if isinstance(s, Load | Store) and s.buffer == buffer]
-    first = next(number for number, s in enumerate(touching) if isinstance(s, Store))
+    touching = [s for s in every if isinstance(s, loop.Load | loop.Store) and s.buffer == buffer]
+    first = next(number for number, s in enumerate(touching) if isinstance(s, loop.Store))
     return first == len(touching) - 1 and len({s.index for s in touching}) == 1
 
 
-def offset(index: Index, type_: TensorType, made: TensorType) -> Index:
+def offset(index: loop.Index, type_: TensorType, made: TensorType) -> loop.Index:
     """An index into a window, counted from the first element of the memory that it is on."""
     return replace(index, constant=index.constant + type_.storage_offset - made.storage_offset)
 
@@ -124,12 +113,12 @@ def _dimensions(sizes: Steps, steps: Steps) -> list[Dimension]:
     return sorted(found, key=lambda one: one.step)
 
 
-Axes = tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]
+Axes = tuple[tuple[loop.Axis, ...], tuple[loop.Axis, ...], tuple[loop.Axis, ...]]
 
 
 def pieces(
-    place: Index, loops: tuple[Axis, ...], dimensions: list[Dimension], statements: Sequence[Statement]
-) -> tuple[Axes, tuple[Statement, ...]] | None:
+    place: loop.Index, loops: tuple[loop.Axis, ...], dimensions: list[Dimension], statements: Sequence[loop.Statement]
+) -> tuple[Axes, tuple[loop.Statement, ...]] | None:
     """The axes of the product, cut so that each loop is some of them, and the statements along these; None where that
     fails.
 
@@ -138,11 +127,11 @@ def pieces(
     steps = affine(place)
     if steps is None or place.constant != 0:
         return None
-    meaning = {axis.name: Index() for axis in loops if axis.size == 1}
+    meaning = {axis.name: loop.Index() for axis in loops if axis.size == 1}
     rest = [axis for axis in loops if axis.size != 1]
     if not all(isinstance(n, int) and n > 0 for axis in rest for n in (axis.size, steps.get(axis.name, 0))):
         return None
-    cuts: list[list[Axis]] = [[], [], []]
+    cuts: list[list[loop.Axis]] = [[], [], []]
     left = list(dimensions)
     for axis in sorted(rest, key=lambda axis: steps[axis.name]):
         terms, covered, step = [], 1, steps[axis.name]
@@ -154,12 +143,12 @@ def pieces(
             if axis.size % (covered * size):
                 return None
             name = f"{axis.name} {one.part} {len(cuts[one.part])}"
-            cuts[one.part].insert(0, Axis(name, size))
-            terms.append(Term(covered, AxisAtom(name)))
+            cuts[one.part].insert(0, loop.Axis(name, size))
+            terms.append(loop.Term(covered, loop.AxisAtom(name)))
             covered *= size
             if size < one.size:
                 left.insert(0, Dimension(one.part, one.size // size, one.step * size))
-        meaning[axis.name] = Index(0, tuple(terms))
+        meaning[axis.name] = loop.Index(0, tuple(terms))
     if left:
         return None
     sizes = {axis.name: axis.size for part in cuts for axis in part}
@@ -181,26 +170,26 @@ class Prologue:
     """
 
     side: Side
-    kernel: Kernel
+    kernel: loop.Kernel
     buffer: str
     axes: Axes
-    statements: tuple[Statement, ...]
-    value: Operand
+    statements: tuple[loop.Statement, ...]
+    value: loop.Operand
 
     @property
     def loads(self) -> tuple[str, ...]:
         """The buffers that are read in the place of the operand."""
-        return tuple(dict.fromkeys(s.buffer for s in self.statements if isinstance(s, Load)))
+        return tuple(dict.fromkeys(s.buffer for s in self.statements if isinstance(s, loop.Load)))
 
 
-def prologue_of(product: Product, side: Side, kernel: Kernel, types: Types) -> Prologue | None:
+def prologue_of(product: Product, side: Side, kernel: loop.Kernel, types: Types) -> Prologue | None:
     """The kernel by elements of the operand on one side; None where it does more than to write each, at one point."""
     statements = tuple(statements_of(kernel))
-    stores = select(kernel.sections, Store)
+    stores = select(kernel.sections, loop.Store)
     if product.window is not None or len(stores) != 1 or any(section.axes for section in kernel.sections):
         return None
     (store,) = stores
-    body = tuple(s for s in statements if not isinstance(s, Store))
+    body = tuple(s for s in statements if not isinstance(s, loop.Store))
     if store.mode != "set" or store.mask is not None or not all(_may_make(s, store.buffer) for s in statements):
         return None
     operand, made = types[product.left if side == "left" else product.right], types[store.buffer]
@@ -218,12 +207,12 @@ def prologue_of(product: Product, side: Side, kernel: Kernel, types: Types) -> P
     return Prologue(side, kernel, store.buffer, found[0], tuple(rename(one, names) for one in found[1]), value)
 
 
-def _may_make(statement: Statement, buffer: str) -> bool:
+def _may_make(statement: loop.Statement, buffer: str) -> bool:
     if not all(is_static(index) and not has_values(index) for index in indices(statement)):
         return False
     match statement:
-        case Load():
+        case loop.Load():
             return statement.mask is None and statement.buffer != buffer
-        case Compute(op=op):
+        case loop.Compute(op=op):
             return op != "philox"  # drawn for whole tiles of a kernel's own axes
-    return isinstance(statement, Store | IndexValue)
+    return isinstance(statement, loop.Store | loop.IndexValue)

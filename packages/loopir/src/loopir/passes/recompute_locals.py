@@ -8,21 +8,11 @@ from msgspec.structs import replace
 
 from loopir.passes.expand import Expander
 from loopir.schedule import Item, Names, Rewriting, Schedule, output_names
+from stagewire import statements
 from stagewire.graph import Ref
 from stagewire.index import axes_of, values_of
 from stagewire.loop import Compute, Decision, Kernel, Load, Scan, Section, Statement, Store
 from stagewire.loop_ops import cost
-from stagewire.statements import (
-    axes_of_values,
-    makers,
-    reads_of,
-    rename,
-    replace_values,
-    results,
-    select,
-    used_axes,
-    writes_of,
-)
 
 
 @dataclass(frozen=True)
@@ -57,13 +47,13 @@ def _locals(schedule: Schedule) -> dict[int, list[str]]:
     """By item, the buffers that this nest alone touches, in order of writing."""
     touched: dict[str, set[int]] = {name: {-1} for name in output_names(schedule)}
     for number, item in enumerate(schedule.items):
-        for name in (*reads_of(item), *writes_of(item)):
+        for name in (*statements.reads_of(item), *statements.writes_of(item)):
             touched.setdefault(schedule.buffers[name].base or name, set()).add(number)
     found: dict[int, list[str]] = {}
     for number, item in enumerate(schedule.items):
         if isinstance(item, Kernel) and len(item.sections) > 1:
-            read = set(reads_of(item))
-            alone = [n for n in dict.fromkeys(writes_of(item)) if touched[n] == {number} and n in read]
+            read = set(statements.reads_of(item))
+            alone = [n for n in dict.fromkeys(statements.writes_of(item)) if touched[n] == {number} and n in read]
             if alone:
                 found[number] = alone
     return found
@@ -83,7 +73,7 @@ def _recompute(nest: Kernel, buffer: str, heavy: int, names: Names) -> Kernel | 
     ]
     if write.mode != "set" or write.mask is not None or home in readers or not isinstance(write.value, Ref):
         return None
-    needed = makers(nest.sections[home].statements, {write.value.name})
+    needed = statements.makers(nest.sections[home].statements, {write.value.name})
     if any(isinstance(statement, Scan) for statement in needed):
         return None  # it takes every point before
     if _cost(needed, nest.sections[home]) >= heavy or any(
@@ -100,7 +90,7 @@ def _recompute(nest: Kernel, buffer: str, heavy: int, names: Names) -> Kernel | 
 
 def _cost(needed: list[Statement], section: Section) -> int:
     """Rough instructions at each point of the section; what does not change along its axes costs nothing."""
-    axes, along = {axis.name for axis in section.axes}, axes_of_values(needed)
+    axes, along = {axis.name for axis in section.axes}, statements.axes_of_values(needed)
     return sum(cost(s.op) for s in needed if isinstance(s, Compute) and axes & along[s.result])
 
 
@@ -112,7 +102,7 @@ def _same_point(section: Section, buffer: str, write: Store) -> bool:
     """Whether every point of the section has an element of its own, and reads no other."""
     axes = {axis.name for axis in section.axes}
     used = {name for coordinate in write.index for name in axes_of(coordinate)}
-    reads = [s for s in select((section,), Load) if s.buffer == buffer]
+    reads = [s for s in statements.select((section,), Load) if s.buffer == buffer]
     return axes <= used and all(s.index == write.index and s.mask is None for s in reads)
 
 
@@ -123,16 +113,16 @@ def _new_loads(nest: Kernel, number: int, needed: list[Statement]) -> int:
     present = {(s.buffer, s.index) for s in section.statements if isinstance(s, Load)}
     return sum(
         (s.buffer, s.index) not in present
-        and (bool(used_axes(s) & axes) or any(values_of(c) for c in s.index if c.terms))
+        and (bool(statements.used_axes(s) & axes) or any(values_of(c) for c in s.index if c.terms))
         for s in needed
         if isinstance(s, Load)
     )
 
 
 def _with_slice(section: Section, buffer: str, write: Store, needed: list[Statement], names: Names) -> Section:
-    copies = {name: names("v") for s in needed for name in results(s)}
+    copies = {name: names("v") for s in needed for name in statements.results(s)}
     assert isinstance(write.value, Ref)
     value = Ref(copies.get(write.value.name, write.value.name))
-    gone = {s.result: value for s in select((section,), Load) if s.buffer == buffer}
-    kept = [replace_values(s, gone) for s in section.statements if not _touches(s, buffer, Load)]
-    return Section(section.axes, (*(rename(s, copies) for s in needed), *kept))
+    gone = {s.result: value for s in statements.select((section,), Load) if s.buffer == buffer}
+    kept = [statements.replace_values(s, gone) for s in section.statements if not _touches(s, buffer, Load)]
+    return Section(section.axes, (*(statements.rename(s, copies) for s in needed), *kept))
