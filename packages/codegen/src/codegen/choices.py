@@ -66,23 +66,17 @@ class Templates:
         plain = self._around(rest, list(making), [], self.launches)
         if self.made is None:
             return plain
+        # The operand is nowhere: its end is that of the memory that it would have taken over.
+        (memory,) = (one for one in making if isinstance(one, program.Allocate) and one.buffer == self.made)
+        ends = {program.Release(self.made): () if memory.reuse is None else (program.Release(memory.reuse),)}
         before = [
             one
             for one in making
             if not isinstance(one, program.Launch) and self.made not in program.mentioned_buffers(one)
         ]
-        ending = [one for one in making if isinstance(one, program.Allocate) and one.buffer == self.made]
-        with_operand = [one for one in rest if not (isinstance(one, program.MakeView) and one.base == self.made)]
-        return plain + tuple(map(self._without_operand, self._around(with_operand, before, ending, self.prologued)))
-
-    def _without_operand(self, instructions: tuple[program.Instruction, ...]) -> tuple[program.Instruction, ...]:
-        """The operand is nowhere: its end is that of the memory that it would have taken over."""
-        (place,) = (one for one in instructions if isinstance(one, program.Allocate) and one.buffer == self.made)
-        end = () if place.reuse is None else (program.Release(place.reuse),)
-        kept: list[program.Instruction] = []
-        for one in instructions:
-            kept += end if one == program.Release(place.buffer) else [] if one is place else [one]
-        return tuple(kept)
+        others = [one for one in rest if not (isinstance(one, program.MakeView) and one.base == self.made)]
+        prologued = self._around(others, before, [], self.prologued)
+        return plain + tuple(tuple(new for one in way for new in ends.get(one, (one,))) for way in prologued)
 
     def _around(
         self,

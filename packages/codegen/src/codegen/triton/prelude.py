@@ -1,6 +1,6 @@
 """What every emitted Triton module begins with: helpers that Triton's language lacks."""
 
-PRELUDE = """\
+_TEXT = """\
 import os
 
 import triton
@@ -72,25 +72,7 @@ def exclusive(a, b):
     return a ^ b
 
 
-@triton.jit
-def larger_first(value_a, index_a, value_b, index_b):
-    nan_a = value_a != value_a
-    nan_b = value_b != value_b
-    same = (value_a == value_b) | (nan_a & nan_b)
-    keep = ((value_a > value_b) & (value_b == value_b)) | (nan_a & (value_b == value_b)) | (same & (index_a < index_b))
-    return tl.where(keep, value_a, value_b), tl.where(keep, index_a, index_b)
-
-
-@triton.jit
-def smaller_first(value_a, index_a, value_b, index_b):
-    nan_a = value_a != value_a
-    nan_b = value_b != value_b
-    same = (value_a == value_b) | (nan_a & nan_b)
-    keep = ((value_a < value_b) & (value_b == value_b)) | (nan_a & (value_b == value_b)) | (same & (index_a < index_b))
-    return tl.where(keep, value_a, value_b), tl.where(keep, index_a, index_b)
-
-
-@triton.jit
+{first_forms}@triton.jit
 def welford(mean_a, squares_a, count_a, mean_b, squares_b, count_b):
     count = count_a + count_b
     delta = mean_b - mean_a
@@ -108,27 +90,7 @@ def add_exponentials(top_a, sum_a, top_b, sum_b):
 
 
 # of (what comes before the last, all): a scan of these, begun with (nothing, value), leaves the value itself out
-@triton.jit
-def before_plus(before_a, all_a, before_b, all_b):
-    return plus(all_a, before_b), plus(all_a, all_b)
-
-
-@triton.jit
-def before_product(before_a, all_a, before_b, all_b):
-    return product(all_a, before_b), product(all_a, all_b)
-
-
-@triton.jit
-def before_maximum(before_a, all_a, before_b, all_b):
-    return maximum(all_a, before_b), maximum(all_a, all_b)
-
-
-@triton.jit
-def before_minimum(before_a, all_a, before_b, all_b):
-    return minimum(all_a, before_b), minimum(all_a, all_b)
-
-
-@triton.jit
+{exclusive_forms}@triton.jit
 def before_add_exponentials(top_a, sum_a, all_top_a, all_sum_a, top_b, sum_b, all_top_b, all_sum_b):
     top, sum = add_exponentials(all_top_a, all_sum_a, top_b, sum_b)
     all_top, all_sum = add_exponentials(all_top_a, all_sum_a, all_top_b, all_sum_b)
@@ -349,3 +311,28 @@ def integer_power(a, b):
         exponent = exponent >> 1
     return result
 """
+
+_LARGER_FIRST = """\
+@triton.jit
+def larger_first(value_a, index_a, value_b, index_b):
+    nan_a = value_a != value_a
+    nan_b = value_b != value_b
+    same = (value_a == value_b) | (nan_a & nan_b)
+    keep = ((value_a > value_b) & (value_b == value_b)) | (nan_a & (value_b == value_b)) | (same & (index_a < index_b))
+    return tl.where(keep, value_a, value_b), tl.where(keep, index_a, index_b)
+
+
+"""
+
+_EXCLUSIVE = """\
+@triton.jit
+def before_{name}(before_a, all_a, before_b, all_b):
+    return {name}(all_a, before_b), {name}(all_a, all_b)
+
+
+"""
+
+PRELUDE = _TEXT.format(
+    first_forms=_LARGER_FIRST + _LARGER_FIRST.replace("larger", "smaller").replace("a > value", "a < value"),
+    exclusive_forms="".join(_EXCLUSIVE.format(name=name) for name in ("plus", "product", "maximum", "minimum")),
+)
