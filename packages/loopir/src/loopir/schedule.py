@@ -11,6 +11,8 @@ concatenation; a copy, then a scatter); every read of it comes after all of them
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -25,13 +27,29 @@ from stagewire.types import DType, contiguous
 Item = loop.Kernel | loop.Extern
 
 
+class Tail(NamedTuple):
+    """The axes of tiles and of the elements of each, of which the last tiles may lie behind the end of the whole axis.
+
+    size: of the whole axis.
+    """
+
+    part: loop.Axis
+    inside: loop.Axis
+    size: Dim
+
+    @property
+    def left(self) -> loop.Index:
+        """What is left of the axis at the start of a tile: the same for all of it."""
+        return ix.shift(ix.scale(ix.axis(self.part.name), -self.inside.size), self.size)
+
+
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """What the passes rewrite: buffers with their types, items in order of execution, and what was decided so far.
 
     `fresh` is the first number not used in a name; `private` are the positions of outputs that no user sees
     (saved activations), which may share memory with each other; `symbols` are the inputs that are integers. `ending`
     are inputs whose memory ends with their last use; `updated` outputs that may lie in the memory of an input. `hints`
-    are for choices that depend on how large symbolic sizes are.
+    are for choices that depend on how large symbolic sizes are. `tails` are of tiles, by the axis inside of each.
     """
 
     buffers: dict[str, loop.Buffer]
@@ -45,6 +63,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     ending: frozenset[str] = frozenset()
     updated: frozenset[str] = frozenset()
     hints: dict[str, int] = {}
+    tails: dict[str, Tail] = {}
 
 
 class Names:
@@ -67,6 +86,7 @@ class Rewriting:
         self.schedule, self.hints = schedule, schedule.hints
         self.buffers, self.names = dict(schedule.buffers), Names(schedule.fresh)
         self.decisions: list[loop.Decision] = []
+        self.tails = dict(schedule.tails)
 
     def add_buffer(self, nest: loop.Kernel, suffix: str, dtype: DType, shape: tuple[Dim, ...]) -> str:
         """A row-major buffer on the device that the nest writes on; its name."""
@@ -78,9 +98,8 @@ class Rewriting:
     def with_items(self, items: Iterable[Item]) -> Schedule:
         """The schedule as it is now, of these items."""
         decisions = (*self.schedule.decisions, *self.decisions)
-        return replace(
-            self.schedule, buffers=self.buffers, items=tuple(items), fresh=self.names.count, decisions=decisions
-        )
+        changed = {"buffers": self.buffers, "items": tuple(items), "decisions": decisions, "tails": self.tails}
+        return replace(self.schedule, fresh=self.names.count, **changed)
 
 
 def read_elsewhere(schedule: Schedule) -> frozenset[str]:
@@ -161,22 +180,34 @@ def freeze(schedule: Schedule) -> loop.LoopGraph:
 
 def freeze_kernel(kernel: loop.Kernel, buffers: Mapping[str, loop.Buffer], name: str) -> loop.Kernel:
     """Coordinates become offsets; outer axes are called i0, i1..., inner ones r0, r1..., values v0, v1..."""
-    names = {axis.name: f"i{n}" for n, axis in enumerate(kernel.axes)}
-    inner = dict.fromkeys(axis.name for one in kernel.sections for axis in one.axes if axis.name not in names)
-    names |= {axis: f"r{n}" for n, axis in enumerate(inner)}
-    values = [value for statement in statements_of(kernel) for value in results(statement)]
-    names |= {value: f"v{n}" for n, value in enumerate(values)}
-
-    def named(axes: tuple[loop.Axis, ...]) -> tuple[loop.Axis, ...]:
-        return tuple([loop.Axis(names[axis.name], axis.size) for axis in axes])
 
     def frozen(statement: loop.Statement) -> loop.Statement:
         if isinstance(statement, loop.Load | loop.Store):
             stride = buffers[statement.buffer].type.stride
-            statement = replace(statement, index=ix.linear(statement.index, stride))  # type: ignore
-        return rename(statement, names)
+            return replace(statement, index=ix.linear(statement.index, stride))  # type: ignore[arg-type]
+        return statement
 
-    sections = tuple(
-        [loop.Section(named(one.axes), tuple([frozen(s) for s in one.statements])) for one in kernel.sections]
-    )
-    return loop.Kernel(name, named(kernel.axes), sections, kernel.origins, kernel.line)
+    values = [value for statement in statements_of(kernel) for value in results(statement)]
+    names = {value: f"v{n}" for n, value in enumerate(values)}
+    return replace(numbered(map_statements(kernel, frozen), names), name=name)
+
+
+def numbered(kernel: loop.Kernel, values: Mapping[str, str] = MappingProxyType({})) -> loop.Kernel:
+    """The kernel with names of axes without gaps, and these of values; inner axes of one name keep one name only if
+    they have one size."""
+    names = {**values, **{axis.name: f"i{n}" for n, axis in enumerate(kernel.axes)}}
+    inner: dict[tuple[str, Dim], str] = {}
+
+    def named(axes: tuple[loop.Axis, ...], local: Mapping[str, str]) -> tuple[loop.Axis, ...]:
+        return tuple([loop.Axis(local[axis.name], axis.size) for axis in axes])
+
+    sections: list[loop.Section] = []
+    for section in kernel.sections:
+        local = dict(names)
+        for axis in section.axes:
+            local[axis.name] = inner.setdefault((axis.name, axis.size), f"r{len(inner)}")
+        if any(old != new for old, new in local.items()):
+            renamed = tuple([rename(s, local) for s in section.statements])
+            section = loop.Section(named(section.axes, local), renamed)
+        sections.append(section)
+    return replace(kernel, axes=named(kernel.axes, names), sections=tuple(sections))

@@ -98,32 +98,19 @@ def piece_of(nest: Kernel) -> Piece | None:
     return None if axes else Piece(statements[:-1], write, tuple(places), tuple(offsets))
 
 
-def cost_of(statements: tuple[Statement, ...]) -> int:
-    """Rough vector instructions a point."""
+GATHER = 15
+"""Instructions of a GPU for an address in 64 bits that comes from memory, within its bounds."""
+
+
+def cost_of(statements: tuple[Statement, ...], on_gpu: bool = False) -> int:
+    """Rough instructions a point: of a CPU's vectors, for which only gathers are loads that count, or of a GPU, where
+    integers of 64 bits take two for one."""
     total = 0
     for statement in statements:
         kind = statement.__class__
         if kind is Compute:
-            total += cost(statement.op)  # type: ignore[union-attr]
+            total += cost(statement.op, on_gpu) * (2 if on_gpu and statement.dtype == "int64" else 1)  # type: ignore[union-attr]
         elif kind is Load:
-            for coordinate in statement.index:  # type: ignore[union-attr]
-                if has_values(coordinate):
-                    total += 3
-                    break
+            gathers = any(map(has_values, statement.index))  # type: ignore[union-attr,arg-type]
+            total += (GATHER if gathers else 1) if on_gpu else 3 * gathers
     return total
-
-
-GATHER = 15
-"""Instructions for an address in 64 bits that comes from memory, within its bounds."""
-
-
-def instructions_of(statements: tuple[Statement, ...]) -> int:
-    """Rough instructions of a GPU a point; integers of 64 bits take two for one."""
-    count = 0
-    for statement in statements:
-        match statement:
-            case Compute(_, op, _, dtype):
-                count += cost(op, on_gpu=True) * (2 if dtype == "int64" else 1)
-            case Load(index=coordinates):
-                count += GATHER if any(map(has_values, coordinates)) else 1
-    return count

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from loopir.passes.definitions import Definition, cost_of, definitions, instructions_of
+from loopir.passes.definitions import Definition, cost_of, definitions
 from loopir.passes.expand import Expander
 from loopir.schedule import Item, Rewriting, Schedule, axis_sizes, output_names, read_elsewhere
 from stagewire.expr import Dim
@@ -145,7 +145,7 @@ class _Analysis(Rewriting):
                 if target in self.definitions and target not in self.forced:
                     pieces = [piece.statements for piece in self.definitions[target].pieces]
                     inner = [s.buffer for statements in pieces for s in statements if isinstance(s, Load)]
-                    count = sum(map(instructions_of, pieces)) + sum(found.get(name, 0) for name in inner)
+                    count = sum(cost_of(one, on_gpu=True) for one in pieces) + sum(found.get(name, 0) for name in inner)
                     found[target] = min(count, ENDLESS)
         return found
 
@@ -249,7 +249,7 @@ def _own_work(definition: Definition) -> Work:
     """What stands in the definition itself."""
     pieces = [piece.statements for piece in definition.pieces]
     cost = sum(map(cost_of, pieces)) + (3 * len(pieces) if len(pieces) > 1 else 0)
-    return Work(cost, instructions=sum(map(instructions_of, pieces)), gathers=_gathers(definition))
+    return Work(cost, instructions=sum(cost_of(one, on_gpu=True) for one in pieces), gathers=_gathers(definition))
 
 
 def _work(definition: Definition, own: Work, virtual: dict[str, Definition], work: dict[str, Work]) -> Work:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from loopir.schedule import keeps_order
+from loopir.schedule import keeps_order, numbered
 from stagewire.expr import Dim
 from stagewire.index import steps
 from stagewire.loop import Axis, Kernel, Load, LoopGraph, Section, Store
 from stagewire.sizes import estimate
-from stagewire.statements import merge_axes, rename
+from stagewire.statements import merge_axes
 
 Strides = dict[str, Dim]
 
@@ -90,21 +90,4 @@ def merge_kernel(kernel: Kernel) -> Kernel:
             axes, (section,) = merge_axes(section.axes, (section,))
             section = Section(axes, section.statements)
         merged.append(section)
-    return _rename(replace(kernel, axes=outer, sections=tuple(merged)))
-
-
-def _rename(kernel: Kernel) -> Kernel:
-    """Names without gaps; inner axes of one name keep one name only if they have one size."""
-    names = {axis.name: f"i{n}" for n, axis in enumerate(kernel.axes)}
-    inner: dict[tuple[str, Dim], str] = {}
-    sections: list[Section] = []
-    for section in kernel.sections:
-        local = dict(names)
-        for axis in section.axes:
-            local[axis.name] = inner.setdefault((axis.name, axis.size), f"r{len(inner)}")
-        if any(old != new for old, new in local.items()):
-            axes = tuple(Axis(local[a.name], a.size) for a in section.axes)
-            section = Section(axes, tuple([rename(s, local) for s in section.statements]))
-        sections.append(section)
-    axes = tuple(Axis(names[a.name], a.size) for a in kernel.axes)
-    return replace(kernel, axes=axes, sections=tuple(sections))
+    return numbered(replace(kernel, axes=outer, sections=tuple(merged)))

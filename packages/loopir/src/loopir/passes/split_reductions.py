@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from loopir.passes.split_nests import Ways, Writer, is_on_gpu, split_nests, ways_of
-from loopir.passes.tiling import MOST_TILES_IN_ONE, Tiling, allows_masked_tail, masked, tile_evenly, tile_with_tail
-from loopir.schedule import Names, Rewriting, Schedule, substitute_axes
+from loopir.passes.tiling import (
+    MOST_TILES_IN_ONE,
+    Tiling,
+    allows_masked_tail,
+    masked,
+    tile_evenly,
+    tile_with_tail,
+)
+from loopir.schedule import Rewriting, Schedule, Tail, substitute_axes
 from stagewire import index as ix
 from stagewire import loop
 from stagewire.expr import Dim
@@ -138,7 +145,7 @@ def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[Tiling, .
     """The nest of the parts and the nest that combines them; the parts lie as the operand does."""
     names = state.names
     many = tuple(loop.Axis(names("a"), cut.parts) for cut in cuts)
-    first = _over_parts(nest, cuts, many, names)
+    first = _over_parts(nest, cuts, many, state)
     total, parts = points_of(first.axes), points_of(many)
     part = many[0] if len(many) == 1 else loop.Axis(names("a"), parts)
     axes = (*nest.axes, *many) if along_rows else (*many, *nest.axes)
@@ -178,19 +185,21 @@ def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[Tiling, .
     )
 
 
-def _over_parts(nest: loop.Kernel, cuts: tuple[Tiling, ...], many: tuple[loop.Axis, ...], names: Names) -> loop.Section:
+def _over_parts(
+    nest: loop.Kernel, cuts: tuple[Tiling, ...], many: tuple[loop.Axis, ...], state: Rewriting
+) -> loop.Section:
     """The loop of the nest in one part of each axis that is cut."""
     places: dict[str, loop.Index] = {}
     left: dict[str, tuple[loop.Axis, ...]] = {}
     for cut, part in zip(cuts, many, strict=True):
         # an axis of one point would hide from later passes that accesses correspond
-        rest = None if cut.length == 1 else loop.Axis(names("a"), cut.length)
+        rest = None if cut.length == 1 else loop.Axis(state.names("a"), cut.length)
         places[cut.axis.name], left[cut.axis.name] = cut.place(part, rest), (rest,) if rest is not None else ()
     section = substitute_axes(nest, places, left).sections[0]
-    tail_positions = [
-        cut.tail_position(part, left[cut.axis.name][0]) for cut, part in zip(cuts, many, strict=True) if cut.has_tail
+    tails = [
+        Tail(part, left[cut.axis.name][0], cut.axis.size) for cut, part in zip(cuts, many, strict=True) if cut.has_tail
     ]
-    return masked(section, tail_positions, names) if tail_positions else section
+    return masked(section, tails, state) if tails else section
 
 
 def _best(

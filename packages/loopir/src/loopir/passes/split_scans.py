@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from loopir.passes.split_nests import Writer, divisor, is_on_gpu, split_nests, ways_of
 from loopir.passes.tiling import Tiling, allows_masked_tail, masked, tile_with_tail
-from loopir.schedule import Names, Rewriting, Schedule, substitute_axes
+from loopir.schedule import Names, Rewriting, Schedule, Tail, substitute_axes
 from stagewire import index as ix
 from stagewire import loop
 from stagewire.expr import Dim
@@ -78,9 +78,9 @@ def _split(nest: loop.Kernel, state: Rewriting) -> tuple[loop.Kernel, loop.Kerne
     shape = (parts, *(axis.size for axis in nest.axes))
     totals, sums = (state.add_buffer(nest, suffix, scan.dtype, shape) for suffix in ("totals", "sums"))
     return (
-        _totals(nest, scan, cut, totals, state.names),
+        _totals(nest, scan, cut, totals, state),
         _sums(nest, scan, cut, (totals, sums), state.names),
-        _rest(nest, scan, cut, sums, state.names),
+        _rest(nest, scan, cut, sums, state),
     )
 
 
@@ -101,13 +101,14 @@ def _over_parts(nest: loop.Kernel, cut: Tiling, names: Names) -> tuple[loop.Kern
     return substitute_axes(nest, places, replaced), (part, *outer.values()), part
 
 
-def _inside(section: loop.Section, cut: Tiling, part: loop.Axis, names: Names) -> loop.Section:
+def _inside(section: loop.Section, cut: Tiling, part: loop.Axis, state: Rewriting) -> loop.Section:
     """The loop over a part, which does nothing behind the end of the column."""
-    return masked(section, [cut.tail_position(part, section.axes[0])], names) if cut.has_tail else section
+    return masked(section, [Tail(part, section.axes[0], cut.axis.size)], state) if cut.has_tail else section
 
 
-def _totals(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, totals: str, names: Names) -> loop.Kernel:
+def _totals(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, totals: str, state: Rewriting) -> loop.Kernel:
     """What each part comes to."""
+    names = state.names
     over, axes, part = _over_parts(nest, cut, names)
     (section,) = over.sections
     needed = {scan.operand.name} if isinstance(scan.operand, Ref) else set[str]()
@@ -117,7 +118,7 @@ def _totals(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, totals: str, names:
     operand = Ref(values[scan.operand.name]) if isinstance(scan.operand, Ref) else scan.operand
     made = Writer(names, renamed)
     total = made.reduce(scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
-    inner = _inside(loop.Section(section.axes, tuple(made)), cut, part, names)
+    inner = _inside(loop.Section(section.axes, tuple(made)), cut, part, state)
     sections = (inner, loop.Section((), (loop.Store(totals, place_on(axes), total),)))
     return loop.Kernel(f"{nest.name}_totals", axes, sections, nest.origins, nest.line)
 
@@ -132,10 +133,11 @@ def _sums(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, buffers: tuple[str, s
     return loop.Kernel(f"{nest.name}_sums", outer, (loop.Section((part,), tuple(made)),), nest.origins, nest.line)
 
 
-def _rest(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, sums: str, names: Names) -> loop.Kernel:
+def _rest(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, sums: str, state: Rewriting) -> loop.Kernel:
     """Each part, from where the one before it ended."""
+    names = state.names
     over, axes, part = _over_parts(nest, cut, names)
-    section = _inside(over.sections[0], cut, part, names)
+    section = _inside(over.sections[0], cut, part, state)
     place = tuple(ix.shift(ix.axis(axis.name), -1 if axis is part else 0) for axis in axes)
     start, made = Writer(names), Writer(names)
     inside = start.compute("gt", start.add(loop.IndexValue, ix.axis(part.name)), 0)

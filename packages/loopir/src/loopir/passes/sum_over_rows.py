@@ -13,7 +13,7 @@ from loopir.passes.dependence import Dependences
 from loopir.passes.merge_nests import GPU_LIMITS, Sections, merge, part_of
 from loopir.passes.split_nests import is_on_gpu
 from loopir.passes.tiling import unmasked
-from loopir.schedule import Item, Rewriting, Schedule, axis_sizes, output_names, substitute_axes
+from loopir.schedule import Item, Rewriting, Schedule, Tail, axis_sizes, output_names, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim, greatest
 from stagewire.graph import Ref
@@ -62,7 +62,7 @@ class SumOverRows:
         state = _State(schedule, self)
         for number, item in enumerate(schedule.items):
             if isinstance(item, Kernel) and _is_of_sums(item) and is_on_gpu(item, schedule.buffers):
-                state.place(number, _over_whole_axes(item))
+                state.place(number, _over_whole_axes(item, schedule.tails))
         order = state.dependences.order()
         return state.with_items([state.items[group] for group in order]) if state.decisions else schedule
 
@@ -248,10 +248,10 @@ def _longer(nest: Kernel, names: set[str], parts: Dim) -> Kernel | None:
     return replace(nest, sections=tuple(sections))
 
 
-def _over_whole_axes(sums: Kernel) -> Kernel:
+def _over_whole_axes(sums: Kernel, tails: Mapping[str, Tail]) -> Kernel:
     """Sums over tiles with a masked tail as sums over the whole axis; of the stores, only the buffers count."""
     loop, stores = sums.sections
-    loop, part = unmasked(loop)
+    loop, part = unmasked(loop, tails)
     axes = tuple([axis for axis in sums.axes if axis.name != part])
     return replace(sums, axes=axes, sections=(loop, stores))
 

@@ -5,13 +5,14 @@ Loads of a tail are masked, stores too, and reductions are given their neutral e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from loopir.passes.split_nests import Writer, divisor
-from loopir.schedule import Names
+from loopir.schedule import Rewriting, Tail
 from stagewire import index as ix
 from stagewire import loop
 from stagewire.expr import Dim
@@ -26,19 +27,6 @@ ALIGNED_START = 16
 
 MOST_TILES_IN_ONE = 16
 """A symbolic axis that may have no masked tail is one tile where it is at most so many times too long."""
-
-
-class TailPosition(NamedTuple):
-    """A position on a tiled axis that may lie behind its end.
-
-    start: of the tile, in elements of the axis.
-    inside: the position in the tile.
-    size: of the whole axis.
-    """
-
-    start: loop.Index
-    inside: loop.Index
-    size: Dim
 
 
 class Tiling(NamedTuple):
@@ -61,10 +49,6 @@ class Tiling(NamedTuple):
         start = ix.scale(ix.axis(part.name), self.length)
         return start if inside is None else ix.add(start, ix.axis(inside.name))
 
-    def tail_position(self, part: loop.Axis, inside: loop.Axis) -> TailPosition:
-        """The same, where it may lie in the masked tail."""
-        return TailPosition(ix.scale(ix.axis(part.name), self.length), ix.axis(inside.name), self.axis.size)
-
 
 def tile_evenly(axis: loop.Axis, most: int, hints: Hints, bound: int | None = None) -> Tiling:
     """At most so many tiles: a divisor of a number, or each point of a symbolic size that is small enough."""
@@ -84,28 +68,19 @@ def tile_with_tail(axis: loop.Axis, parts: int, hints: Hints) -> Tiling:
     return Tiling(axis, parts, length, parts, has_tail=True)
 
 
-def in_bounds(places: list[TailPosition], names: Names) -> tuple[Writer, Ref]:
-    """Statements that compute whether each place lies before the end of its axis.
-
-    What is left of the axis at the start of a part is the same for all of it, and is compared with.
-    """
-    made = Writer(names)
-    found: Ref | None = None
-    for start, inside, size in places:
-        at = made.add(loop.IndexValue, inside)
-        one = made.compute("lt", at, made.add(loop.IndexValue, ix.shift(ix.scale(start, -1), size)))
-        found = one if found is None else made.compute("logical_and", found, one)
-    assert found is not None, "asked only where an axis has a masked tail"
-    return made, found
-
-
-def masked(section: loop.Section, tail_positions: list[TailPosition], names: Names) -> loop.Section:
+def masked(section: loop.Section, tails: list[Tail], state: Rewriting) -> loop.Section:
     """The section, in which what lies behind the end is not accessed and is neutral in reductions.
 
     What does not depend on positions in a tail is read as it was: once for all points.
     """
-    statements, inside = in_bounds(tail_positions, names)
-    moving = {name for one in tail_positions for place in (one.start, one.inside) for name in ix.axes_of(place)}
+    state.tails |= {one.inside.name: one for one in tails}
+    statements, tests = Writer(state.names), list[Ref]()
+    for one in tails:
+        at = statements.add(loop.IndexValue, ix.axis(one.inside.name))
+        tests.append(statements.compute("lt", at, statements.add(loop.IndexValue, one.left)))
+        tests[:] = [statements.compute("logical_and", *tests)] if len(tests) > 1 else tests
+    (inside,) = tests
+    moving = {axis.name for one in tails for axis in (one.part, one.inside)}
     dtypes: dict[str, DType] = {}
     both: dict[str, Ref] = {}
 
@@ -138,66 +113,44 @@ def masked(section: loop.Section, tail_positions: list[TailPosition], names: Nam
     return loop.Section(section.axes, tuple(statements))
 
 
-def unmasked(section: loop.Section) -> tuple[loop.Section, str | None]:
+def unmasked(section: loop.Section, tails: Mapping[str, Tail]) -> tuple[loop.Section, str | None]:
     """A loop over tiles of an axis with a masked tail as one over the whole axis, without what `masked` added; and
     the axis of the tiles, which is 0 then. The section as it is, and None, where it is not such a loop."""
-    found = _hanging(section)
-    if found is None:
+    known = [tails[axis.name] for axis in section.axes if axis.name in tails]
+    tail = next((one for one in known if one.inside in section.axes), None)
+    if tail is None:
         return section, None
-    test, part, inside, size = found
-    if not all(_sees_whole_axis(s, part, inside) for s in section.statements if s not in test):
+    places = {s.index: s for s in section.statements if isinstance(s, loop.IndexValue)}
+    ends = [places.get(index) for index in (ix.axis(tail.inside.name), tail.left)]
+    compared = tuple([Ref(one.result) for one in ends if one is not None])
+    test = next((s for s in section.statements if isinstance(s, loop.Compute) and s.operands == compared), None)
+    others = [s for s in section.statements if s is not test and s not in ends]
+    if test is None or not all(_sees_whole_axis(s, tail) for s in others):
         return section, None
-    inside_of_all = test[-1].result
     values: dict[str, loop.Operand] = {}
     statements: list[loop.Statement] = []
-    for statement in section.statements:
+    for statement in others:
         statement = replace_values(statement, values)
         match statement:
-            case _ if statement in test:
-                continue
-            case loop.Compute(result, "where", (Ref(name), kept, _)) if name == inside_of_all:
+            case loop.Compute(result, "where" | "logical_and", (Ref(name), kept, *_)) if name == test.result:
                 values[result] = kept
                 continue
-            case loop.Compute(result, "logical_and", (Ref(name), mask)) if name == inside_of_all:
-                values[result] = mask
-                continue
-            case loop.Load(mask=Ref(name)) if name == inside_of_all:
+            case loop.Load(mask=Ref(name)) if name == test.result:
                 statement = replace(statement, mask=None, other=0)
-        statements.append(map_indices(statement, partial(_without, name=part)))
-    axes = tuple([loop.Axis(axis.name, size) if axis == inside else axis for axis in section.axes])
-    return loop.Section(axes, tuple(statements)), part
+        statements.append(map_indices(statement, partial(ix.inline, mapping={tail.part.name: ix.ZERO})))
+    axes = tuple([loop.Axis(axis.name, tail.size) if axis == tail.inside else axis for axis in section.axes])
+    return loop.Section(axes, tuple(statements)), tail.part.name
 
 
-def _hanging(
-    section: loop.Section,
-) -> tuple[tuple[loop.IndexValue, loop.IndexValue, loop.Compute], str, loop.Axis, Dim] | None:
-    """The statements of a test of `in_bounds`, the axis of the tiles, that of the points of one, and the whole size."""
-    places = {s.result: s for s in section.statements if isinstance(s, loop.IndexValue)}
-    loops = {axis.name: axis for axis in section.axes}
-    for test in section.statements:
-        match test:
-            case loop.Compute(_, "lt", (Ref(at), Ref(left))) if at in places and left in places:
-                inside = loops.get(ix.single_axis(places[at].index) or "")
-                match places[left].index:
-                    case loop.Index(size, (loop.Term(step, loop.AxisAtom(part)),)) if (
-                        inside is not None and step == -inside.size
-                    ):
-                        return (places[at], places[left], test), part, inside, size
-    return None
-
-
-def _sees_whole_axis(statement: loop.Statement, part: str, inside: loop.Axis) -> bool:
+def _sees_whole_axis(statement: loop.Statement, tail: Tail) -> bool:
     """Whether the indices of a statement see nothing but the whole axis."""
+    part, inside = tail.part.name, tail.inside
     for index in indices(statement):
         steps = {t.atom.name: t.coefficient for t in index.terms if isinstance(t.atom, loop.AxisAtom)}
         is_seen = not ix.axes_of(index).isdisjoint({part, inside.name})
         if is_seen and not (ix.is_plain(index) and steps.get(part, 0) == steps.get(inside.name, 0) * inside.size):
             return False
     return True
-
-
-def _without(index: loop.Index, name: str) -> loop.Index:
-    return loop.Index(index.constant, tuple([term for term in index.terms if term.atom != loop.AxisAtom(name)]))
 
 
 def allows_masked_tail(section: loop.Section) -> bool:
