@@ -89,12 +89,8 @@ def lower_node(lowering: Lowering, node: Node) -> None:
 
 
 def _lower_extern(lowering: Lowering, node: Node) -> None:
-    results = []
-    for value in node.results:
-        if isinstance(value.type, TensorType):
-            lowering.declare(value.name, value.type, "extern")
-        results.append(value.name if isinstance(value.type, TensorType) else "")
-    lowering.extern(Extern(node.target, node.args, node.kwargs, tuple(results), node.line, node.effect))
+    results = lowering.declare_results(node, "extern")
+    lowering.extern(Extern(node.target, node.args, node.kwargs, results, node.line, node.effect))
 
 
 __all__ = ["LOWERINGS", "lower_graph", "lower_node"]

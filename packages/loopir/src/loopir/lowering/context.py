@@ -41,6 +41,13 @@ class Lowering:
         self.types[name] = type
         self.buffers[name] = Buffer(name, type, role)  # type: ignore[arg-type]
 
+    def declare_results(self, node: Node, role: str = "kernel") -> tuple[str, ...]:
+        """Buffers for the results of a node; their names, "" for what is no tensor."""
+        for value in node.results:
+            if isinstance(value.type, TensorType):
+                self.declare(value.name, value.type, role)
+        return tuple([value.name if isinstance(value.type, TensorType) else "" for value in node.results])
+
     def view(self, call: Call, source: str, place: Place) -> None:
         """Define the call's result: element at `indices` is that of `source` at `place(indices, sizes of axes)`."""
         name = call.result.name

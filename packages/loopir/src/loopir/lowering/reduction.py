@@ -61,7 +61,7 @@ def lower_fold(lowering: Lowering, call: Call) -> None:
                 value = ops.reduce(kind, operand, dtype)  # type: ignore[arg-type]
         ops.store(call.result.name, outer, ops.convert(value, result))
 
-    lowering.declare(call.result.name, call.type)
+    lowering.declare_results(call.node)
     lowering.nest(call, call.type.shape, body)
 
 
@@ -81,7 +81,7 @@ def lower_arg(lowering: Lowering, call: Call) -> None:
             best = Typed(0, "int64")
         ops.store(call.result.name, outer, best)
 
-    lowering.declare(call.result.name, call.type)
+    lowering.declare_results(call.node)
     # a kept dimension of size 1 (keepdim of the whole) needs no axis of its own
     lowering.nest(call, call.type.shape if len(call.type.shape) == rank - len(dims) else (), body)
 
@@ -124,9 +124,7 @@ def lower_var_mean(lowering: Lowering, call: Call) -> None:
         ops.store(variance.name, outer, ops.convert(ops.div(squares, divisor), result))
         ops.store(mean.name, outer, ops.convert(average, result))
 
-    for value in (variance, mean):
-        assert isinstance(value.type, TensorType)
-        lowering.declare(value.name, value.type)
+    lowering.declare_results(call.node)
     lowering.nest(call, call.type.shape, body)
 
 

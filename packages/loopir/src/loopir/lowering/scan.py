@@ -78,19 +78,13 @@ def _loops(lowering: Lowering, call: Call, values: Callable[[Recorder, Typed, In
             for result, value in zip(results, found, strict=True):
                 ops.store(result.name, place, value)
 
-    for result in results:
-        assert isinstance(result.type, TensorType), "every result of a scan is a tensor"
-        lowering.declare(result.name, result.type)
+    lowering.declare_results(call.node)
     lowering.nest(call, (*type.shape[:dim], *type.shape[dim + 1 :]), body)
 
 
 def _call(lowering: Lowering, call: Call, keywords: dict[str, DTypeArg]) -> None:
     buffer, type = call.tensor("x")
-    results = call.node.results
-    for result in results:
-        assert isinstance(result.type, TensorType), "every result of a scan is a tensor"
-        lowering.declare(result.name, result.type, "extern")
-    names = tuple(result.name for result in results)
+    names = lowering.declare_results(call.node, "extern")
     args = (Ref(buffer), call.axis("dim", len(type.shape)))
     lowering.extern(Extern(f"aten.{call.name}.default", args, dict(keywords), names, call.node.line))
 

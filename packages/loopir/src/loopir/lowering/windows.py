@@ -185,10 +185,7 @@ def _covering(ops: Recorder, place: Index, side: Side, count: Dim) -> list[Cover
 
 def lower_prim_call(lowering: Lowering, call: Call) -> None:
     """The call that `PRIM_CALLS` names."""
-    for value in call.node.results:
-        assert isinstance(value.type, TensorType), "every result of a prim is a tensor"
-        lowering.declare(value.name, value.type, "extern")
-    results = tuple([value.name for value in call.node.results])
+    results = lowering.declare_results(call.node, "extern")
     lowering.extern(Extern(PRIM_CALLS[call.name], call.node.args, {}, results, call.node.line, call.node.effect))
 
 
