@@ -8,7 +8,7 @@ function of the dtype and the texts. Half precision is computed in float, and ro
 
 from __future__ import annotations
 
-from codegen.cpp.types import c_type, is_number
+from codegen.cpp.types import c_type
 from codegen.errors import UnknownOp, UnsupportedType
 from stagewire.literals import FLOATS, INTEGERS
 from stagewire.loop_ops import PREDICATES
@@ -85,7 +85,11 @@ _UNSIGNED: dict[str, str] = _INTEGER | {
 _LONG: dict[str, str] = _UNSIGNED | {"floor_div": "sf_trunc_div_u64({0}, {1})", "fmod": "sf_remainder_u64({0}, {1})"}
 
 
-def expression(op: str, dtype: str, operands: tuple[str, ...], form: str = "") -> str:
+Numbers = tuple[float | None, ...]
+"""Of operands, what those are that are numbers."""
+
+
+def expression(op: str, dtype: str, operands: tuple[str, ...], numbers: Numbers, form: str = "") -> str:
     """The value of `op` on operands of `dtype` (for "where": the dtype of the branches), by a form of its function."""
     kind = c_type(dtype)
     if "." in op:
@@ -98,7 +102,7 @@ def expression(op: str, dtype: str, operands: tuple[str, ...], form: str = "") -
             raise UnsupportedType(f"the op {op!r} has no form on bool")
         return _BOOL[op].format(*operands)
     if dtype in FLOATS:
-        text = _floating(op, "f" if kind.local == "f32" else "", kind.suffix, operands, form)
+        text = _floating(op, "f" if kind.local == "f32" else "", kind.suffix, operands, numbers, form)
         return f"{kind.rounding}({text})" if kind.rounding and op not in EXACT and op not in PREDICATES else text
     patterns = _LONG if kind.suffix == "u64" else _UNSIGNED if dtype.startswith("u") else _INTEGER
     text = _filled(patterns, op, operands, "integers", suffix=kind.suffix, bits=INTEGERS[dtype][0])
@@ -111,27 +115,26 @@ def _filled(patterns: dict[str, str], op: str, operands: tuple[str, ...], on: st
     return patterns[op].format(*operands, **names)
 
 
-def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...], form: str) -> str:
+def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...], numbers: Numbers, form: str) -> str:
     if op == "pow":
-        return _power(mark, suffix, *operands)
-    if op in ("maximum", "minimum") and any(map(is_number, operands)):
-        value, bound = operands[::-1] if is_number(operands[0]) else operands
+        return _power(mark, suffix, *operands, numbers[1])
+    bounds = [number is not None and number == number for number in numbers]
+    if op in ("maximum", "minimum") and any(bounds):
+        value, bound = operands[::-1] if bounds[0] else operands
         # false for nan and for a zero of the other sign, which stay, as in eager's clamp and relu
         return f"({bound} {'>' if op == 'maximum' else '<'} {value} ? {bound} : {value})"
     return _filled(_SINGLE if mark else _DOUBLE, op, operands, suffix, mark=mark, suffix=suffix, form=form)
 
 
-def _power(mark: str, suffix: str, a: str, b: str) -> str:
+def _power(mark: str, suffix: str, a: str, b: str, exponent: float | None) -> str:
     """Constant exponents by products and by roots, which are others of -inf and of -0.0. (gcc's vectoriser forgets that
     and makes them of the function.)"""
     infinity = f"__builtin_inf{mark}()"
     root = f"__builtin_sqrt{mark}({a} == -{infinity} ? {infinity} : {a} + 0.0{mark})"
-    special = {"2.0": f"({a} * {a})", "3.0": f"({a} * {a} * {a})", "1.0": a, "0.5": root,
-               "(-1.0)": f"(1.0{mark} / {a})", "(-2.0)": f"(1.0{mark} / ({a} * {a}))",
-               "(-0.5)": f"(1.0{mark} / {root})"}  # fmt: skip
-    key = b.replace("f", "")
-    if key in special:
-        return special[key]
+    special = {2.0: f"({a} * {a})", 3.0: f"({a} * {a} * {a})", 1.0: a, 0.5: root, -1.0: f"(1.0{mark} / {a})",
+               -2.0: f"(1.0{mark} / ({a} * {a}))", -0.5: f"(1.0{mark} / {root})"}  # fmt: skip
+    if exponent in special:
+        return special[exponent]
     return f"sf_pow_f32({a}, {b})" if suffix == "f32" else f"pow({a}, {b})"
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from codegen.cpp.operations import EXACT, conversion, expression, reinterpretation
+from codegen.cpp.operations import EXACT, Numbers, conversion, expression, reinterpretation
 from codegen.cpp.types import c_type, literal
 from codegen.errors import MalformedLoop
 from stagewire import loop
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import range_of
-from stagewire.literals import FLOATS
+from stagewire.literals import FLOATS, held, number
 from stagewire.loop_ops import DIVISIONS, INDEX_CHECKS, PREDICATES, may_raise
 from stagewire.types import TensorType
 
@@ -222,7 +222,11 @@ def _compute(scope: Scope, statement: loop.Compute) -> list[str]:
 
 
 def _definition(statement: loop.Compute, name: str, typed: str, texts: tuple[str, ...], form: str = "") -> str:
-    text = expression(statement.op, typed, texts, form)
+    numbers: Numbers = ()
+    if typed in FLOATS:
+        kind = "float32" if c_type(typed).local == "f32" else typed
+        numbers = tuple([None if isinstance(o, Ref) else held(number(o), kind) for o in statement.operands])
+    text = expression(statement.op, typed, texts, numbers, form)
     if statement.op not in PREDICATES and typed != statement.dtype:
         text = conversion(typed, statement.dtype, text)
     return f"{c_type(statement.dtype).local} {name} = {text};"

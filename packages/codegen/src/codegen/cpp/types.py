@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import NamedTuple
 
 from codegen.errors import UnsupportedType
@@ -60,18 +59,6 @@ def literal(value: bool | int | float | NonFinite, dtype: str) -> str:
     if dtype in FLOATS:
         return _float(float(value), single=c_type(dtype).local == "f32")
     return _integer(int(value), dtype)
-
-
-_NUMBER = re.compile(r"\(?-?(\d|__builtin_inf)")
-
-
-def is_number(text: str) -> bool:
-    """Whether an operand is a literal other than nan.
-
-    >>> is_number("(-1.5f)"), is_number("-__builtin_inff()"), is_number('__builtin_nanf("")'), is_number("v0")
-    (True, True, False, False)
-    """
-    return _NUMBER.match(text) is not None
 
 
 def _float(value: float, single: bool) -> str:
