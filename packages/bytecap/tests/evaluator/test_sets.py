@@ -61,6 +61,36 @@ def operations_of_sets(x):
     )  # fmt: skip
 
 
+class Count(int):
+    pass
+
+
+@PROGRAMS.add(vector)
+def what_operators_of_sets_leave(x):
+    names, counts, found = {"z"}, {1, 2, Count(3)}, []
+    same = names
+    names |= {"a": 1}.keys()
+    for attempt in (
+        lambda: {"a": 1}.values() & {1}, lambda: counts & [1], lambda: {"a": 1}.keys() & 3, lambda: counts.union(3),
+        lambda: counts.remove(7), lambda: set().pop(), lambda: counts < [1], lambda: counts | {},
+    ):  # fmt: skip
+        try:
+            found.append(attempt())
+        except (TypeError, KeyError) as error:
+            found.append((type(error).__name__, str(error)))
+    return (
+        names, same is names, found, ["b", "q"] & {"b": 1}.keys(), {"a": 1}.keys() - ("a",),
+        frozenset([1]) - {2: 1}.keys(), {torch.Size([]), 3}, {()}, {1} in {frozenset([1])},
+        [type(count).__name__ for count in sorted(counts)], counts.issubset(range(5)),
+        counts.issuperset(count for count in (1, 2)), x + 1,
+    )  # fmt: skip
+
+
+@PROGRAMS.add(vector, lambda: {f"a{number}" for number in range(15)})
+def a_set_from_outside_in_its_order(x, names):
+    return list(names), len(names), "a5" in names, frozenset(names).copy() == names, x + 1
+
+
 @PROGRAMS.add(vector, lambda: {1, 2}, lambda: frozenset(["a"]))
 def sets_from_outside(x, members, names):
     members.add(3)

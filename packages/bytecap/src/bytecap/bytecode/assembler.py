@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from bytecode import BinaryOp, Bytecode, FreeVar, Instr, Label, TryBegin, TryEnd
 
 from bytecap.bytecode.decode import decode
-from bytecap.bytecode.rebuild import HELPERS
+from bytecap.bytecode.rebuild import without_first_entry
 
 _V312 = sys.version_info >= (3, 12)
 _V313 = sys.version_info >= (3, 13)
@@ -169,7 +169,7 @@ class Assembler:
         """
 
         def handle() -> None:
-            self.call_helper("without_first_entry", arguments=1)
+            self.call_function(without_first_entry, arguments=1)
             self.emit("RERAISE", 0)
 
         return self.catching(handle)
@@ -185,10 +185,6 @@ class Assembler:
                 self.emit("SET_FUNCTION_ATTRIBUTE", 8)
         else:
             self.emit("MAKE_FUNCTION", 8 if code.co_freevars else 0)
-
-    def call_helper(self, name: str, *constants: Any, arguments: int = 0) -> None:
-        """Call a function of `rebuild` with the top `arguments` entries, then `constants`."""
-        self.call_function(HELPERS[name], *constants, arguments=arguments)
 
     def call_function(self, function: Callable[..., Any], *constants: Any, arguments: int = 0) -> None:
         """Call `function` with the top `arguments` entries, then `constants`."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import sys
 import types
+import warnings
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CellType
 from typing import Any
-
-from bytecap._evalframe import dict_item
-from bytecap.bytecode.rebuild_iterators import ITERATOR_HELPERS
 
 EMPTY_CELL = CellType()
 IS_EMPTY = functools.partial(operator.eq, EMPTY_CELL)
@@ -26,13 +25,13 @@ def stored_items(real: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return list(dict.items(real))
 
 
-def rebuild_tuple(cls: type, items: list[Any]) -> Any:
-    """A tuple of class `cls` with these items."""
+def new_tuple(items: Any, cls: type) -> Any:
+    """A tuple, namedtuple, struct sequence or torch.Size of these items."""
     if cls is tuple:
         return tuple(items)
     if hasattr(cls, "_make"):
         return cls._make(items)  # type: ignore[attr-defined]
-    return cls(items)
+    return cls(list(items))
 
 
 # Py_TPFLAGS_HEAPTYPE
@@ -69,21 +68,6 @@ def new_container(base: Any, cls: type) -> Any:
     raise TypeError(f"{cls.__qualname__} extends no builtin container")
 
 
-def new_tuple(items: tuple[Any, ...], cls: type) -> Any:
-    """A namedtuple, struct sequence or torch.Size of these items."""
-    return rebuild_tuple(cls, list(items))
-
-
-def new_dict(items: dict[Any, Any], cls: type) -> Any:
-    """A dict of another builtin class."""
-    return cls(items)
-
-
-def new_defaultdict(items: dict[Any, Any], factory: Any) -> defaultdict[Any, Any]:
-    """A defaultdict."""
-    return defaultdict(factory, items)
-
-
 class _Filler:
     """Takes the place in a set that a member with this hash would take."""
 
@@ -107,16 +91,6 @@ def new_set(items: tuple[Any, ...], cls: type, holes: tuple[int, ...] = ()) -> A
     return made
 
 
-def new_deque(items: list[Any]) -> deque[Any]:
-    """A deque."""
-    return deque(items)
-
-
-def new_cell() -> types.CellType:
-    """An empty cell."""
-    return types.CellType()
-
-
 def new_function(
     code: types.CodeType,
     names: dict[str, Any],
@@ -132,11 +106,6 @@ def new_function(
     return made
 
 
-def new_method(function: Callable[..., Any], receiver: Any) -> types.MethodType:
-    """A bound method."""
-    return types.MethodType(function, receiver)
-
-
 def new_partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """functools.partial."""
     return functools.partial(function, *args, **keywords)
@@ -149,16 +118,6 @@ def new_exception(cls: type, args: tuple[Any, ...], given: tuple[Any, ...], name
     base.__init__(made, *given, **named)
     made.args = args
     return made
-
-
-def set_attribute(target: Any, name: str, value: Any) -> None:
-    """Store an instance attribute; the class's own `__setattr__` was evaluated already."""
-    object.__setattr__(target, name, value)
-
-
-def delete_attribute(target: Any, name: str) -> None:
-    """Delete an instance attribute."""
-    object.__delattr__(target, name)
 
 
 def set_in_dict(target: Any, name: str, value: Any) -> None:
@@ -211,16 +170,6 @@ def call_with(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     function(*args, **kwargs)
 
 
-def dict_key(target: dict[Any, Any], index: int) -> Any:
-    """The index-th key."""
-    return dict_item(target, index)[0]
-
-
-def dict_value(target: dict[Any, Any], index: int) -> Any:
-    """The value under the index-th key."""
-    return dict_item(target, index)[1]
-
-
 def stored_item(target: Any, key: Any) -> Any:
     """An item, past the `__getitem__` of a subclass of a builtin container."""
     for kind in (dict, list, tuple):
@@ -250,13 +199,52 @@ def without_first_entry(error: BaseException) -> BaseException:
     return error
 
 
-HELPERS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        new_object, new_container, new_tuple, new_dict, new_defaultdict, new_set, new_deque,
-        new_cell, new_function, new_method, new_partial, new_exception, set_attribute, delete_attribute,
-        set_in_dict, delete_in_dict,
-        set_item, delete_item, replace_items, add_items, replace_pairs, call_with, dict_key, dict_value,
-        free_variable, stored_item, raised_in_caller, without_first_entry,
-    )
-} | ITERATOR_HELPERS  # fmt: skip
+# -- iterators that had started
+
+
+def advance(iterator: Iterator[Any], count: int) -> Iterator[Any]:
+    """The iterator, `count` items further."""
+    next(itertools.islice(iterator, count, count), None)
+    return iterator
+
+
+def resumed(sequence: Any, maker: Callable[[Any], Iterator[Any]], index: int) -> Iterator[Any]:
+    """iter() or reversed() of a list or tuple that gives the item at `index` next; -1: it has ended."""
+    return maker(sequence[:0]) if index < 0 else placed(maker(sequence), sequence, index)
+
+
+def placed(iterator: Any, sequence: Any, index: int) -> Iterator[Any]:
+    """The iterator at `index`, which may lie behind the end of a list that has shrunk, and may grow again."""
+    length = len(sequence)
+    beyond = [None] * (index + 1 - length) if isinstance(sequence, list) else []
+    if not beyond:
+        iterator.__setstate__(index)
+        return iterator  # type: ignore[no-any-return]
+    list.extend(sequence, beyond)  # __setstate__ goes no further than the end
+    try:
+        iterator.__setstate__(index)
+    finally:
+        list.__delitem__(sequence, slice(length, None))
+    return iterator  # type: ignore[no-any-return]
+
+
+def restored(arguments: tuple[Any, ...], state: Any, function: Callable[..., Any]) -> Any:
+    """What `__reduce__` of an iterator describes."""
+    iterator = function(*arguments)
+    with warnings.catch_warnings():
+        # CPython 3.12 deprecates the method; 3.14 takes it away.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        iterator.__setstate__(state)
+    return iterator
+
+
+def new_generator(function: Any, bound: dict[str, Any]) -> Iterator[Any]:
+    """A generator that has not started; bound: its parameters by name."""
+    code = function.__code__
+    count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames
+    rest = [bound[name] for name in names[named : len(bound)]]
+    more = rest.pop(0) if code.co_flags & 4 else ()
+    extra = rest.pop() if code.co_flags & 8 else {}
+    args = [bound[name] for name in names[:count]]
+    return function(*args, *more, **{name: bound[name] for name in names[count:named]}, **extra)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.errors import UnsupportedValue
-from bytecap.evaluator.wrapping import set_of, wrap_object
+from bytecap.evaluator.wrapping import keys_in, wrap_object
 from bytecap.guards.guard_set import is_exempt
 from bytecap.guards.printing import print_source
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, is_array
@@ -72,6 +72,7 @@ class KnownObjects:
         self.alive: list[Any] = []
         self.iterators: dict[int, NativeIterator] = {}
         self.hashed_by_identity: dict[Value, None] = {}
+        self.keys: dict[int, tuple[Hashable, Value]] = {}
 
     def close(self) -> None:
         """Let go of all values."""
@@ -87,6 +88,7 @@ class KnownObjects:
             self.alive,
             self.arrays,
             self.iterators,
+            self.keys,
         ):
             known.clear()  # type: ignore[attr-defined]
 
@@ -145,7 +147,7 @@ class KnownObjects:
         if kind in _DICT_VIEWS:
             return DictView(self.fresh(OrderedDict(real.mapping)), _DICT_VIEWS[kind])  # type: ignore[arg-type]
         if kind in (set, frozenset):
-            return set_of(self.tracer, real, kind, None).as_new()
+            return SetValue(self, keys_in(self.tracer, real, kind, None))
         if isinstance(real, Iterator) and not isinstance(real, IOBase):
             return self.iterator(real)
         return self.wrap(real, None)
@@ -171,7 +173,7 @@ class KnownObjects:
 
     def new_set(self, members: list[Value]) -> SetValue:
         """A new set."""
-        made = SetValue({})
+        made = SetValue(self, set())
         for member in members:
             made.add(self.tracer, member)
         return made
@@ -180,6 +182,20 @@ class KnownObjects:
         """A new instance of a Python class, before its `__init__`."""
         return (NNModuleValue if issubclass(cls, torch.nn.Module) else ObjectValue)(cls)
 
+    def key_of(self, value: Value) -> Hashable:
+        """The key of a member of a set, which leads back to it: the very object stands for no other value."""
+        key = self.hash_key(value)
+        if isinstance(value, Constant):
+            return key
+        if isinstance(key, LITERALS) or key == ():
+            key = UserKey(self.tracer, value, hash(key))
+        return self.keys.setdefault(id(key), (key, value))[0]
+
+    def of_key(self, key: Hashable) -> Value:
+        """The member of a set with this key."""
+        known = self.keys.get(id(key))
+        return self.wrap(key, None) if known is None else known[1]
+
     def hash_key(self, value: Value) -> Hashable:
         """A host key (see `objects.identity`) of a value."""
         if isinstance(value, Constant):
@@ -187,7 +203,7 @@ class KnownObjects:
         if isinstance(value, TupleValue):
             return tuple(self.hash_key(item) for item in value.values(self.tracer))
         if isinstance(value, SetValue) and value.cls is frozenset:
-            return frozenset(value.members)
+            return value.keys
         if isinstance(value, ObjectValue):
             return self._object_key(value)
         if value.python_type().__hash__ is None:

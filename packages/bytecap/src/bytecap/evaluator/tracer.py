@@ -10,8 +10,8 @@ import torch
 
 from absint import AbstractMode, AbstractTensor
 from absint.data_sizes import DataSizedMode
+from bytecap.evaluator import evaluate as evaluation
 from bytecap.evaluator.call_stack import CallStack
-from bytecap.evaluator.evaluate import Evaluate
 from bytecap.evaluator.graph_inputs import GraphInputs
 from bytecap.evaluator.known_objects import KnownObjects
 from bytecap.evaluator.object_guards import ObjectGuards
@@ -67,7 +67,7 @@ class Tracer:
     tensor_writes: dict[int, TensorWrites] = field(default_factory=dict)
     hooked: list[Any] = field(default_factory=list)
     hook_cells: list[tuple[CellValue, Value]] = field(default_factory=list)
-    evaluate: ClassVar = Evaluate
+    evaluate: ClassVar = evaluation
 
     @property
     def graph(self) -> GraphBuilder:

@@ -238,29 +238,32 @@ def item_source(tracer: Tracer, source: Source) -> Callable[[Any, int | None], S
 
 def _set(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None or type(real) is frozenset:
-        return _seen_set(tracer, real, source)
+        return SetValue(tracer.objects, _seen_keys(tracer, real, source), real=real, source=source)
     tracer.guards.type_is(source, type(real))
-    if source in tracer.changing:
-        return SetValue.unseen(lambda: refuse_changing(source, real, "the content of "), real, source)
-    return SetValue.unseen(lambda: _seen_set(tracer, real, source), real, source)
+
+    def look() -> Any:
+        if source in tracer.changing:
+            refuse_changing(source, real, "the content of ")
+        return _seen_keys(tracer, real, source)
+
+    return SetValue(tracer.objects, set(), look=look, real=real, source=source)
 
 
-def _seen_set(tracer: Tracer, real: Any, source: Source | None) -> SetValue:
+def _seen_keys(tracer: Tracer, real: Any, source: Source | None) -> Any:
     if source is not None:
         tracer.guards.set_members(source, real)
-    return set_of(tracer, real, type(real), source)
+    return keys_in(tracer, real, type(real), source)
 
 
-def set_of(tracer: Tracer, real: Any, cls: type, source: Source | None) -> SetValue:
-    """A real set, or what a subclass of one holds, in its own order."""
+def keys_in(tracer: Tracer, real: Any, cls: type, source: Source | None) -> Any:
+    """The keys of a real set, or of what a subclass of one holds, in its own order."""
     stored = list(cls.__iter__(real))
     is_placed = [source is not None and isinstance(member, types.FunctionType) for member in stored]
     places = [tracer.places.of(member) if placed else None for member, placed in zip(stored, is_placed, strict=True)]
     values = [tracer.objects.wrap(member, place) for member, place in zip(stored, places, strict=True)]
-    members = {tracer.objects.hash_key(value): value for value in values}
-    same_keys = type(real) is cls and all(key is member for key, member in zip(members, stored, strict=True))
-    order = real if same_keys else set_in_order(cls, list(members))
-    return SetValue(members, order=order, cls=cls, real=real, source=source)
+    keys = list(map(tracer.objects.key_of, values))
+    same_keys = type(real) is cls and all(key is member for key, member in zip(keys, stored, strict=True))
+    return real if same_keys else set_in_order(cls, keys)
 
 
 def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:
@@ -493,7 +496,8 @@ def _container_base(tracer: Tracer, real: Any, source: Source | None, cls: type)
         return ListValue(_items(tracer, list(list.__iter__(real)), source), pin=pin, real=real, source=source)
     tracer.guards.length(source, len(real))
     if cls is SetValue:
-        return set_of(tracer, real, set if isinstance(real, set) else frozenset, source)
+        keys = keys_in(tracer, real, set if isinstance(real, set) else frozenset, source)
+        return SetValue(tracer.objects, keys, real=real, source=source)
     return TupleValue(_items(tracer, list(tuple.__iter__(real)), source), real=real, source=source)
 
 

@@ -14,7 +14,7 @@ from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect, result_or_stop
-from bytecap.objects.class_lookup import has_method, static_lookup
+from bytecap.objects.class_lookup import has_method, static_lookup, stranger
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.deques import DequeValue
@@ -110,8 +110,7 @@ def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
 def _check_name(tracer: Tracer, function: Any, name: Value) -> None:
     """getattr() and its like want a text."""
     if not issubclass(name.python_type(), str):
-        stand_in = type(name.python_type().__name__, (), {})()
-        run(tracer, function, (object(), stand_in, *([None] if function is setattr else [])))
+        run(tracer, function, (object(), stranger(name), *([None] if function is setattr else [])))
 
 
 def _getattr(tracer: Tracer, value: Value, name: Value, default: Value | None = None) -> Value:

@@ -21,6 +21,7 @@ from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleVal
 from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.functions import MethodValue, PartialValue
 from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.live import call_native
 from bytecap.objects.numbers.open_constants import open_format
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.objects.signals import run
@@ -67,13 +68,9 @@ def _defaultdict(tracer: Tracer, factory: Value | None = None, values: Value | N
 
 def _set_of(cls: type) -> Callable[..., Value]:
     def make(tracer: Tracer, values: Value | None = None, /) -> Value:
-        if values is None:
-            return SetValue({}, cls=cls)
         if cls is frozenset and isinstance(values, SetValue) and values.cls is frozenset:
             return values
-        keys, members = keys_of(tracer, values)
-        order = cls(keys)
-        return SetValue({key: members[key] for key in order}, order=order, cls=cls)
+        return SetValue(tracer.objects, call_native(tracer, cls, () if values is None else keys_of(tracer, values)))
 
     return make
 

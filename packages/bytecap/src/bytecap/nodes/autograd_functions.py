@@ -383,7 +383,7 @@ def state_of_effect(effect: Any) -> Any:
         case DictValue():
             return effect, dict(effect.new), dict(effect.written), list(effect.unsettled)
         case SetValue():
-            return effect, dict(effect.members)
+            return effect, list(effect.keys)
         case ContextWrites():
             return effect, list(effect.changes)
         case _:

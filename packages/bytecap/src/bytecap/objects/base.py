@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
 from bytecap.objects.class_lookup import has_method, static_lookup
+from bytecap.objects.dispatch import METHODS, call_table_method
 from bytecap.objects.signals import EXHAUSTED, End, NotConcrete, PythonRaise, run
 from stagewire.capture import Source
 
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class Value:
-    """One Python object, as far as the evaluator knows it."""
+    """One Python object, as far as the evaluator knows it. cls: its class, where that is no question of the object."""
 
     __slots__ = ("source",)
+    cls: Any
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
@@ -33,7 +35,7 @@ class Value:
 
     def python_type(self) -> type:
         """The class of the object."""
-        raise NotImplementedError(type(self).__name__)
+        return self.cls
 
     def concrete(self) -> Any:
         """The real object, if this value stands for one that exists now and is unchanged."""
@@ -85,8 +87,8 @@ class Value:
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call the method `name` that the object's C type implements."""
-
-        return tracer.evaluate.fold_method(tracer, self, name, args, kwargs)
+        call = call_table_method if type(self) in METHODS else tracer.evaluate.fold_method
+        return call(tracer, self, name, args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         self._check_has(tracer, "__getitem__", "is not subscriptable")
@@ -150,6 +152,12 @@ class Value:
     def contains(self, tracer: Tracer, item: Value) -> bool:
         return contains_by_iteration(tracer, self, item)
 
+    def mutate(self, tracer: Tracer) -> None:
+        """Call before every change of what has `mutated` and, if it is from outside, `real`."""
+        if self.real is not None and not self.mutated:  # type: ignore[attr-defined]
+            self.mutated = True
+            tracer.effects.append(self)
+
     # -- back to bytecode
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -158,6 +166,25 @@ class Value:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.source or ''}>"
+
+
+class RealValue(Value):
+    """A real object that stays as it is."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def concrete(self) -> Any:
+        return self.real
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.real)
 
 
 class IteratorValue(Value):

@@ -21,6 +21,7 @@ class CellValue(Value):
     """
 
     __slots__ = ("content", "content_source", "frame_name", "loaded", "mutated", "place", "real")
+    cls = CellType
 
     def __init__(
         self, content: Value | None = None, *, real: CellType | None = None, source: Source | None = None
@@ -34,9 +35,6 @@ class CellValue(Value):
         # The free variable of the captured frame itself that this cell is, if it is one.
         self.frame_name: str | None = None
         self.place: Source | None = None
-
-    def python_type(self) -> type:
-        return CellType
 
     def get(self, tracer: Tracer, name: str, *, own: bool = False) -> Value:
         """The content; an empty cell raises NameError in the evaluated program (`own`: of the running function)."""
@@ -64,9 +62,7 @@ class CellValue(Value):
     def set(self, tracer: Tracer, value: Value | None) -> None:
         self.loaded = True
         self.content = value
-        if self.real is not None and not self.mutated:
-            self.mutated = True
-            tracer.effects.append(self)
+        self.mutate(tracer)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "cell_contents":
@@ -85,7 +81,7 @@ class CellValue(Value):
         if self.real is not None:
             emitter.load_outside_cell(self)
             return
-        emitter.call_helper("new_cell")
+        emitter.call_function(CellType)
         emitter.keep(self)
         emitter.later(self._fill)
         emitter.load(self)

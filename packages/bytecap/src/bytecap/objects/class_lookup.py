@@ -58,6 +58,13 @@ def has_method(value: Value, name: str) -> bool:
     return static_lookup(value.python_type().__mro__, name)[0] not in (MISSING, None)
 
 
+def stranger(value: Value) -> Any:
+    """An object of an empty class of the same name: what C complains of it says the value's class."""
+    cls = value.python_type()
+    is_static = not cls.__flags__ & _HEAP_TYPE and cls.__module__ != "builtins"  # C calls these by their module too
+    return type(f"{cls.__module__}.{cls.__name__}" if is_static else cls.__name__, (), {})()
+
+
 def is_data_descriptor(raw: Any) -> bool:
     """Whether a class attribute goes before the instance's own."""
     kind = type(raw)

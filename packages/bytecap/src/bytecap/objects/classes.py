@@ -10,7 +10,7 @@ from torch.backends import ContextProp
 
 from bytecap.errors import UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.base import Value
+from bytecap.objects.base import RealValue, Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
@@ -21,23 +21,12 @@ from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
-class ClassValue(Value):
+class ClassValue(RealValue):
     """A class."""
 
-    __slots__ = ("real",)
-
-    def __init__(self, real: type, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.real = real
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def concrete(self) -> type:
-        return self.real
+    __slots__ = ()
 
     def describe(self) -> str:
         return f"class {self.real.__qualname__}"
@@ -88,25 +77,16 @@ class ClassValue(Value):
     def length(self, tracer: Tracer) -> int:
         return run(tracer, len, (self.real,))
 
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.constant(self.real)
 
-
-class ModuleValue(Value):
+class ModuleValue(RealValue):
     """A Python module; its names are read lazily, each with its own guard."""
 
-    __slots__ = ("names", "real")
+    __slots__ = ("names",)
+    cls = ModuleType
 
     def __init__(self, real: ModuleType, names: DictValue, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.real = real
+        super().__init__(real, source)
         self.names = names
-
-    def python_type(self) -> type:
-        return ModuleType
-
-    def concrete(self) -> ModuleType:
-        return self.real
 
     def describe(self) -> str:
         return f"module {self.real.__name__}"
@@ -134,6 +114,3 @@ class ModuleValue(Value):
             raise UnsupportedMutation(f"cannot assign {self.real.__name__}.{name} in captured code")
         else:
             self.names.set_item(tracer, Constant(name), value)
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.constant(self.real)

@@ -10,7 +10,7 @@ import torch
 
 from bytecap.guards.guard_set import is_watched
 from bytecap.objects.base import Value, collect, contains_by_iteration
-from bytecap.objects.class_lookup import static_lookup
+from bytecap.objects.class_lookup import static_lookup, stranger
 from bytecap.objects.signals import NotConcrete, fold, run
 from stagewire.capture import Attribute, Source
 
@@ -94,7 +94,7 @@ class Constant(Value):
             return fold(tracer, self.value.join, (None,))
         found = [part.plain() for part in collect(tracer, parts)]
         # What is no text is refused with the name of its class.
-        shown = [part.value if isinstance(part, Constant) else _named_like(part) for part in found]
+        shown = [part.value if isinstance(part, Constant) else stranger(part) for part in found]
         return fold(tracer, self.value.join, (shown,))
 
     def _format(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -124,10 +124,6 @@ class Constant(Value):
 
     def __repr__(self) -> str:
         return f"<Constant {self.value!r}>"
-
-
-def _named_like(value: Value) -> Any:
-    return type(value.python_type().__name__, (), {})()
 
 
 def _place_of_member(tracer: Tracer, member: enum.Enum) -> Source | None:

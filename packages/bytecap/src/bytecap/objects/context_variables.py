@@ -102,6 +102,7 @@ class ContextToken(Value):
     """
 
     __slots__ = ("before", "is_used", "value", "variable")
+    cls = Token
 
     def __init__(self, variable: ContextVariable, value: Value, before: Value | None) -> None:
         super().__init__()
@@ -109,9 +110,6 @@ class ContextToken(Value):
         self.value = value
         self.before = before
         self.is_used = False
-
-    def python_type(self) -> type:
-        return Token
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "var":

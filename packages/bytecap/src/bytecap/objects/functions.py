@@ -7,9 +7,10 @@ import sys
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+from bytecap.bytecode.rebuild import new_function, new_partial
 from bytecap.errors import CannotRebuild, UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.base import Value
+from bytecap.objects.base import RealValue, Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.class_lookup import no_attribute
 from bytecap.objects.constant import Constant
@@ -36,6 +37,7 @@ class FunctionValue(Value):
     __slots__ = (
         "attributes", "closure", "code", "defaults", "fields", "globals", "kwdefaults", "name", "real", "written",
     )  # fmt: skip
+    cls = FunctionType
 
     def __init__(
         self,
@@ -62,9 +64,6 @@ class FunctionValue(Value):
         # `__name__`, `__doc__`... as read or written, and which of them were written.
         self.fields: dict[str, Value] = {}
         self.written: set[str] = set()
-
-    def python_type(self) -> type:
-        return FunctionType
 
     def concrete(self) -> FunctionType:
         if self.real is None:
@@ -194,7 +193,7 @@ class FunctionValue(Value):
         for cell in self.closure:
             emitter.load(cell)
         emitter.build_tuple(len(self.closure))
-        emitter.call_helper("new_function", arguments=6)
+        emitter.call_function(new_function, arguments=6)
         emitter.keep(self)
         written = [(name, self.fields[name]) for name in sorted(self.written)]
         for name, value in [*written, *((str(key.concrete()), value) for key, value in self.attributes.new.values())]:
@@ -208,14 +207,12 @@ class MethodValue(Value):
     """A bound method."""
 
     __slots__ = ("function", "receiver")
+    cls = MethodType
 
     def __init__(self, function: Value, receiver: Value, source: Source | None = None) -> None:
         super().__init__(source)
         self.function = function
         self.receiver = receiver
-
-    def python_type(self) -> type:
-        return MethodType
 
     def concrete(self) -> MethodType:
         return MethodType(self.function.concrete(), self.receiver.concrete())
@@ -235,23 +232,13 @@ class MethodValue(Value):
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load(self.function)
         emitter.load(self.receiver)
-        emitter.call_helper("new_method", arguments=2)
+        emitter.call_function(MethodType, arguments=2)
 
 
-class BuiltinFunction(Value):
+class BuiltinFunction(RealValue):
     """A function written in C (or a torch function that is one node of the graph)."""
 
-    __slots__ = ("real",)
-
-    def __init__(self, real: Any, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.real = real
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def concrete(self) -> Any:
-        return self.real
+    __slots__ = ()
 
     def describe(self) -> str:
         return f"function {getattr(self.real, '__qualname__', self.real)!s}"
@@ -263,22 +250,17 @@ class BuiltinFunction(Value):
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         return tracer.objects.wrap(run(tracer, getattr, (self.real, name)), None)
 
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.constant(self.real)
-
 
 class BuiltinMethod(Value):
     """A method that the receiver's C type implements, bound to the receiver."""
 
     __slots__ = ("name", "receiver")
+    cls = type([].append)
 
     def __init__(self, receiver: Value, name: str) -> None:
         super().__init__()
         self.receiver = receiver
         self.name = name
-
-    def python_type(self) -> type:
-        return type([].append)
 
     def concrete(self) -> Any:
         return getattr(self.receiver.concrete(), self.name)
@@ -305,6 +287,7 @@ class PartialValue(Value):
     """functools.partial."""
 
     __slots__ = ("args", "function", "keywords", "real")
+    cls = functools.partial
 
     def __init__(
         self,
@@ -320,9 +303,6 @@ class PartialValue(Value):
         self.args = args
         self.keywords = keywords
         self.real = real
-
-    def python_type(self) -> type:
-        return functools.partial
 
     def concrete(self) -> Any:
         if self.real is None:
@@ -354,7 +334,7 @@ class PartialValue(Value):
             emitter.constant(key)
             emitter.load(value)
         emitter.build_map(len(self.keywords))
-        emitter.call_helper("new_partial", arguments=3)
+        emitter.call_function(new_partial, arguments=3)
 
 
 class SuperValue(Value):

@@ -19,13 +19,11 @@ class IdentityToken(Value):
     """The identity of `real`: tokens of one object are equal, and nothing else is known of the number."""
 
     __slots__ = ("real",)
+    cls = int
 
     def __init__(self, real: Any) -> None:
         super().__init__()
         self.real = real
-
-    def python_type(self) -> type:
-        return int
 
     def describe(self) -> str:
         return "id() of an object"

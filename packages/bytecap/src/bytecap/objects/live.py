@@ -19,6 +19,7 @@ from functools import cache, partial
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
+from bytecap.bytecode.rebuild import restored
 from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.class_lookup import has_method
@@ -82,6 +83,12 @@ class Live:
 
     def __gt__(self, other: object) -> Live:
         return self._compared(">", other)
+
+    def __le__(self, other: object) -> Live:
+        return self._compared("<=", other)
+
+    def __ge__(self, other: object) -> Live:
+        return self._compared(">=", other)
 
     def _compared(self, symbol: str, other: object) -> Live:
         right = self.tracer.objects.fresh(other)
@@ -187,9 +194,8 @@ def native_on_list(function: Callable[..., Any], *indices: int | str) -> Callabl
         known = sequence.plain()
         if not isinstance(known, Sequence):
             return native(partial(function, _by_index(tracer, sequence)), *indices)(tracer, *args, **kwargs)
-        before = list(known.items)
-        lives = [LiveItem(tracer, known, index) for index in range(len(before))]
-        mirror = known.builtin(lives)
+        before, mirror = list(known.items), mirror_of(tracer, known)
+        lives = list(mirror)
         try:
             return native(partial(function, mirror), *indices)(tracer, *args, **kwargs)
         finally:
@@ -201,6 +207,11 @@ def native_on_list(function: Callable[..., Any], *indices: int | str) -> Callabl
                 known.replace(after)  # type: ignore[attr-defined]
 
     return handler
+
+
+def mirror_of(tracer: Tracer, sequence: Sequence) -> Any:
+    """A host sequence of the builtin class, with an item for each."""
+    return sequence.builtin(LiveItem(tracer, sequence, index) for index in range(len(sequence.items)))
 
 
 def _has_changed(before: Any, after: Any) -> bool:
@@ -251,7 +262,7 @@ class NativeIterator(IteratorValue):
             return
         emitter.build_tuple(len(arguments))
         _load(emitter, state[0])
-        emitter.call_helper("restored", function, arguments=2)
+        emitter.call_function(restored, function, arguments=2)
 
     def _reduced(self) -> tuple[Any, ...]:
         if isinstance(self.host, itertools.pairwise):

@@ -16,7 +16,7 @@ import torch
 
 from bytecap.errors import CannotCapture, ChangingNumber, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
-from bytecap.objects.base import Value
+from bytecap.objects.base import RealValue, Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
@@ -178,22 +178,18 @@ class OpaqueValue(Value):
         emitter.constant(self.real)
 
 
-class UnknownValue(Value):
+class UnknownValue(RealValue):
     """An outside object of a kind without a model: it can be passed along, and its class is known; other uses raise.
 
     why: the sentence of the refusal. kind: its class.
     """
 
-    __slots__ = ("kind", "real", "why")
+    __slots__ = ("kind", "why")
 
     def __init__(self, real: Any, source: Source, why: str, kind: type[CannotCapture] = UnsupportedValue) -> None:
-        super().__init__(source)
-        self.real = real
+        super().__init__(real, source)
         self.why = why
         self.kind = kind
-
-    def python_type(self) -> type:
-        return type(self.real)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise self.kind(self.why)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecap._evalframe import dict_item
 from bytecap.breaks.flow import argument_count
+from bytecap.bytecode import rebuild
 from bytecap.bytecode.assembler import Assembler
 from bytecap.errors import CannotRebuild
 from bytecap.guards.literals import to_python
@@ -188,7 +190,7 @@ class Emitter(Assembler):
 
     def raised_at(self, line: int) -> None:
         """Pop an exception: it was raised at this line of the frame."""
-        self.call_helper("raised_in_caller", line, arguments=1)
+        self.call_function(rebuild.raised_in_caller, line, arguments=1)
         self.pop()
         self.is_seen = True
 
@@ -245,19 +247,18 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
             emitter.load_free(name)
         case Cell(name, function):
             inner(function)
-            emitter.call_helper("free_variable", name, arguments=1)
+            emitter.call_function(rebuild.free_variable, name, arguments=1)
         case Attribute(prefix, name):
             inner(prefix)
             emitter.load_attribute(name)
         case Item(prefix, key):
             inner(prefix)
-            emitter.call_helper("stored_item", key, arguments=1)
-        case DictKey(prefix, index):
+            emitter.call_function(rebuild.stored_item, key, arguments=1)
+        case DictKey(prefix, index) | ValueAt(prefix, index):
             inner(prefix)
-            emitter.call_helper("dict_key", index, arguments=1)
-        case ValueAt(prefix, index):
-            inner(prefix)
-            emitter.call_helper("dict_value", index, arguments=1)
+            emitter.call_function(dict_item, index, arguments=1)
+            emitter.constant(int(isinstance(source, ValueAt)))
+            emitter.subscript()
         case HandleSource(name):
             emitter.constant(objects[name])
         case Reading("torch.Tensor.size" | "torch.Tensor.stride" as method, prefix, (dim,)) if prefix is not None:

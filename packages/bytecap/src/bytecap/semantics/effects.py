@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bytecap.bytecode.rebuild import stored_items
+from bytecap.bytecode import rebuild
 from bytecap.errors import UnsupportedMutation
 from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.base import Value
@@ -20,7 +20,7 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
 from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextWrites
-from bytecap.objects.instances.objects import stored_in
+from bytecap.objects.instances.objects import writers_of
 from bytecap.objects.instances.writes import ClassWrites, RaiseEffect, SlotWrites, TensorWrites
 from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.numbers.symbolic import is_symbolic
@@ -82,13 +82,12 @@ def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
 
 def _plan_list(emitter: Emitter, effect: ListValue | SetValue) -> list[Store]:
     if effect.is_unseen:
-        items = effect.added if isinstance(effect, ListValue) else [item for _, item in effect.added]
-        return _plan_items(emitter, effect, items, "add_items")
+        return _plan_items(emitter, effect, effect.added, rebuild.add_items)
     items = effect.values(emitter.tracer) if isinstance(effect, ListValue) else effect.in_order()
-    return _plan_items(emitter, effect, items, "replace_items")
+    return _plan_items(emitter, effect, items, rebuild.replace_items)
 
 
-def _plan_items(emitter: Emitter, target: Value, items: list[Value], helper: str) -> list[Store]:
+def _plan_items(emitter: Emitter, target: Value, items: list[Value], helper: Any) -> list[Store]:
     emitter.prepare(target)
     for item in items:
         emitter.prepare(item)
@@ -98,7 +97,7 @@ def _plan_items(emitter: Emitter, target: Value, items: list[Value], helper: str
             emitter.load(item)
         emitter.build_tuple(len(items))
         emitter.load(target)
-        emitter.call_helper(helper, arguments=2)
+        emitter.call_function(helper, arguments=2)
         emitter.pop()
 
     return [store]
@@ -134,7 +133,7 @@ def _plan_call(emitter: Emitter, effect: CallEffect) -> list[Store]:
             emitter.constant(name)
             emitter.load(value)
         emitter.build_map(len(effect.kwargs))
-        emitter.call_helper("call_with", arguments=3)
+        emitter.call_function(rebuild.call_with, arguments=3)
         emitter.pop()
 
     return [store]
@@ -164,7 +163,7 @@ def _plan_order(emitter: Emitter, effect: DictValue) -> list[Store]:
                 emitter.load(value)
         emitter.build_map(len(pairs))
         emitter.load(effect)
-        emitter.call_helper("replace_pairs", arguments=2)
+        emitter.call_function(rebuild.replace_pairs, arguments=2)
         emitter.pop()
 
     return [store]
@@ -175,7 +174,7 @@ def _plan_attribute_order(emitter: Emitter, effect: DictValue, owner: Value) -> 
     assert effect.real is not None
     rest = [
         (emitter.tracer.objects.hash_key(emitter.tracer.objects.wrap(key, None)), key)
-        for key, _ in stored_items(effect.real)
+        for key, _ in rebuild.stored_items(effect.real)
     ]
     pairs = effect.pairs(emitter.tracer)
     moved = list(zip(effect.new, pairs, strict=True))
@@ -207,7 +206,7 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
         return _plan_attribute_order(emitter, effect, owner)
     by_code = {
         emitter.tracer.objects.hash_key(emitter.tracer.objects.wrap(key, None)): key
-        for key, _ in stored_items(effect.real)
+        for key, _ in rebuild.stored_items(effect.real)
     }
     stores: list[Store] = []
     for pair in effect.unsettled:
@@ -244,7 +243,8 @@ def _store(emitter: Emitter, effect: DictValue, owner: Value, key: Value, value:
         emitter.load(owner)
         emitter.load(key)
         emitter.load(value)
-        emitter.call_helper("set_item" if effect.owner is None else f"set_{stored_in(owner, key)}", arguments=3)
+        change = rebuild.set_item if effect.owner is None else writers_of(owner, key)[0]
+        emitter.call_function(change, arguments=3)
         emitter.pop()
 
     return store
@@ -254,8 +254,8 @@ def _delete(emitter: Emitter, effect: DictValue, owner: Value, key: Any) -> Stor
     def store() -> None:
         emitter.load(owner)
         emitter.constant(key)
-        name = "item" if effect.owner is None else stored_in(owner, Constant(key))
-        emitter.call_helper(f"delete_{name}", arguments=2)
+        change = rebuild.delete_item if effect.owner is None else writers_of(owner, Constant(key))[1]
+        emitter.call_function(change, arguments=2)
         emitter.pop()
 
     return store
@@ -293,9 +293,8 @@ def _plan_slots(emitter: Emitter, effect: SlotWrites) -> list[Store]:
             emitter.constant(name)
             if value is not None:
                 emitter.load(value)
-            emitter.call_helper(
-                "delete_attribute" if value is None else "set_attribute", arguments=2 + (value is not None)
-            )
+            change: Any = object.__delattr__ if value is None else object.__setattr__
+            emitter.call_function(change, arguments=2 + (value is not None))
             emitter.pop()
 
     return [store_all]

@@ -14,7 +14,7 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, TupleValue, one_by_one
-from bytecap.objects.containers.sets import SetValue
+from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.dispatch import METHODS
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
@@ -24,7 +24,6 @@ from bytecap.objects.signals import run
 from bytecap.semantics.attributes import default_delete_attribute, default_set_attribute, find_attribute
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.operations import binary, compare
-from bytecap.semantics.set_methods import SET_METHODS, VIEW_METHODS
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -229,6 +228,63 @@ def _reversed(tracer: Tracer, self: Any) -> Value:
     return ContainerIterator(tracer, DictView(self, "keys") if isinstance(self, DictValue) else self, reversed)
 
 
+# -- sets
+
+
+def _add(tracer: Tracer, self: SetValue, item: Value) -> Value:
+    self.add(tracer, item)
+    return NONE
+
+
+def _discard(tracer: Tracer, self: SetValue, item: Value) -> Value:
+    key = self.lookup_key(item)
+    self.mutate(tracer)
+    self.keys.discard(key)
+    return NONE
+
+
+def _remove(tracer: Tracer, self: SetValue, item: Value) -> Value:
+    if not self.contains(tracer, item):
+        raise tracer.raises(KeyError, item)
+    return _discard(tracer, self, item)
+
+
+def _pop_member(tracer: Tracer, self: SetValue) -> Value:
+    if self.keys:
+        self.mutate(tracer)
+    return tracer.objects.of_key(call_native(tracer, self.keys.pop))
+
+
+def _set_method(name: str, *, changes: bool = False) -> Method:
+    """A method of the host set, on the keys of what it is given."""
+
+    def call(tracer: Tracer, self: SetValue, *others: Value) -> Value:
+        sides = [keys_of(tracer, other) for other in others]
+        if changes:
+            self.mutate(tracer)
+        keys = self.keys
+        found = call_native(tracer, getattr(keys, name), *sides)
+        if not isinstance(found, (set, frozenset)):
+            return Constant(found)
+        return self if found is keys else SetValue(tracer.objects, found)
+
+    return call
+
+
+def _is_disjoint_view(tracer: Tracer, self: DictView, other: Value) -> Value:
+    return Constant(call_native(tracer, keys_of(tracer, self).isdisjoint, keys_of(tracer, other)))
+
+
+_SET: dict[str, Method] = {
+    name: _set_method(name)
+    for name in (
+        "copy", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset", "isdisjoint",
+    )
+} | {
+    name: _set_method(name, changes=True)
+    for name in ("clear", "update", "intersection_update", "difference_update", "symmetric_difference_update")
+} | {"add": _add, "discard": _discard, "remove": _remove, "pop": _pop_member}  # fmt: skip
+
 # -- dunder methods that every value answers by its protocol
 
 
@@ -242,8 +298,8 @@ def _init_container(tracer: Tracer, self: Value, *args: Value, **kwargs: Value) 
         METHODS[type(self)]["clear"](tracer, self)
         return METHODS[type(self)]["extend"](tracer, self, *args[:1]) if args else NONE
     if isinstance(self, SetValue) and self.cls is set:
-        SET_METHODS["clear"](tracer, self)
-        return SET_METHODS["update"](tracer, self, *args)
+        _SET["clear"](tracer, self)
+        return _SET["update"](tracer, self, *args)
     return NONE
 
 
@@ -286,8 +342,8 @@ METHODS.update(
         ListValue: PROTOCOL | _LIST,
         TupleValue: PROTOCOL | _TUPLE,
         DictValue: PROTOCOL | _DICT,
-        SetValue: PROTOCOL | SET_METHODS,
-        DictView: PROTOCOL | VIEW_METHODS,
+        SetValue: PROTOCOL | _SET,
+        DictView: PROTOCOL | {"isdisjoint": _is_disjoint_view},
     }
 )
 

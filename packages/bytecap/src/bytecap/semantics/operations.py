@@ -16,21 +16,21 @@ from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
 from bytecap.objects.arrays.tensors import TensorValue, patched_method
 from bytecap.objects.base import Value, collect
 from bytecap.objects.cells import CellValue
-from bytecap.objects.class_lookup import has_method
+from bytecap.objects.class_lookup import has_method, stranger
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
-from bytecap.objects.containers.sets import SetValue
+from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.functions import BuiltinMethod, MethodValue
 from bytecap.objects.identity import IdentityToken, refuse_among_numbers
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
+from bytecap.objects.live import call_native, mirror_of
 from bytecap.objects.numbers.open_constants import derive, open_binary
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.objects.numbers.unbacked import condition_of_data
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
 from bytecap.objects.signals import NotConcrete, fold, run
 from bytecap.semantics.attributes import special_method
-from bytecap.semantics.set_methods import view_intersection
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -147,7 +147,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
             return left
         if _inplace_container(tracer, symbol, left.plain(), right):
             return left
-        if not isinstance(left, Constant) and has_method(left, row.inplace_method):
+        if not isinstance(left, (Constant, SetValue)) and has_method(left, row.inplace_method):
             raise UnsupportedCall(f"operator {row.inplace.__name__} on a {left.describe()}")
     done = _user_binary(tracer, left, right, row.method, row.reflected)
     if done is None:
@@ -217,20 +217,16 @@ def _refuse_operands(tracer: Tracer, symbol: str, function: Any, left: Value, ri
     """Both kinds of operands are known, and neither knows the operator: CPython's TypeError."""
     if isinstance(left, OpaqueValue) or isinstance(right, OpaqueValue) or TensorValue in (type(left), type(right)):
         raise UnsupportedCall(f"operator {function.__name__} on {left.describe()} and {right.describe()}")
-    stands = [_stand_in(value) for value in (left, right)]
-    if None not in stands:
-        run(tracer, function, tuple(stands))
-    sign = symbol + "=" if function.__name__.startswith("i") and symbol not in COMPARE else symbol
-    kinds = f"'{left.python_type().__name__}' and '{right.python_type().__name__}'"
-    raise tracer.raises(TypeError, f"unsupported operand type(s) for {sign}: {kinds}")
+    run(tracer, function, (_stand_in(left), _stand_in(right)))
+    raise UnsupportedCall(f"operator {function.__name__} on {left.describe()} and {right.describe()}")
 
 
 def _stand_in(value: Value) -> Any:
-    """A small real object of the value's builtin class, which operators refuse as they would refuse the value."""
+    """A small real object, which operators refuse as they would refuse the value."""
     if isinstance(value, Constant):
         return value.value
     cls = value.python_type()
-    return cls() if cls in (list, tuple, dict, set, frozenset, deque) else None
+    return cls() if cls in (list, tuple, dict, set, frozenset, deque) else stranger(value)
 
 
 def _inplace_container(tracer: Tracer, symbol: str, left: Value, right: Value) -> bool:
@@ -245,14 +241,15 @@ def _inplace_container(tracer: Tracer, symbol: str, left: Value, right: Value) -
     if isinstance(left, DictValue) and symbol == "|":
         left.call_method(tracer, "update", [right], {})
         return True
-    is_set = isinstance(left, SetValue) and left.cls is set and isinstance(right.plain(), (SetValue, DictView))
-    if is_set and symbol in _SET_METHODS:
-        left.call_method(tracer, _SET_METHODS[symbol] + "_update", [right.plain()], {})
+    other = right.plain()
+    if symbol in _OF_SETS and isinstance(left, SetValue) and left.cls is set and isinstance(other, SetValue):
+        left.mutate(tracer)
+        call_native(tracer, BINARY[symbol].inplace, left.keys, other.keys)
         return True
     return False
 
 
-_SET_METHODS = {"|": "union", "&": "intersection", "-": "difference", "^": "symmetric_difference"}
+_OF_SETS = frozenset("|&-^")
 
 
 def _is_count(value: Value) -> bool:
@@ -271,8 +268,13 @@ def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) ->
         merged = left.call_method(tracer, "copy", [], {})
         merged.call_method(tracer, "update", [right], {})
         return merged
-    if symbol in _SET_METHODS:
-        return _set_binary(tracer, _SET_METHODS[symbol], left, right)
+    set_like = [side for side in (left, right) if _is_set_like(side)]
+    has_view = any(isinstance(side, DictView) for side in set_like)
+    if symbol == "&" and has_view:
+        return _view_intersection(tracer, left, right)
+    if symbol in _OF_SETS and (len(set_like) == 2 or has_view):
+        sides = [keys_of(tracer, side) for side in (left, right)]
+        return SetValue(tracer.objects, call_native(tracer, BINARY[symbol].function, *sides))
     if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, (str, bytes)):
         return Constant(run(tracer, operator.mod, (left.value, tracer.evaluate.printable(tracer, right))))
     return None
@@ -284,16 +286,15 @@ def _formats(symbol: str, left: Value, right: Value) -> bool:
     return is_text and not isinstance(right.plain(), TupleValue)
 
 
-def _set_binary(tracer: Tracer, method: str, left: Value, right: Value) -> Value | None:
-    """Sets with sets; views of keys or items with anything that can be iterated."""
-    has_view = any(isinstance(side, DictView) and side.what != "values" for side in (left, right))
-    both_sets = isinstance(left, SetValue) and isinstance(right, SetValue)
-    if not has_view and not both_sets:
-        return None
-    if has_view and method == "intersection":
-        return view_intersection(tracer, left, right)
-    as_set = left if isinstance(left, SetValue) else tracer.objects.new_set(collect(tracer, left))
-    return as_set.call_method(tracer, method, [right], {})
+def _view_intersection(tracer: Tracer, left: Value, right: Value) -> SetValue:
+    """CPython's _PyDictView_Intersect, which asks the larger view for single keys: no others are guarded."""
+    view, other = (left, right) if isinstance(left, DictView) else (right, left)
+    size = view.length(tracer)
+    if isinstance(other, SetValue) and size <= other.length(tracer):
+        return other.call_method(tracer, "intersection", [view], {})  # type: ignore[return-value]
+    if isinstance(other, DictView) and other.length(tracer) > size:
+        view, other = other, view
+    return tracer.objects.new_set([item for item in collect(tracer, other) if view.contains(tracer, item)])
 
 
 def _sum_class(left: type, right: type) -> type:
@@ -374,16 +375,13 @@ def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, righ
         return fold(tracer, function, (left.concrete(), right.concrete()))
     if isinstance(left, _ARRAYS) or isinstance(right, _ARRAYS):
         return _concrete_binary(tracer, symbol, function, left, right)
+    if _is_set_like(left) and _is_set_like(right):
+        return Constant(call_native(tracer, function, keys_of(tracer, left), keys_of(tracer, right)))
     if symbol in ("==", "!="):
         return Constant(plain_equal(tracer, left, right) == (symbol == "=="))
     if isinstance(left, Sequence) and isinstance(right, Sequence) and left.builtin is right.builtin:
-        for a, b in zip(left.values(tracer), right.values(tracer), strict=False):
-            if not compare(tracer, "==", a, b).truth(tracer):
-                return compare(tracer, symbol, a, b)
-        return Constant(function(len(left.items), len(right.items)))
-    if _is_set_like(left) and _is_set_like(right):
-        keys = [{tracer.objects.hash_key(item) for item in collect(tracer, side)} for side in (left, right)]
-        return Constant(function(*keys))
+        mirrors = mirror_of(tracer, left), mirror_of(tracer, right)
+        return tracer.objects.fresh(call_native(tracer, function, *mirrors))
     try:
         real_left, real_right = left.concrete(), right.concrete()
     except NotConcrete:
@@ -407,11 +405,7 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         if isinstance(side, UnknownValue) or (isinstance(side, OpaqueValue) and side.shows_changes()):
             raise UnsupportedValue(f"== of a {side.python_type().__name__} from outside the frame")
     if isinstance(left, Sequence) and isinstance(right, Sequence):
-        return (
-            left.builtin is right.builtin
-            and len(left.items) == len(right.items)
-            and all(equal(tracer, a, b) for a, b in zip(left.values(tracer), right.values(tracer), strict=True))
-        )
+        return call_native(tracer, operator.eq, mirror_of(tracer, left), mirror_of(tracer, right))
     if isinstance(left, DictValue) and isinstance(right, DictValue):
         return _dicts_equal(tracer, left, right)
     if _is_namespace(left) and _is_namespace(right):
@@ -422,9 +416,6 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         return same_object(left.receiver, right.receiver) and equal(tracer, left.function, right.function)
     if isinstance(left, SliceValue) and isinstance(right, SliceValue):
         return equal(tracer, left.as_tuple(), right.as_tuple())
-    if _is_set_like(left) and _is_set_like(right):
-        sets = [{tracer.objects.hash_key(v) for v in collect(tracer, side)} for side in (left, right)]
-        return sets[0] == sets[1]
     if isinstance(left, (Sequence, DictValue, SetValue)) or isinstance(right, (Sequence, DictValue, SetValue)):
         return False
     tracer.guards.not_same(left, right, tracer.line())

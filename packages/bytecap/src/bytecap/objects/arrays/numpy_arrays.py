@@ -11,7 +11,7 @@ import torch
 
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation, UnsupportedValue
 from bytecap.graph.builder import tensor_type
-from bytecap.objects.base import Value
+from bytecap.objects.base import RealValue, Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.objects.signals import run
@@ -65,24 +65,17 @@ def refusing_warnings(what: str) -> Iterator[None]:
         raise UnsupportedCall(f"{what} warns of these numbers: {warned[0]}")
 
 
-class ArrayValue(Value):
+class ArrayValue(RealValue):
     """An array that the code made: `real` has its content, which every run has again.
 
     lent: its memory is a tensor's, too.
     """
 
-    __slots__ = ("lent", "real")
+    __slots__ = ("lent",)
 
     def __init__(self, real: Any) -> None:
-        super().__init__()
-        self.real = real
+        super().__init__(real)
         self.lent = False
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def concrete(self) -> Any:
-        return self.real
 
     def describe(self) -> str:
         return f"array of {self.real.shape}"
@@ -142,20 +135,16 @@ class ArrayValue(Value):
         emitter.call_function(NUMPY.ndarray.copy, arguments=2)
 
 
-class OutsideArray(Value):
+class OutsideArray(RealValue):
     """An array from outside: its memory can be a tensor of the graph; the content of a small one can be guarded."""
 
-    __slots__ = ("_content", "_pin", "_tensor", "real")
+    __slots__ = ("_content", "_pin", "_tensor")
 
     def __init__(self, real: Any, source: Source, pin: Callable[[OutsideArray], None]) -> None:
-        super().__init__(source)
-        self.real = real
+        super().__init__(real, source)
         self._pin = pin
         self._content: ArrayValue | None = None
         self._tensor: Value | None = None
-
-    def python_type(self) -> type:
-        return type(self.real)
 
     def describe(self) -> str:
         return "NumPy array from outside the frame"

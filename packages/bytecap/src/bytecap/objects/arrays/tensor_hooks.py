@@ -35,6 +35,7 @@ class HookHandle(Value):
     """The handle of a hook; also the side effect of registering it."""
 
     __slots__ = ("function", "is_removed", "register", "tensor")
+    cls = RemovableHandle
 
     def __init__(self, register: Callable[..., Any], tensor: TensorValue, function: Value) -> None:
         super().__init__()
@@ -42,9 +43,6 @@ class HookHandle(Value):
         self.tensor = tensor
         self.function = function
         self.is_removed = False
-
-    def python_type(self) -> type:
-        return RemovableHandle
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name != "remove":
@@ -85,9 +83,7 @@ class GraphHook(Value):
     """The handle of a hook that is part of the graph."""
 
     __slots__ = ()
-
-    def python_type(self) -> type:
-        return RemovableHandle
+    cls = RemovableHandle
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         raise UnsupportedCall(f"attribute {name!r} of the handle of a hook on a tensor that the captured code makes")

@@ -106,9 +106,6 @@ class TensorValue(Value):
         self.place: str | None = None
         self.attributes: dict[str, Value] = {}
 
-    def python_type(self) -> type:
-        return self.cls
-
     def describe(self) -> str:
         return f"tensor {list(self.abstract.shape)}"
 

@@ -17,7 +17,6 @@ from bytecap.bytecode.rebuild import stored_items
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
-from bytecap.objects.dispatch import call_table_method
 from bytecap.objects.identity import holds_identity, refuse_among_numbers, with_number
 from bytecap.objects.iterators.protocols import ContainerIterator
 from bytecap.objects.signals import NotConcrete
@@ -75,9 +74,6 @@ class DictValue(Value):
         self.owner: Value | None = None
         # Attributes that the code gave to an OrderedDict of its own.
         self.own: dict[str, Value] = {}
-
-    def python_type(self) -> type:
-        return self.cls
 
     def concrete(self) -> Any:
         if self.real is not None:
@@ -208,12 +204,6 @@ class DictValue(Value):
 
     # -- writing
 
-    def mutate(self, tracer: Tracer) -> None:
-        """Call before every change."""
-        if self.real is not None and not self.mutated:
-            self.mutated = True
-            tracer.effects.append(self)
-
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
         is_untouched = self.real is not None and self.owner is None and not (self.listed or self.new or self.written)
         if is_untouched and isinstance(key, Constant) and key.is_open:
@@ -257,24 +247,20 @@ class DictValue(Value):
         if self.real is not None:
             self.written[code] = True
 
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return call_table_method(tracer, self, name, args, kwargs)
-
     def reconstruct(self, emitter: Emitter) -> None:
         if self.owner is not None:
             emitter.load(self.owner)
             emitter.load_attribute("__dict__")
             return
+        if self.cls is defaultdict:
+            emitter.load(self.factory or Constant(None))
         pairs = self.pairs(emitter.tracer)
         for key, value in pairs:
             emitter.load(key)
             emitter.load(value)
         emitter.build_map(len(pairs))
-        if self.cls is defaultdict:
-            emitter.load(self.factory) if self.factory is not None else emitter.constant(None)
-            emitter.call_helper("new_defaultdict", arguments=2)
-        elif self.cls is not dict:
-            emitter.call_helper("new_dict", self.cls, arguments=1)
+        if self.cls is not dict:
+            emitter.call_function(self.cls, arguments=2 if self.cls is defaultdict else 1)
         if self.own:
             emitter.keep(self)
             for name, value in self.own.items():
@@ -346,9 +332,6 @@ class DictView(Value):
         found = self.dictionary.lookup(tracer, key)
         return found is not None and tracer.evaluate.equal(tracer, found, value)
 
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return call_table_method(tracer, self, name, args, kwargs)
-
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load(self.dictionary)
         emitter.load_attribute(self.what)
@@ -359,13 +342,11 @@ class MappingProxyValue(Value):
     """A read-only view of a dict."""
 
     __slots__ = ("dictionary",)
+    cls = MappingProxyType
 
     def __init__(self, dictionary: DictValue) -> None:
         super().__init__()
         self.dictionary = dictionary
-
-    def python_type(self) -> type:
-        return MappingProxyType
 
     def concrete(self) -> Any:
         return MappingProxyType(self.dictionary.concrete())

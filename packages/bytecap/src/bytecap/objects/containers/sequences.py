@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import operator
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecap.bytecode.rebuild import rebuild_tuple
+from bytecap.bytecode.rebuild import new_tuple, placed, resumed
 from bytecap.objects.base import IteratorValue, Value, collect
+from bytecap.objects.class_lookup import stranger
 from bytecap.objects.constant import Constant
-from bytecap.objects.dispatch import call_table_method
 from bytecap.objects.signals import EXHAUSTED, NotConcrete, run
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
     from bytecap.replacement.emit import Emitter
-
-
-# Py_TPFLAGS_HEAPTYPE: C calls other classes by their name with its module.
-_HEAP_TYPE = 1 << 9
 
 
 class Lazy:
@@ -54,9 +49,6 @@ class Sequence(Value):
         self.cls = cls or self.builtin
         self.real = real
 
-    def python_type(self) -> type:
-        return self.cls
-
     def item(self, tracer: Tracer, index: int) -> Value:
         """The item at a valid index."""
         found = self.items[index]
@@ -70,7 +62,7 @@ class Sequence(Value):
         return [self.item(tracer, index) for index in range(len(self.items))]
 
     def stand_in(self) -> Any:
-        return rebuild_tuple(self.cls, [None] * len(self.items)) if hasattr(self.cls, "_make") else self.builtin()
+        return new_tuple([None] * len(self.items), self.cls) if hasattr(self.cls, "_make") else self.builtin()
 
     def concrete_items(self) -> list[Any]:
         return [item.real if isinstance(item, Lazy) and item.source is None else _concrete(item) for item in self.items]
@@ -93,7 +85,7 @@ class Sequence(Value):
     def get_item(self, tracer: Tracer, key: Value) -> Value:
 
         if not isinstance(key, SliceValue) and not has_index(key):
-            run(tracer, operator.getitem, (self.builtin((0,)), _stranger(key)))
+            run(tracer, operator.getitem, (self.builtin((0,)), stranger(key)))
         index = key.as_index(tracer)
         if isinstance(index, slice):
             positions = run(tracer, range(len(self.items)).__getitem__, (index,))
@@ -112,20 +104,10 @@ class Sequence(Value):
         """A new sequence of this kind; a named tuple becomes a plain one."""
         return type(self)(items, cls=cls)
 
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return call_table_method(tracer, self, name, args, kwargs)
-
 
 def has_index(key: Value) -> bool:
     """Whether a subscript is an integer, or tells which one it means."""
     return hasattr(key.python_type(), "__index__")
-
-
-def _stranger(key: Value) -> Any:
-    """An object of a class of the same name, for CPython's complaint about a subscript."""
-    cls = key.python_type()
-    is_static = not cls.__flags__ & _HEAP_TYPE and cls.__module__ != "builtins"
-    return type(f"{cls.__module__}.{cls.__name__}" if is_static else cls.__name__, (), {})()
 
 
 def _concrete(item: Any) -> Any:
@@ -143,7 +125,7 @@ class TupleValue(Sequence):
     def concrete(self) -> Any:
         if self.real is not None and self.source is None:
             return self.real
-        return rebuild_tuple(self.cls, self.concrete_items())
+        return new_tuple(self.concrete_items(), self.cls)
 
     def describe(self) -> str:
         return f"{self.cls.__name__} of {len(self.items)} items"
@@ -164,11 +146,11 @@ class TupleValue(Sequence):
             emitter.load(item)
         emitter.build_tuple(len(self.items))
         if self.cls is not tuple:
-            emitter.call_helper("new_tuple", self.cls, arguments=1)
+            emitter.call_function(new_tuple, self.cls, arguments=1)
 
 
 class ListValue(Sequence):
-    """A list (or deque).
+    """A list.
 
     pin: guards the length of an outside list, called as soon as its items are looked at. While it was not called, the
     list is unseen: what is appended waits in `added`.
@@ -229,16 +211,10 @@ class ListValue(Sequence):
         """Put these items in the place of all; call `mutate` before."""
         self.items[:] = items
 
-    def mutate(self, tracer: Tracer) -> None:
-        """Call before every change."""
-        if self.real is not None and not self.mutated:
-            self.mutated = True
-            tracer.effects.append(self)
-
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
 
         if not isinstance(key, SliceValue) and not has_index(key):
-            run(tracer, operator.setitem, (self.builtin((0,)), _stranger(key), 0))
+            run(tracer, operator.setitem, (self.builtin((0,)), stranger(key), 0))
         index = key.as_index(tracer)
         items: Any = value
         if not isinstance(index, int):
@@ -251,7 +227,7 @@ class ListValue(Sequence):
     def delete_item(self, tracer: Tracer, key: Value) -> None:
 
         if not isinstance(key, SliceValue) and not has_index(key):
-            run(tracer, operator.delitem, (self.builtin((0,)), _stranger(key)))
+            run(tracer, operator.delitem, (self.builtin((0,)), stranger(key)))
         self.mutate(tracer)
         run(tracer, self.items.__delitem__, (key.as_index(tracer),))
 
@@ -259,8 +235,6 @@ class ListValue(Sequence):
         for item in self.values(emitter.tracer):
             emitter.load(item)
         emitter.build_list(len(self.items))
-        if self.cls is deque:
-            emitter.call_helper("new_deque", arguments=1)
 
 
 class SequenceIterator(IteratorValue):
@@ -290,7 +264,7 @@ class SequenceIterator(IteratorValue):
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load(self.sequence)
-        emitter.call_helper("resumed", self._maker, self.index, arguments=1)
+        emitter.call_function(resumed, self._maker, self.index, arguments=1)
         resume_in_changed(emitter, self, self.sequence, self.index)
 
 
@@ -303,7 +277,7 @@ def resume_in_changed(emitter: Emitter, iterator: IteratorValue, sequence: Seque
         emitter.load(iterator)
         emitter.load(sequence)
         emitter.constant(index)
-        emitter.call_helper("placed", arguments=3)
+        emitter.call_function(placed, arguments=3)
         emitter.pop()
 
     emitter.when_settled(move)
@@ -313,13 +287,11 @@ class SliceValue(Value):
     """A slice whose bounds may be any values."""
 
     __slots__ = ("start", "step", "stop")
+    cls = slice
 
     def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
         super().__init__(source)
         self.start, self.stop, self.step = start, stop, step
-
-    def python_type(self) -> type:
-        return slice
 
     def concrete(self) -> slice:
         return slice(self.start.concrete(), self.stop.concrete(), self.step.concrete())

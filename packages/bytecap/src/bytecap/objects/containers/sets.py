@@ -1,63 +1,57 @@
 """Sets and frozensets.
 
-The order in which a set is iterated depends on its history. `order` is a host set of the members' keys (see
-`bytecap.objects.identity`) with the same history, and so in the order of CPython's own.
+A set is a host set of its members' keys (see `objects.identity`): CPython's own methods and operators run on it. The
+order in which a set is iterated depends on its history, which is thus that of CPython's own.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode.rebuild import new_set
 from bytecap.errors import CannotRebuild
-from bytecap.objects.base import Value, collect
-from bytecap.objects.containers.mappings import DictValue
-from bytecap.objects.dispatch import call_table_method
+from bytecap.objects.base import Value
+from bytecap.objects.containers.mappings import DictValue, DictView
+from bytecap.objects.containers.sequences import one_by_one
 from bytecap.objects.identity import is_lasting_key, refuse_among_numbers
 from bytecap.objects.iterators.protocols import ContainerIterator
 from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
+    from bytecap.evaluator.known_objects import KnownObjects
     from bytecap.evaluator.tracer import Tracer
     from bytecap.replacement.emit import Emitter
 
 
 class SetValue(Value):
-    """A set or frozenset: values by key.
+    """A set or frozenset; `keys` is a host one, of the keys that `objects.of_key` knows the members of.
 
-    An outside set is unseen while nothing looked at its members: `look` guards and gives them, and what was added until
-    then waits in `added`.
+    look: guards an outside set and gives its keys, called as soon as they matter. While it was not called, the set is
+    unseen. added: members that the code added one by one.
     """
 
-    __slots__ = ("_look", "_members", "_order", "added", "cls", "mutated", "real")
+    __slots__ = ("_keys", "_look", "added", "cls", "mutated", "objects", "real")
 
     def __init__(
         self,
-        members: dict[Hashable, Value],
+        objects: KnownObjects,
+        keys: Any,
         *,
-        order: Any = None,
-        cls: type = set,
+        look: Callable[[], Any] | None = None,
         real: Any = None,
         source: Source | None = None,
     ) -> None:
         super().__init__(source)
-        self._look: Callable[[], SetValue] | None = None
-        self._members = members
-        self._order: Any = cls(members) if order is None else order
-        self.added: list[tuple[Hashable, Value]] = []
-        self.cls = cls
+        self.objects = objects
+        self._keys = keys
+        self._look = look
+        self.added: list[Value] = []
+        self.cls = type(keys)
         self.real = real
         self.mutated = False
-
-    @classmethod
-    def unseen(cls, look: Callable[[], SetValue], real: Any, source: Source) -> SetValue:
-        """An outside set whose members are known as soon as they matter."""
-        made = cls({}, cls=type(real), real=real, source=source)
-        made._look = look
-        return made
 
     @property
     def is_unseen(self) -> bool:
@@ -65,51 +59,18 @@ class SetValue(Value):
         return self._look is not None
 
     @property
-    def members(self) -> dict[Hashable, Value]:
-        """The members by their keys."""
-        self._see()
-        return self._members
+    def keys(self) -> Any:
+        """The keys of the members in the order of iteration."""
+        if self._look is not None:
+            self._keys, self._look = self._look(), None
+            if self.mutated:
+                self._own_keys()
+            self._keys.update(map(self.objects.key_of, self.added))
+        return self._keys
 
-    @property
-    def order(self) -> Any:
-        """The keys in the order of iteration."""
-        self._see()
-        return self._order
-
-    @members.setter
-    def members(self, members: dict[Hashable, Value]) -> None:
-        self._members = members
-
-    @order.setter
-    def order(self, order: Any) -> None:
-        self._order = order
-
-    def _see(self) -> None:
-        if self._look is None:
-            return
-        seen = self._look()
-        self._look = None
-        self._members, self._order = seen.members, seen.order
-        if self.mutated:
-            self._own_order()
-        for key, item in self.added:
-            self._add(key, item)
-
-    def _own_order(self) -> None:
-        if self._order is self.real:
-            self._order = set(self.real)
-
-    def _add(self, key: Hashable, item: Value) -> None:
-        self._members.setdefault(key, item)
-        self._order.add(key)
-
-    def as_new(self) -> SetValue:
-        """This set as one that the program made: nothing real stands behind it."""
-        order = self.order.copy() if self.order is self.real else self.order
-        return SetValue(self.members, order=order, cls=self.cls)
-
-    def python_type(self) -> type:
-        return self.cls
+    def _own_keys(self) -> None:
+        if self._keys is self.real:
+            self._keys = set(self.real)
 
     def concrete(self) -> Any:
         if self.real is not None:
@@ -120,43 +81,35 @@ class SetValue(Value):
 
     def in_order(self) -> list[Value]:
         """The members as iteration gives them."""
-        return [self.members[key] for key in self.order]
+        return [self.objects.of_key(key) for key in self.keys]
 
     def mutate(self, tracer: Tracer) -> None:
-        """Call before every change."""
-        if self.real is not None and not self.mutated:
-            self.mutated = True
-            self._own_order()
-            tracer.effects.append(self)
+        super().mutate(tracer)
+        self._own_keys()
 
     def add(self, tracer: Tracer, item: Value) -> None:
         """Add a member; one that is equal stays."""
-        key = tracer.objects.hash_key(item)
+        key = self.objects.key_of(item)
         self.mutate(tracer)
-        if self.is_unseen:
-            self.added.append((key, item))
-        else:
-            self._add(key, item)
+        self.added.append(item)
+        if not self.is_unseen:
+            self._keys.add(key)
 
-    def discard(self, tracer: Tracer, key: Hashable) -> None:
-        """Take the member with this key out, if there is one."""
-        self.mutate(tracer)
-        self.members.pop(key, None)
-        self.order.discard(key)
+    def lookup_key(self, item: Value) -> Hashable:
+        """The key of what is looked for: CPython looks for a set as the frozenset that it equals."""
+        is_set = isinstance(item, SetValue) and item.cls is set
+        return frozenset(item.keys) if is_set else self.objects.key_of(item)  # type: ignore[attr-defined]
 
     def length(self, tracer: Tracer) -> int:
-        return len(self.members)
+        return len(self.keys)
 
     def truth(self, tracer: Tracer) -> bool:
-        return bool(self.members)
+        return bool(self.keys)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-        if isinstance(item, SetValue) and item.cls is set:
-            # CPython looks for a set as the frozenset that it equals.
-            item = SetValue(dict(item.members), cls=frozenset)
-        if tracer.objects.hash_key(item) in self.members:
+        if self.lookup_key(item) in self.keys:
             return True
-        refuse_among_numbers(item, self.members.values())
+        refuse_among_numbers(item, self.in_order())
         return False
 
     def iterate(self, tracer: Tracer) -> Value:
@@ -164,11 +117,11 @@ class SetValue(Value):
 
     def host(self, tracer: Tracer) -> Any:
         """The keys of the members."""
-        return self.order
+        return self.keys
 
     def given(self, tracer: Tracer, key: Hashable) -> Value:
         """The member with a key."""
-        return self.members[key]
+        return self.objects.of_key(key)
 
     def blank(self) -> Any:
         """An empty set."""
@@ -176,19 +129,17 @@ class SetValue(Value):
 
     def stamp(self) -> int:
         """The number of members."""
-        return len(self.members)
-
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return call_table_method(tracer, self, name, args, kwargs)
+        return len(self.keys)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        keys, holes = list(self.order), ()
+        keys, holes = list(self.keys), ()
         if all(map(is_lasting_key, keys)):  # nobody knows the order of objects in the order of their addresses
-            keys, holes = _growth(self.cls, keys, list(self.members))
+            added = map(self.objects.key_of, self.added)
+            keys, holes = _growth(self.cls, keys, [key for key in added if key in self.keys])
         for key in keys:
-            emitter.load(self.members[key])
+            emitter.load(self.objects.of_key(key))
         emitter.build_tuple(len(keys))
-        emitter.call_helper("new_set", self.cls, *([holes] if holes else []), arguments=1)
+        emitter.call_function(new_set, self.cls, *([holes] if holes else []), arguments=1)
 
 
 def set_in_order(cls: type, keys: list[Hashable]) -> Any:
@@ -218,34 +169,13 @@ def _holes(size: int) -> Iterator[tuple[int, ...]]:
         yield tuple(range(count))
 
 
-Keys = tuple[Iterable[Hashable], dict[Hashable, Value]]
-
-
-def keys_of(tracer: Tracer, values: Value) -> Keys:
-    """(host keys in a container of the kind of `values`, values by key) of any iterable."""
+def keys_of(tracer: Tracer, values: Value) -> Any:
+    """The keys of any iterable, in a host container of its kind; others give them one by one."""
     if isinstance(values, SetValue):
-        return values.order, values.members
-    members: dict[Hashable, Value] = {}
-    keys = []
-    for item in collect(tracer, values):
-        key = tracer.objects.hash_key(item)
-        members.setdefault(key, item)
-        keys.append(key)
-    # set.update() has ways of its own for sets and dicts, which end in other orders.
-    return (dict.fromkeys(keys) if isinstance(values, DictValue) else keys), members
-
-
-def combine(name: str, owner: SetValue, others: list[Keys]) -> SetValue:
-    """What the method `name` (union, intersection, difference, symmetric_difference) makes of `owner`."""
-    order = getattr(owner.order, name)(*[keys for keys, _ in others])
-    if order is owner.real:
-        order = owner.cls(order)
-    # Of equal members, the host set has kept the key of the one that CPython keeps.
-    sides = [members for _, members in others] + [owner.members]
-    known = {id(key): value for members in sides for key, value in members.items()}
-    members = {key: known.get(id(key)) or _equal_member(key, sides) for key in order}
-    return SetValue(members, order=order, cls=owner.cls)
-
-
-def _equal_member(key: Hashable, sides: list[dict[Hashable, Value]]) -> Value:
-    return next(members[key] for members in reversed(sides) if key in members)
+        return values.keys
+    keys = (tracer.objects.key_of(item) for item in one_by_one(tracer, values))
+    # C has ways of its own for sets, dicts and views, which end in other orders.
+    if isinstance(values, (DictValue, DictView)):
+        pairs = dict.fromkeys(keys)
+        return pairs if isinstance(values, DictValue) else pairs.keys()
+    return keys

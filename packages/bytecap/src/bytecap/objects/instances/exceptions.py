@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from bytecap.bytecode.rebuild import new_exception
 from bytecap.errors import StageError, UnsupportedMutation
 from bytecap.objects.base import Value, collect
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.instances.objects import ObjectValue, stored_in
+from bytecap.objects.instances.objects import ObjectValue, writers_of
 from bytecap.objects.instances.writes import RaiseEffect
 from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
@@ -27,13 +28,11 @@ class UnknownText(Value):
     """The message of an error that torch raised on abstract tensors: eager torch may put it in other words."""
 
     __slots__ = ("_message",)
+    cls = str
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self._message: str = getattr(error, "message", None) or str(error)
-
-    def python_type(self) -> type:
-        return str
 
     def describe(self) -> str:
         return "message of an error raised by torch"
@@ -49,13 +48,11 @@ class TracebackValue(Value):
     """
 
     __slots__ = ("line",)
+    cls = TracebackType
 
     def __init__(self, line: int, source: Source | None = None) -> None:
         super().__init__(source)
         self.line = line
-
-    def python_type(self) -> type:
-        return TracebackType
 
 
 def builtin_base(cls: type) -> type:
@@ -209,10 +206,10 @@ class ExceptionValue(ObjectValue):
             emitter.constant(name)
             emitter.load(value)
         emitter.build_map(len(self.given[1]))
-        emitter.call_helper("new_exception", arguments=4)
+        emitter.call_function(new_exception, arguments=4)
         emitter.keep(self)
         for key, value in self.attributes.pairs(emitter.tracer):
-            self._store(emitter, str(key.concrete()), value, stored_in(self, key))
+            self._store(emitter, str(key.concrete()), value, writers_of(self, key)[0])
         links = {"__cause__": self.cause, "__context__": self.context, "__suppress_context__": self.suppress}
         for name, value in links.items():
             if not isinstance(value, Constant) or value.value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bytecap.bytecode import rebuild
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import has_method, is_data_descriptor, static_lookup
@@ -45,9 +46,6 @@ class ObjectValue(Value):
         self.real = real
         self.slots: dict[str, Value | None] = {}
         self.slot_writes: SlotWrites | None = None
-
-    def python_type(self) -> type:
-        return self.cls
 
     def plain(self) -> Value:
         return self if self.base is None else self.base
@@ -181,32 +179,33 @@ class ObjectValue(Value):
             if value is not None:
                 self._store(emitter, name, value)
         for key, value in self.attributes.pairs(emitter.tracer):
-            self._store(emitter, str(key.concrete()), value, stored_in(self, key))
+            self._store(emitter, str(key.concrete()), value, writers_of(self, key)[0])
         emitter.load(self)
 
     def _allocate(self, emitter: Emitter) -> None:
         if issubclass(self.cls, property):
             raise CannotRebuild(f"a new {self.cls.__qualname__}")
         if self.base is None:
-            emitter.call_helper("new_object", self.cls)
+            emitter.call_function(rebuild.new_object, self.cls)
         elif isinstance(self.base, Constant) or isinstance(self.base.python_type(), type):
             emitter.load(self.base)
-            emitter.call_helper("new_container", self.cls, arguments=1)
+            emitter.call_function(rebuild.new_container, self.cls, arguments=1)
         else:
             raise CannotRebuild(f"cannot build a new {self.cls.__qualname__}")
 
-    def _store(self, emitter: Emitter, name: str, value: Value, kind: str = "attribute") -> None:
+    def _store(self, emitter: Emitter, name: str, value: Value, change: Any = object.__setattr__) -> None:
         emitter.load(self)
         emitter.constant(name)
         emitter.load(value)
-        emitter.call_helper(f"set_{kind}", arguments=3)
+        emitter.call_function(change, arguments=3)
         emitter.pop()
 
 
-def stored_in(owner: Value, name: Value) -> str:
-    """How what is in an instance's dictionary is stored: as an attribute, unless the class has a data descriptor."""
+def writers_of(owner: Value, name: Value) -> tuple[Any, Any]:
+    """What stores and deletes in an instance's dictionary: as an attribute, unless the class has a data descriptor."""
     raw = static_lookup(owner.python_type().__mro__, name.concrete())[0]
-    return "in_dict" if is_data_descriptor(raw) else "attribute"
+    is_hidden = is_data_descriptor(raw)
+    return (rebuild.set_in_dict, rebuild.delete_in_dict) if is_hidden else (object.__setattr__, object.__delattr__)
 
 
 def _length(tracer: Tracer, made: Value) -> int:

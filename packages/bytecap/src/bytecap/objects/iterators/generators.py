@@ -6,6 +6,7 @@ import sys
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from bytecap.bytecode.rebuild import new_generator
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value, result_or_stop
 from bytecap.objects.class_lookup import has_method
@@ -23,6 +24,7 @@ class GeneratorValue(IteratorValue):
     """A generator: a frame that stops at each yield. `handled`: exceptions that it is handling while it is stopped."""
 
     __slots__ = ("finished", "frame", "handled", "running", "started")
+    cls = GeneratorType
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()
@@ -31,9 +33,6 @@ class GeneratorValue(IteratorValue):
         self.finished = False
         self.running = False
         self.handled: list[Value] = []
-
-    def python_type(self) -> type:
-        return GeneratorType
 
     def next(self, tracer: Tracer) -> Any:
         return self.send(tracer, Constant(None))
@@ -190,7 +189,7 @@ class GeneratorValue(IteratorValue):
             emitter.constant(name)
             emitter.load(frame.load_local(name))
         emitter.build_map(len(names))
-        emitter.call_helper("new_generator", arguments=2)
+        emitter.call_function(new_generator, arguments=2)
 
 
 def stop_iteration_error(tracer: Tracer, stop: Value) -> Value:

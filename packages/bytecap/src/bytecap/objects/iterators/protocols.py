@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from bytecap.bytecode.rebuild import advance
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.live import of_program
@@ -76,4 +77,4 @@ class ContainerIterator(IteratorValue):
         else:
             emitter.load(self.owner)
         emitter.call_function(self.maker, arguments=1)
-        emitter.call_helper("advance", max(self.taken, 0), arguments=1)
+        emitter.call_function(advance, max(self.taken, 0), arguments=1)
