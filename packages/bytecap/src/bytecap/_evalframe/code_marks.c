@@ -1,28 +1,27 @@
 /* Marking code objects and looking at their entries, from Python. */
 #include "evalframe.h"
 
-static int
-parse_mark(PyObject *const *args, Py_ssize_t count, PyCodeObject **code, Owner **owner)
+/* The code object that a function is called with, of `least` to `most` arguments; NULL with a TypeError. */
+static PyCodeObject *
+code_argument(PyObject *const *args, Py_ssize_t count, Py_ssize_t least, Py_ssize_t most)
 {
-    if (count != 2 || !PyCode_Check(args[0]) || Py_TYPE(args[1]) != owner_type) {
-        PyErr_SetString(PyExc_TypeError, "expected (code, owner)");
-        return -1;
+    if (count < least || count > most || !PyCode_Check(args[0])) {
+        PyErr_Format(PyExc_TypeError, "expected %zd to %zd arguments, a code object first", least, most);
+        return NULL;
     }
-    *code = (PyCodeObject *)args[0];
-    *owner = (Owner *)args[1];
-    if ((*owner)->callback == NULL) {
-        PyErr_SetString(PyExc_TypeError, "the Owner was not initialised");
-        return -1;
-    }
-    return 0;
+    return (PyCodeObject *)args[0];
 }
 
 static PyObject *
 set_mark(PyObject *const *args, Py_ssize_t count, int enabled, int skipped)
 {
-    PyCodeObject *code;
-    Owner *owner;
-    if (parse_mark(args, count, &code, &owner) < 0) {
+    PyCodeObject *code = code_argument(args, count, 2, 2);
+    if (code == NULL) {
+        return NULL;
+    }
+    Owner *owner = (Owner *)args[1];
+    if (Py_TYPE(owner) != owner_type || owner->callback == NULL) {
+        PyErr_SetString(PyExc_TypeError, "expected an Owner, or the Owner was not initialised");
         return NULL;
     }
     Mark *mark = mark_ensure(code, owner);
@@ -34,36 +33,20 @@ set_mark(PyObject *const *args, Py_ssize_t count, int enabled, int skipped)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-py_enable(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    (void)module;
-    return set_mark(args, count, 1, 0);
-}
-
-static PyObject *
-py_skip(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    (void)module;
-    return set_mark(args, count, 0, 1);
-}
-
-static PyObject *
-py_forget(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    (void)module;
-    return set_mark(args, count, 0, 0);
-}
-
-static PyObject *
-py_disable(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    (void)module;
-    if (count < 1 || count > 2 || !PyCode_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "expected (code, flag=True)");
-        return NULL;
+#define MARK_FUNCTION(name, enabled, skipped) \
+    static PyObject *name(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) \
+    { \
+        return set_mark(args, count, enabled, skipped); \
     }
-    CodeState *state = code_state_ensure((PyCodeObject *)args[0]);
+MARK_FUNCTION(py_enable, 1, 0)
+MARK_FUNCTION(py_skip, 0, 1)
+MARK_FUNCTION(py_forget, 0, 0)
+
+static PyObject *
+py_disable(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    PyCodeObject *code = code_argument(args, count, 1, 2);
+    CodeState *state = code != NULL ? code_state_ensure(code) : NULL;
     if (state == NULL) {
         return NULL;
     }
@@ -73,11 +56,9 @@ py_disable(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
 /* entries(code, owner | None) -> tuple: of this owner, or of all. */
 static PyObject *
-py_entries(PyObject *module, PyObject *const *args, Py_ssize_t count)
+py_entries(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    (void)module;
-    if (count < 1 || count > 2 || !PyCode_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "expected (code, owner=None)");
+    if (code_argument(args, count, 1, 2) == NULL) {
         return NULL;
     }
     PyObject *owner = count == 2 ? args[1] : Py_None;
@@ -100,11 +81,9 @@ py_entries(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
 /* Drops the entries (and skip marks) of one owner, or of all. What is running keeps running. */
 static PyObject *
-py_reset(PyObject *module, PyObject *const *args, Py_ssize_t count)
+py_reset(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    (void)module;
-    if (count < 1 || count > 2 || !PyCode_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "expected (code, owner=None)");
+    if (code_argument(args, count, 1, 2) == NULL) {
         return NULL;
     }
     PyObject *owner = count == 2 ? args[1] : Py_None;
@@ -132,11 +111,9 @@ py_reset(PyObject *module, PyObject *const *args, Py_ssize_t count)
 }
 
 static PyObject *
-py_remove_entry(PyObject *module, PyObject *const *args, Py_ssize_t count)
+py_remove_entry(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    (void)module;
-    if (count != 2 || !PyCode_Check(args[0]) || Py_TYPE(args[1]) != entry_type) {
-        PyErr_SetString(PyExc_TypeError, "expected (code, entry)");
+    if (code_argument(args, count, 2, 2) == NULL) {
         return NULL;
     }
     CodeState *state = code_state_get((PyCodeObject *)args[0]);
@@ -155,11 +132,9 @@ py_remove_entry(PyObject *module, PyObject *const *args, Py_ssize_t count)
 }
 
 static PyObject *
-py_status(PyObject *module, PyObject *const *args, Py_ssize_t count)
+py_status(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    (void)module;
-    if (count != 2 || !PyCode_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "expected (code, owner)");
+    if (code_argument(args, count, 2, 2) == NULL) {
         return NULL;
     }
     CodeState *state = code_state_get((PyCodeObject *)args[0]);

@@ -58,9 +58,8 @@ parse_owner(PyObject *object, Owner **owner)
 
 /* call_with_owner(owner, fn, /, *args, **kwargs) */
 static PyObject *
-py_call_with_owner(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *kwnames)
+py_call_with_owner(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *kwnames)
 {
-    (void)module;
     Owner *owner;
     if (count < 2) {
         PyErr_SetString(PyExc_TypeError, "call_with_owner(owner, fn, *args, **kwargs)");
@@ -73,27 +72,22 @@ py_call_with_owner(PyObject *module, PyObject *const *args, Py_ssize_t count, Py
 }
 
 static PyObject *
-py_active_owner(PyObject *module, PyObject *unused)
+py_active_owner(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return Py_NewRef(thread_scope.owner != NULL ? (PyObject *)thread_scope.owner : Py_None);
 }
 
 static PyObject *
-py_hook_installed(PyObject *module, PyObject *unused)
+py_hook_installed(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return PyBool_FromLong(hook_installed());
 }
 
 int capture_is_off;
 
 static PyObject *
-py_set_capturing(PyObject *module, PyObject *flag)
+py_set_capturing(PyObject *Py_UNUSED(module), PyObject *flag)
 {
-    (void)module;
     int on = PyObject_IsTrue(flag);
     if (on < 0) {
         return NULL;
@@ -195,9 +189,8 @@ dispatcher_dealloc(PyObject *object)
 
 /* Bound like a function: obj.method() passes obj. */
 static PyObject *
-dispatcher_get(PyObject *self, PyObject *instance, PyObject *type)
+dispatcher_get(PyObject *self, PyObject *instance, PyObject *Py_UNUSED(type))
 {
-    (void)type;
     if (instance == NULL || instance == Py_None) {
         return Py_NewRef(self);
     }
@@ -206,9 +199,8 @@ dispatcher_get(PyObject *self, PyObject *instance, PyObject *type)
 
 /* Copied and pickled like a function: a copy is the thing itself, a pickle its name. */
 static PyObject *
-dispatcher_reduce(PyObject *self, PyObject *unused)
+dispatcher_reduce(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     return PyObject_GetAttrString(self, "__qualname__");
 }
 

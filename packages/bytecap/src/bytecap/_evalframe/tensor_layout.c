@@ -366,9 +366,8 @@ calibrate(const Probe *probes, int count)
 
 /* configure_tensors(probes, dispatch_keys, module_getattr) -> the name of the layout in use */
 static PyObject *
-py_configure_tensors(PyObject *module, PyObject *args)
+py_configure_tensors(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    (void)module;
     PyObject *items, *keys, *getattr_function;
     Probe probes[MAX_PROBES];
     if (!PyArg_ParseTuple(args, "O!OO", &PyTuple_Type, &items, &keys, &getattr_function)) {
@@ -392,9 +391,8 @@ py_configure_tensors(PyObject *module, PyObject *args)
 
 /* use_tensor_layout(name) -> the name now in use: no better one than calibration allows. */
 static PyObject *
-py_use_tensor_layout(PyObject *module, PyObject *name)
+py_use_tensor_layout(PyObject *Py_UNUSED(module), PyObject *name)
 {
-    (void)module;
     for (int i = 0; i <= (int)best_layout; i++) {
         if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, layout_names[i]) == 0) {
             layout = (Layout)i;
@@ -405,10 +403,8 @@ py_use_tensor_layout(PyObject *module, PyObject *name)
 }
 
 static PyObject *
-py_tensor_layout(PyObject *module, PyObject *unused)
+py_tensor_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:i}", "layout", layout_names[layout], "handle",
                          offsets.handle, "sizes", offsets.sizes, "dtype", offsets.dtype, "device",
                          offsets.device, "key_set", offsets.key_set);

@@ -9,9 +9,8 @@ static void *libraries[3];
 /* configure_libraries(paths): full paths of libc10, libtorch_cpu, in any order. Nothing is loaded
  * that the process does not hold already. */
 static PyObject *
-py_configure_libraries(PyObject *module, PyObject *paths)
+py_configure_libraries(PyObject *Py_UNUSED(module), PyObject *paths)
 {
-    (void)module;
     if (!PyTuple_Check(paths) || PyTuple_GET_SIZE(paths) > 3) {
         PyErr_SetString(PyExc_TypeError, "expected a tuple of at most three paths");
         return NULL;
@@ -158,9 +157,8 @@ torch_state_matches(const TorchState *expected)
 /* configure_state(read_by_python) -> bool: may the state be read natively? The native reading must
  * agree with Python's now; the caller then compares the two under each mode. */
 static PyObject *
-py_configure_state(PyObject *module, PyObject *reader)
+py_configure_state(PyObject *Py_UNUSED(module), PyObject *reader)
 {
-    (void)module;
     Py_XSETREF(read_by_python, Py_NewRef(reader));
     use_native = 0;
     TorchState expected;
@@ -180,10 +178,8 @@ py_configure_state(PyObject *module, PyObject *reader)
 }
 
 static PyObject *
-py_read_state(PyObject *module, PyObject *unused)
+py_read_state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     TorchState state;
     if (state_read(&state) < 0) {
         return NULL;
@@ -193,9 +189,8 @@ py_read_state(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
-py_use_native_state(PyObject *module, PyObject *flag)
+py_use_native_state(PyObject *Py_UNUSED(module), PyObject *flag)
 {
-    (void)module;
     use_native = PyObject_IsTrue(flag) == 1;
     Py_RETURN_NONE;
 }

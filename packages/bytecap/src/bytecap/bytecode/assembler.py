@@ -58,10 +58,6 @@ class Assembler:
         """Push the content of a free variable."""
         self.emit("LOAD_DEREF", FreeVar(name))
 
-    def store_free(self, name: str) -> None:
-        """Pop into a free variable."""
-        self.emit("STORE_DEREF", FreeVar(name))
-
     def load_free_cell(self, name: str) -> None:
         """Push the cell of a free variable."""
         self.emit(LOAD_CELL, FreeVar(name))

@@ -145,19 +145,19 @@ def _plain(target: dict[Any, Any]) -> type[dict[Any, Any]]:
     return OrderedDict if isinstance(target, OrderedDict) else dict
 
 
-def replace_items(items: tuple[Any, ...], target: Any) -> None:
+def replace_items(target: Any, items: tuple[Any, ...]) -> None:
     """Give a list, deque or set these items."""
     target.clear()
     (target.update if isinstance(target, set) else target.extend)(items)
 
 
-def add_items(items: tuple[Any, ...], target: Any) -> None:
+def add_items(target: Any, items: tuple[Any, ...]) -> None:
     """Put items at the end of a list or deque, or into a set, past a subclass's own methods."""
     kind = next(kind for kind in (list, deque, set) if isinstance(target, kind))
     (kind.update if kind is set else kind.extend)(target, items)
 
 
-def replace_pairs(pairs: dict[Any, Any], target: dict[Any, Any]) -> None:
+def replace_pairs(target: dict[Any, Any], pairs: dict[Any, Any]) -> None:
     """Give a dict these pairs in this order, past a subclass's own methods."""
     kind = _plain(target)
     kind.clear(target)

@@ -12,8 +12,8 @@ import torch
 
 from bytecap.errors import CannotCapture, DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
 from bytecap.hook import directives
+from bytecap.lookasides.native import POLYFILLS
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
-from bytecap.lookasides.polyfills import POLYFILLS
 from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue

@@ -39,9 +39,9 @@ from bytecap.objects.functions import (
     MethodValue,
     PartialValue,
 )
+from bytecap.objects.instances.exceptions import OutsideException
 from bytecap.objects.instances.nn_modules import HOOKS, NNModuleValue
 from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.instances.outside_exceptions import OutsideException
 from bytecap.objects.numbers.dynamic_sources import refuse_changing
 from bytecap.objects.numbers.open_constants import OPEN_KINDS, is_readable
 from bytecap.objects.numbers.symbolic import as_value

@@ -94,7 +94,6 @@ def _inlined(original: Any) -> Callable[..., Value]:
     """A Python function that is a node elsewhere: its checks of data are branches that raise already."""
 
     def handler(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-
         return tracer.evaluate.inline(tracer, tracer.objects.wrap(original, None), list(args), kwargs)
 
     return handler

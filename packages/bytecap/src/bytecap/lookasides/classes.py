@@ -136,13 +136,11 @@ def _object(tracer: Tracer) -> Value:
 
 
 def _new_object(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
-
     assert isinstance(cls, ClassValue)
     return tracer.evaluate.allocate(tracer, cls.real, list(args))
 
 
 def _call_class(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
-
     return tracer.evaluate.construct(tracer, cls.concrete(), list(args), kwargs)
 
 

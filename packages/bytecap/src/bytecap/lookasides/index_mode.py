@@ -49,7 +49,6 @@ def leave_entered(tracer: Tracer) -> None:
 
 def index_by_tensors(tracer: Tracer, tensor: Value, key: Value) -> Value | None:
     """`tensor[key]` inside of the mode; None outside, and for a key that it leaves alone."""
-
     if not tracer.index_modes:
         return None
     parts = _parts(tracer, key)

@@ -55,7 +55,6 @@ def _has_flag(check: Callable[[Any], bool], flag: int) -> Callable[..., Value]:
     """Generator and coroutine functions: known by their code, under methods and partial applications."""
 
     def answer(tracer: Tracer, value: Value) -> Value:
-
         function = value
         while isinstance(function, (MethodValue, PartialValue)):
             function = function.function

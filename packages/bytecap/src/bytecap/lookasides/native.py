@@ -1,4 +1,4 @@
-"""Functions and classes of C that run as they are, on `Live` values: iterators, heaps, searches."""
+"""Functions and classes of C that run as they are, on `Live` values: iterators, heaps, searches; cmp_to_key."""
 
 from __future__ import annotations
 
@@ -47,3 +47,45 @@ NATIVE: dict[Any, Callable[..., Value]] = {
     function: native_on_list(function, 1, 2, "lo", "hi")
     for function in (_bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right)
 }  # fmt: skip
+
+
+# -- as Python functions, which the evaluator inlines
+
+
+def cmp_to_key(compare: Callable[[Any, Any], Any]) -> Any:
+    """functools.cmp_to_key."""
+    return _ComparedKey(compare)
+
+
+class _ComparedKey:
+    """What cmp_to_key gives: a function from objects to keys, and, with `obj`, such a key."""
+
+    __slots__ = ("compare", "obj")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, compare: Callable[[Any, Any], Any], obj: Any = None) -> None:
+        self.compare = compare
+        self.obj = obj
+
+    def __call__(self, obj: Any) -> Any:
+        return _ComparedKey(self.compare, obj)
+
+    def __lt__(self, other: Any) -> Any:
+        return self.compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other: Any) -> Any:
+        return self.compare(self.obj, other.obj) > 0
+
+    def __eq__(self, other: Any) -> Any:
+        return self.compare(self.obj, other.obj) == 0
+
+    def __le__(self, other: Any) -> Any:
+        return self.compare(self.obj, other.obj) <= 0
+
+    def __ge__(self, other: Any) -> Any:
+        return self.compare(self.obj, other.obj) >= 0
+
+
+POLYFILLS: dict[Any, Callable[..., Any]] = {
+    functools.cmp_to_key: cmp_to_key,
+}

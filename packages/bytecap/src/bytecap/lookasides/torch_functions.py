@@ -213,7 +213,6 @@ def _common_dtype(leaves: list[Value]) -> torch.dtype:
 
 
 def _typename(tracer: Tracer, value: Value) -> Value:
-
     if isinstance(value, TensorValue):
         return value.call_method(tracer, "type", [], {})
     return fold_call(tracer, torch.typename, [value], {})

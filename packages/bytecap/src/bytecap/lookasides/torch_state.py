@@ -134,7 +134,6 @@ def _check_of_kind(error: type[Exception]) -> Callable[..., Value]:
 
 def _check_tensor_all(tracer: Tracer, condition: Value, message: Value | None = None) -> Value:
     """Every element is true: the graph checks it, and where it does not hold the function runs plain, and raises."""
-
     if not isinstance(condition, TensorValue) or condition.abstract.dtype is not torch.bool:
         raise UnsupportedCall("torch._check_tensor_all of something else than a tensor of bools")
     holds = call_torch(tracer, torch.Tensor.all, [condition], {})
@@ -172,17 +171,14 @@ def _no_torch_function(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
 
 
 def _apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
-
     return apply_function(tracer, cls, *args, **kwargs)
 
 
 def _autograd_grad(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-
     return autograd_grad(tracer, *args, **kwargs)
 
 
 def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-
     return fold_call(tracer, torch.device, list(args), kwargs)
 
 

@@ -167,7 +167,6 @@ def _has_history(tensor: TensorValue) -> bool:
 
 
 def _call(tracer: Tracer, function: Any, *args: Value, **kwargs: Value) -> TensorValue:
-
     try:
         made = tracer.evaluate.call_torch(tracer, function, list(args), kwargs)
     except PythonRaise as error:

@@ -18,12 +18,17 @@ import torch
 from absint import AbstractTensor
 from bytecap.errors import UnsupportedCall
 from bytecap.nodes import transform_functions
-from bytecap.nodes.transformed_functions import TransformedFunction, all_tensors
+from bytecap.nodes.transformed_functions import (
+    TransformedFunction,
+    all_tensors,
+    leaves_of,
+    map_leaves,
+    spread,
+)
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
-from bytecap.semantics.pytrees import leaves_of, map_leaves, spread
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:

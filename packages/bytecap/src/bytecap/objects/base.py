@@ -56,7 +56,6 @@ class Value:
     # -- operations, as the interpreter performs them
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-
         return tracer.evaluate.generic_get_attribute(tracer, self, name)
 
     def stand_in(self) -> Any:

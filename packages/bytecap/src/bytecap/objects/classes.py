@@ -32,23 +32,18 @@ class ClassValue(RealValue):
         return f"class {self.real.__qualname__}"
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-
         return tracer.evaluate.class_get_attribute(tracer, self, name)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-
         tracer.evaluate.class_set_attribute(tracer, self, name, value)
 
     def delete_attribute(self, tracer: Tracer, name: str) -> None:
-
         tracer.evaluate.class_set_attribute(tracer, self, name, None)
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-
         return tracer.evaluate.instantiate(tracer, self.real, args, kwargs)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-
         if name == "fromkeys" and self.real in DICT_TYPES:
             return DictValue(cls=self.real).call_method(tracer, name, args, kwargs)
         if name == "apply" and issubclass(self.real, torch.autograd.Function):
@@ -59,7 +54,6 @@ class ClassValue(RealValue):
         return tracer.evaluate.fold_call(tracer, run(tracer, getattr, (self.real, name)), args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-
         raw, owner = static_lookup(self.real.__mro__, "__class_getitem__")
         if isinstance(getattr(raw, "__func__", None), FunctionType) and not is_exempt(owner.__module__):  # type: ignore[union-attr]
             return tracer.evaluate.bind(tracer, raw, owner, None, self.real, "__class_getitem__").call(

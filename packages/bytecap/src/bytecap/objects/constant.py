@@ -59,7 +59,6 @@ class Constant(Value):
         return f"{type(self.value).__name__} {self.value!r}"
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-
         if name == "__class__":
             return tracer.objects.wrap(type(self.value), None)
         if isinstance(self.value, enum.Enum) and name in _OF_MEMBERS:
@@ -89,7 +88,6 @@ class Constant(Value):
         return super().call_method(tracer, name, args, kwargs)
 
     def _join(self, tracer: Tracer, parts: Value) -> Value:
-
         if not parts.is_iterable():
             return fold(tracer, self.value.join, (None,))
         found = [part.plain() for part in collect(tracer, parts)]
@@ -98,7 +96,6 @@ class Constant(Value):
         return fold(tracer, self.value.join, (shown,))
 
     def _format(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-
         shown = [tracer.evaluate.printable(tracer, arg) for arg in args]
         named = {key: tracer.evaluate.printable(tracer, value) for key, value in kwargs.items()}
         return Constant(run(tracer, getattr(self.value, name), tuple(shown), named))

@@ -119,9 +119,7 @@ class ContextToken(Value):
         return super().get_attribute(tracer, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load(self.variable)
-        emitter.load(self.value)
-        emitter.call_function(_set_and_reset if self.is_undone() else ContextVar.set, arguments=2)
+        emitter.call_with(_set_and_reset if self.is_undone() else ContextVar.set, self.variable, self.value)
 
     def is_undone(self) -> bool:
         """Whether nothing is left of it."""
@@ -165,9 +163,7 @@ class ContextWrites:
             if isinstance(change, ContextToken):
                 emitter.prepare(change)
             else:
-                emitter.load(self.variable)
-                emitter.load(change.token)
-                emitter.call_function(ContextVar.reset, arguments=2)
+                emitter.call_with(ContextVar.reset, self.variable, change.token)
                 emitter.pop()
 
 

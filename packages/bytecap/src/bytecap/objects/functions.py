@@ -81,7 +81,6 @@ class FunctionValue(Value):
         self.written.add("__annotations__")
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-
         return tracer.evaluate.call_function(tracer, self, args, kwargs)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
@@ -180,27 +179,12 @@ class FunctionValue(Value):
             return
         if len(self.closure) != len(self.code.co_freevars):
             raise CannotRebuild(f"{self.describe()}, which has no cells yet")
-        emitter.constant(self.code)
-        emitter.load(self.globals)
-        emitter.constant(self.name)
-        for default in self.defaults:
-            emitter.load(default)
-        emitter.build_tuple(len(self.defaults))
-        for key, value in self.kwdefaults.items():
-            emitter.constant(key)
-            emitter.load(value)
-        emitter.build_map(len(self.kwdefaults))
-        for cell in self.closure:
-            emitter.load(cell)
-        emitter.build_tuple(len(self.closure))
-        emitter.call_function(new_function, arguments=6)
-        emitter.keep(self)
-        written = [(name, self.fields[name]) for name in sorted(self.written)]
-        for name, value in [*written, *((str(key.concrete()), value) for key, value in self.attributes.new.values())]:
-            emitter.load(value)
-            emitter.load(self)
-            emitter.store_attribute(name)
-        emitter.load(self)
+        emitter.call_with(
+            new_function, self.code, self.globals, self.name, self.defaults, self.kwdefaults, self.closure
+        )
+        written = {name: self.fields[name] for name in sorted(self.written)}
+        stored = {str(key.concrete()): value for key, value in self.attributes.new.values()}
+        emitter.set_attributes(self, written | stored)
 
 
 class MethodValue(Value):
@@ -230,9 +214,7 @@ class MethodValue(Value):
         return self.function.get_attribute(tracer, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load(self.function)
-        emitter.load(self.receiver)
-        emitter.call_function(MethodType, arguments=2)
+        emitter.call_with(MethodType, self.function, self.receiver)
 
 
 class BuiltinFunction(RealValue):
@@ -244,7 +226,6 @@ class BuiltinFunction(RealValue):
         return f"function {getattr(self.real, '__qualname__', self.real)!s}"
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-
         return tracer.evaluate.call_builtin(tracer, self.real, args, kwargs)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
@@ -326,15 +307,7 @@ class PartialValue(Value):
         if self.real is not None:
             emitter.constant(self.real)
             return
-        emitter.load(self.function)
-        for arg in self.args:
-            emitter.load(arg)
-        emitter.build_tuple(len(self.args))
-        for key, value in self.keywords.items():
-            emitter.constant(key)
-            emitter.load(value)
-        emitter.build_map(len(self.keywords))
-        emitter.call_function(new_partial, arguments=3)
+        emitter.call_with(new_partial, self.function, self.args, self.keywords)
 
 
 class SuperValue(Value):
@@ -351,5 +324,4 @@ class SuperValue(Value):
         return super
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-
         return tracer.evaluate.super_attribute(tracer, self, name)

@@ -260,7 +260,7 @@ class NativeIterator(IteratorValue):
         if not state or state[0] is None:
             emitter.call_function(function, arguments=len(arguments))
             return
-        emitter.build_tuple(len(arguments))
+        emitter.build("TUPLE", len(arguments))
         _load(emitter, state[0])
         emitter.call_function(restored, function, arguments=2)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -153,8 +154,40 @@ class Emitter(Assembler):
         self._open.discard(id(value))
         self.store_local(name)
 
-    def prepare(self, value: Value) -> None:
-        """Have the object of `value` ready in a local before side effects start."""
+    def push(self, part: Any) -> None:
+        """Push a value's object, a tuple, list or dict of such, or a constant."""
+        kind = type(part)
+        if isinstance(part, Value):
+            self.load(part)
+        elif kind in (tuple, list, dict):
+            for item in _inside(part):
+                self.push(item)
+            self.build({tuple: "TUPLE", list: "LIST", dict: "MAP"}[kind], len(part))
+        else:
+            self.constant(part)
+
+    def call_with(self, function: Callable[..., Any], *parts: Any) -> None:
+        """Push what `function` gives for these parts, each as `push` takes it."""
+        for part in parts:
+            self.push(part)
+        self.call_function(function, arguments=len(parts))
+
+    def set_attributes(self, value: Value, attributes: Mapping[str, Value]) -> None:
+        """Give the new object of `value`, which is on the stack, attributes."""
+        if attributes:
+            self.keep(value)
+            for name, item in attributes.items():
+                self.load(item)
+                self.load(value)
+                self.store_attribute(name)
+            self.load(value)
+
+    def prepare(self, value: Any) -> None:
+        """Have the object of `value` (those of a list, tuple or dict) ready in a local before side effects start."""
+        if not isinstance(value, Value):
+            for part in _inside(value):
+                self.prepare(part)
+            return
         is_computed = isinstance(value, (SymbolicNumber, DataCondition))
         is_fixed = isinstance(value, Constant) and not value.is_open and not is_computed
         if not is_fixed and id(value) not in self._locals:
@@ -188,12 +221,6 @@ class Emitter(Assembler):
         self.symbols[name] = self.tracer.sizes.sources[name]
         self.load_local(symbol_local(name))
 
-    def raised_at(self, line: int) -> None:
-        """Pop an exception: it was raised at this line of the frame."""
-        self.call_function(rebuild.raised_in_caller, line, arguments=1)
-        self.pop()
-        self.is_seen = True
-
     def let_go(self) -> None:
         """Forget all variables of the frame: what is needed of them is on the stack."""
         arguments = self.code.co_varnames[: argument_count(self.code)]
@@ -201,21 +228,12 @@ class Emitter(Assembler):
             self.constant(None)
             self.store_local(name)
 
-    def build_tuple(self, count: int) -> None:
-        """Pop `count` items, push a tuple."""
-        self.build("TUPLE", count)
 
-    def build_list(self, count: int) -> None:
-        """Pop `count` items, push a list."""
-        self.build("LIST", count)
-
-    def build_map(self, count: int) -> None:
-        """Pop `count` pairs, push a dict."""
-        self.build("MAP", count)
-
-    def build_slice(self) -> None:
-        """Pop start, stop, step, push a slice."""
-        self.build("SLICE", 3)
+def _inside(part: Any) -> Iterable[Any]:
+    """What a tuple, list or dict holds; nothing of anything else."""
+    if type(part) is dict:
+        return itertools.chain.from_iterable(part.items())
+    return part if type(part) in (tuple, list) else ()
 
 
 def symbol_local(name: str) -> str:

@@ -46,8 +46,8 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
         emitter.constant(point)
         for entry in entries:
             _load(emitter, entry)
-        emitter.build_list(len(entries))
-        emitter.build_tuple(2)
+        emitter.build("LIST", len(entries))
+        emitter.build("TUPLE", 2)
         emitter.call(1)
         emitter.let_go()
 
@@ -58,9 +58,7 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
     with emitter.unseen():
         emitter.constant(driver_of)
         emitter.constant(emitter.names)
-        for cell in cells:
-            emitter.load(cell)
-        emitter.build_tuple(len(cells))
+        emitter.push(tuple(cells))
         emitter.call_function(make_driver, arguments=3)
         emitter.call_top_with(load_state)
     emitter.return_top()

@@ -12,6 +12,7 @@ from its own line. A segment behind a graph break is a function that starts ther
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import warnings
@@ -22,7 +23,7 @@ from typing import Any
 from bytecode import BinaryOp, Label
 
 from bytecap.breaks.flow import argument_count
-from bytecap.bytecode.assembler import Assembler
+from bytecap.bytecode.assembler import Assembler, assemble
 from bytecap.events import CaptureWarning
 from bytecap.hook import plain
 from stagewire.errors import PartlyDone, StageError
@@ -85,6 +86,27 @@ def plain_function(error: BaseException | None, code: CodeType, closure: tuple[C
         if isinstance(error, StageError) and not isinstance(error, _OF_DATA):
             warnings.warn(text, CaptureWarning, stacklevel=2)
     return plain(FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, closure or None))
+
+
+def raising_code(function: FunctionType, error: BaseException) -> CodeType:
+    """Code with the arguments of `function` that calls it, and raises `error` if it returns.
+
+    For a frame that is expected to raise, under fullgraph: the program's own exception is better than a coded one.
+    Should it return after all, the evaluator was wrong, and the refusal is raised instead of a result that no graph
+    computed.
+    """
+    code = function.__code__
+    out = Assembler(code.co_firstlineno)
+    out.push_callable(functools.partial(_must_raise, function, error))
+    _load_arguments(out, code)
+    out.emit("CALL_FUNCTION_EX", 1)
+    out.return_top()
+    return assemble(code, out.instructions)
+
+
+def _must_raise(function: FunctionType, error: BaseException, /, *args: Any, **kwargs: Any) -> None:
+    function(*args, **kwargs)
+    raise error
 
 
 def _load_arguments(out: Assembler, code: CodeType) -> None:

@@ -6,7 +6,7 @@ before the first store, so that nothing is read from an object that a store has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode import rebuild
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from bytecap.replacement.emit import Emitter
     from stagewire.capture import Source
 
-Store = Callable[[], None]
+Call = tuple[Any, ...]
+"""A function, and what it is called with: values, tuples and dicts of them, constants."""
 
 
 class CallEffect:
@@ -70,165 +71,86 @@ def _stored(effect: Any) -> Iterator[tuple[Source | None, Value | None]]:
 
 def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
     """Emit every side effect; what is needed afterwards, `results`, is made ready first if there is any."""
-    stores = [store for effect in emitter.tracer.effects for store in _PLANS[type(effect)](emitter, effect)]
-    if not stores:
+    calls: list[Call] = []
+    for effect in emitter.tracer.effects:
+        planned = _PLANS[type(effect)](emitter, effect)
+        emitter.prepare([part for call in planned for part in call[1:]])
+        calls += planned
+    if not calls:
         return
-    for result in results:
-        emitter.prepare(result)
-    for store in stores:
-        store()
+    emitter.prepare(list(results))
+    for function, *parts in calls:
+        emitter.call_with(function, *parts)
+        emitter.pop()
     emitter.settle()
 
 
-def _plan_list(emitter: Emitter, effect: ListValue | SetValue) -> list[Store]:
+def _plan_list(emitter: Emitter, effect: ListValue | SetValue) -> list[Call]:
     if effect.is_unseen:
-        return _plan_items(emitter, effect, effect.added, rebuild.add_items)
+        return [(rebuild.add_items, effect, tuple(effect.added))]
     items = effect.values(emitter.tracer) if isinstance(effect, ListValue) else effect.in_order()
-    return _plan_items(emitter, effect, items, rebuild.replace_items)
+    return [(rebuild.replace_items, effect, tuple(items))]
 
 
-def _plan_items(emitter: Emitter, target: Value, items: list[Value], helper: Any) -> list[Store]:
-    emitter.prepare(target)
-    for item in items:
-        emitter.prepare(item)
-
-    def store() -> None:
-        for item in items:
-            emitter.load(item)
-        emitter.build_tuple(len(items))
-        emitter.load(target)
-        emitter.call_function(helper, arguments=2)
-        emitter.pop()
-
-    return [store]
-
-
-def _plan_cell(emitter: Emitter, effect: CellValue) -> list[Store]:
-    content = effect.content
-    if content is None:
+def _plan_cell(emitter: Emitter, effect: CellValue) -> list[Call]:
+    if effect.content is None:
         raise UnsupportedMutation("deleting a variable of an outer function")
-    emitter.prepare(content)
-
-    def store() -> None:
-        emitter.load(content)
-        if effect.frame_name is not None:
-            emitter.store_free(effect.frame_name)
-        else:
-            emitter.load_outside_cell(effect)
-            emitter.store_attribute("cell_contents")
-
-    return [store]
+    return [(setattr, effect, "cell_contents", effect.content)]
 
 
-def _plan_call(emitter: Emitter, effect: CallEffect) -> list[Store]:
-    for value in (*effect.args, *effect.kwargs.values()):
-        emitter.prepare(value)
-
-    def store() -> None:
-        emitter.constant(effect.function)
-        for value in effect.args:
-            emitter.load(value)
-        emitter.build_tuple(len(effect.args))
-        for name, value in effect.kwargs.items():
-            emitter.constant(name)
-            emitter.load(value)
-        emitter.build_map(len(effect.kwargs))
-        emitter.call_function(rebuild.call_with, arguments=3)
-        emitter.pop()
-
-    return [store]
+def _plan_call(emitter: Emitter, effect: CallEffect) -> list[Call]:
+    return [(rebuild.call_with, effect.function, tuple(effect.args), effect.kwargs)]
 
 
-def _plan_raise(emitter: Emitter, effect: RaiseEffect) -> list[Store]:
-    emitter.prepare(effect.error)
-
-    def store() -> None:
-        emitter.load(effect.error)
-        emitter.raised_at(effect.line)
-
-    return [store]
+def _plan_raise(emitter: Emitter, effect: RaiseEffect) -> list[Call]:
+    emitter.is_seen = True
+    return [(rebuild.raised_in_caller, effect.error, effect.line)]
 
 
-def _plan_order(emitter: Emitter, effect: DictValue) -> list[Store]:
-    """A dict whose keys changed places: emptied and filled again."""
-    pairs = effect.pairs(emitter.tracer)
-    emitter.prepare(effect)
-    for pair in pairs:
-        for value in pair:
-            emitter.prepare(value)
-
-    def store() -> None:
-        for pair in pairs:
-            for value in pair:
-                emitter.load(value)
-        emitter.build_map(len(pairs))
-        emitter.load(effect)
-        emitter.call_function(rebuild.replace_pairs, arguments=2)
-        emitter.pop()
-
-    return [store]
-
-
-def _plan_attribute_order(emitter: Emitter, effect: DictValue, owner: Value) -> list[Store]:
+def _plan_attribute_order(emitter: Emitter, effect: DictValue) -> list[Call]:
     """Attributes that changed places: from the first that did on, they are deleted and stored again."""
     assert effect.real is not None
-    rest = [
-        (emitter.tracer.objects.hash_key(emitter.tracer.objects.wrap(key, None)), key)
-        for key, _ in rebuild.stored_items(effect.real)
-    ]
-    pairs = effect.pairs(emitter.tracer)
-    moved = list(zip(effect.new, pairs, strict=True))
-    stores: list[Store] = []
-    emitter.prepare(owner)
-    while moved and any(code == moved[0][0] for code, _ in rest):
-        (code, pair), *moved = moved
-        while rest[0][0] != code:
-            stores.append(_delete(emitter, effect, owner, rest.pop(0)[1]))
-        key = rest.pop(0)[1]
-        if not _unchanged(pair[1], dict.__getitem__(effect.real, key)):
-            moved.insert(0, (code, pair))
-            stores.append(_delete(emitter, effect, owner, key))
+    rest = _stored_keys(emitter, effect)
+    moved = list(zip(effect.new, effect.pairs(emitter.tracer), strict=True))
+    calls: list[Call] = []
+    while moved and moved[0][0] in rest:
+        code, (_, value) = moved[0]
+        while next(iter(rest)) != code:
+            calls.append(_delete(effect, rest.pop(next(iter(rest)))))
+        key = rest.pop(code)
+        if not _unchanged(value, dict.__getitem__(effect.real, key)):
+            calls.append(_delete(effect, key))
             break
-    stores.extend(_delete(emitter, effect, owner, key) for _, key in rest)
-    for _, pair in moved:
-        emitter.prepare(pair[0])
-        emitter.prepare(pair[1])
-        stores.append(_store(emitter, effect, owner, *pair))
-    return stores
+        moved.pop(0)
+    calls.extend(_delete(effect, key) for key in rest.values())
+    return calls + [_store(effect, *pair) for _, pair in moved]
 
 
-def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
+def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Call]:
     assert effect.real is not None
-    if effect.reordered and effect.owner is None:
-        return _plan_order(emitter, effect)
-    owner: Value = effect if effect.owner is None else effect.owner
+    if effect.reordered and effect.owner is None:  # emptied and filled again
+        return [(rebuild.replace_pairs, effect, dict(effect.pairs(emitter.tracer)))]
     if effect.reordered:
-        return _plan_attribute_order(emitter, effect, owner)
-    by_code = {
-        emitter.tracer.objects.hash_key(emitter.tracer.objects.wrap(key, None)): key
-        for key, _ in rebuild.stored_items(effect.real)
-    }
-    stores: list[Store] = []
-    for pair in effect.unsettled:
-        emitter.prepare(pair[0])
-        emitter.prepare(pair[1])
-        stores.append(_store(emitter, effect, owner, *pair))
+        return _plan_attribute_order(emitter, effect)
+    by_code = _stored_keys(emitter, effect)
+    calls = [_store(effect, *pair) for pair in effect.unsettled]
     for code in effect.written:
         pair = effect.new.get(code)
         if pair is None:
-            if code in by_code:
-                stores.append(_delete(emitter, effect, owner, by_code[code]))
+            calls += [_delete(effect, by_code[code])] if code in by_code else []
         elif (
             code not in by_code
             or code in effect.blind
             or not _unchanged(pair[1], dict.__getitem__(effect.real, by_code[code]))
         ):
-            emitter.prepare(pair[0])
-            emitter.prepare(pair[1])
-            stores.append(_store(emitter, effect, owner, *pair))
-    if stores:
-        emitter.prepare(owner)
-    return stores
+            calls.append(_store(effect, *pair))
+    return calls
+
+
+def _stored_keys(emitter: Emitter, effect: DictValue) -> dict[Hashable, Any]:
+    """The keys that are in an outside dict, by their host keys."""
+    objects = emitter.tracer.objects
+    return {objects.hash_key(objects.wrap(key, None)): key for key, _ in rebuild.stored_items(effect.real)}  # type: ignore[arg-type]
 
 
 def _unchanged(value: Value, real: Any) -> bool:
@@ -238,95 +160,51 @@ def _unchanged(value: Value, real: Any) -> bool:
     return real is not None and getattr(value, "real", None) is real
 
 
-def _store(emitter: Emitter, effect: DictValue, owner: Value, key: Value, value: Value) -> Store:
-    def store() -> None:
-        emitter.load(owner)
-        emitter.load(key)
-        emitter.load(value)
-        change = rebuild.set_item if effect.owner is None else writers_of(owner, key)[0]
-        emitter.call_function(change, arguments=3)
-        emitter.pop()
-
-    return store
+def _store(effect: DictValue, key: Value, value: Value) -> Call:
+    if effect.owner is None:
+        return rebuild.set_item, effect, key, value
+    return writers_of(effect.owner, key)[0], effect.owner, key, value
 
 
-def _delete(emitter: Emitter, effect: DictValue, owner: Value, key: Any) -> Store:
-    def store() -> None:
-        emitter.load(owner)
-        emitter.constant(key)
-        change = rebuild.delete_item if effect.owner is None else writers_of(owner, Constant(key))[1]
-        emitter.call_function(change, arguments=2)
-        emitter.pop()
-
-    return store
+def _delete(effect: DictValue, key: Any) -> Call:
+    if effect.owner is None:
+        return rebuild.delete_item, effect, Constant(key)
+    return writers_of(effect.owner, Constant(key))[1], effect.owner, Constant(key)
 
 
-def _plan_class(emitter: Emitter, effect: ClassWrites) -> list[Store]:
-    for value in effect.names.values():
-        if value is not None:
-            emitter.prepare(value)
-
-    def store_all() -> None:
-        for name, value in effect.names.items():
-            if value is not None:
-                emitter.load(value)
-                emitter.constant(effect.cls)
-                emitter.store_attribute(name)
-            elif name in effect.cls.__dict__:
-                emitter.call_function(delattr, effect.cls, name)
-                emitter.pop()
-
-    return [store_all]
+def _plan_class(emitter: Emitter, effect: ClassWrites) -> list[Call]:
+    return [
+        (delattr, effect.cls, name) if value is None else (setattr, effect.cls, name, value)
+        for name, value in effect.names.items()
+        if value is not None or name in effect.cls.__dict__
+    ]
 
 
-def _plan_slots(emitter: Emitter, effect: SlotWrites) -> list[Store]:
-    emitter.prepare(effect.object)
-    for name in effect.names:
-        value = effect.object.slots[name]
-        if value is not None:
-            emitter.prepare(value)
-
-    def store_all() -> None:
-        for name in effect.names:
-            value = effect.object.slots[name]
-            emitter.load(effect.object)
-            emitter.constant(name)
-            if value is not None:
-                emitter.load(value)
-            change: Any = object.__delattr__ if value is None else object.__setattr__
-            emitter.call_function(change, arguments=2 + (value is not None))
-            emitter.pop()
-
-    return [store_all]
+def _plan_slots(emitter: Emitter, effect: SlotWrites) -> list[Call]:
+    values = [(name, effect.object.slots[name]) for name in effect.names]
+    return [
+        (object.__delattr__, effect.object, name) if value is None else (object.__setattr__, effect.object, name, value)
+        for name, value in values
+    ]
 
 
-def _plan_tensor(emitter: Emitter, effect: TensorWrites) -> list[Store]:
-    emitter.prepare(effect.tensor)
-    for name in effect.names:
-        emitter.prepare(effect.tensor.attributes[name])
-
-    def store_all() -> None:
-        for name in effect.names:
-            emitter.load(effect.tensor.attributes[name])
-            emitter.load(effect.tensor)
-            emitter.store_attribute(name)
-
-    return [store_all]
+def _plan_tensor(emitter: Emitter, effect: TensorWrites) -> list[Call]:
+    return [(setattr, effect.tensor, name, effect.tensor.attributes[name]) for name in effect.names]
 
 
-def _plan_hook(emitter: Emitter, effect: HookHandle) -> list[Store]:
+def _plan_hook(emitter: Emitter, effect: HookHandle) -> list[Call]:
     """Registered at once: nothing that is read for the stores depends on it."""
     emitter.prepare(effect)
     return []
 
 
-def _plan_context(emitter: Emitter, effect: ContextWrites) -> list[Store]:
+def _plan_context(emitter: Emitter, effect: ContextWrites) -> list[Call]:
     """Set at once, as the tokens are needed for what is made."""
     effect.prepare(emitter)
     return []
 
 
-_PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
+_PLANS: dict[type, Callable[[Any, Any], list[Call]]] = {
     ListValue: _plan_list,
     DequeValue: _plan_list,
     SetValue: _plan_list,

@@ -352,7 +352,6 @@ METHODS.update(
 
 
 def _object_setattr(tracer: Tracer, self: ObjectValue, name: Value, item: Value) -> Value:
-
     default_set_attribute(tracer, self, name.concrete(), item)
     return NONE
 

@@ -83,7 +83,6 @@ UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 def _user_method(tracer: Tracer, value: Value, name: str) -> Value | None:
-
     return special_method(tracer, value, name) if isinstance(value, ObjectValue) else None
 
 
@@ -118,7 +117,6 @@ def _overrides(base: type, derived: type, name: str) -> bool:
 
 def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: bool = False) -> Value:
     """`left symbol right`, or `left symbol= right`."""
-
     refuse_unguarded(left, right)
     row = BINARY[symbol]
     if isinstance(left, Constant) and isinstance(right, Constant):
@@ -305,7 +303,6 @@ def _sum_class(left: type, right: type) -> type:
 
 def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     """`symbol value`."""
-
     refuse_unguarded(value)
     function, method = UNARY[symbol]
     if isinstance(value, TensorValue):
@@ -326,7 +323,6 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
 
 def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
     """`left symbol right` for the six orderings."""
-
     refuse_unguarded(left, right)
     function, method, reflected = COMPARE[symbol]
     for side, other in ((left, right), (right, left)):

@@ -130,9 +130,7 @@ class ArrayValue(RealValue):
         others = (array for array in emitter.tracer.objects.arrays if array is not self)
         if self.lent or any(NUMPY.may_share_memory(self.real, other.real) for other in others):
             raise CannotRebuild("an array whose memory another array or tensor has too")
-        emitter.constant(self.real)
-        emitter.constant("K")
-        emitter.call_function(NUMPY.ndarray.copy, arguments=2)
+        emitter.call_with(NUMPY.ndarray.copy, self.real, "K")
 
 
 class OutsideArray(RealValue):

@@ -56,9 +56,7 @@ class HookHandle(Value):
         return Constant(None)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load(self.tensor)
-        emitter.load(self.function)
-        emitter.call_function(self.register, arguments=2)
+        emitter.call_with(self.register, self.tensor, self.function)
         if self.is_removed:
             emitter.copy()
             emitter.call_function(RemovableHandle.remove, arguments=1)
@@ -91,7 +89,6 @@ class GraphHook(Value):
 
 def _hook_in_graph(tracer: Tracer, self: TensorValue, hook: Value) -> Value:
     """Put the hook behind the node that makes the tensor, which nothing has used so far."""
-
     graph = tracer.graph
     is_used = any(self.name in node_references(node) for node in graph.nodes)
     mine = self.abstract.storage_record

@@ -155,7 +155,6 @@ class TensorValue(Value):
         return Constant(None)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-
         if name == "requires_grad":
             tracer.evaluate.call_torch(tracer, torch.Tensor.requires_grad_, [self, value], {})
             return
@@ -191,7 +190,6 @@ class TensorValue(Value):
 
     def _set_data(self, tracer: Tracer, value: TensorValue) -> None:
         """`self.data = value`: the same tensor object, on the memory of another of its type."""
-
         mine, given = self.abstract, value.abstract
         if mine.meta != given.meta:
             raise UnsupportedMutation(f"tensor.data of {self.describe()} is assigned a tensor of another type")
@@ -205,7 +203,6 @@ class TensorValue(Value):
         mine._storage = given.storage_record
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-
         method = getattr(torch.Tensor, name)
         handler = handler_of(method)
         if handler is not None:
@@ -213,7 +210,6 @@ class TensorValue(Value):
         return tracer.evaluate.call_torch(tracer, method, [self, *args], kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-
         patched = patched_method(tracer, self, "__getitem__")
         if patched is not None:
             return patched.call(tracer, [key], {})
@@ -241,18 +237,15 @@ class TensorValue(Value):
         return int(tracer.evaluate.data_dependent_scalar(tracer, self, "a tensor used as an index"))
 
     def truth(self, tracer: Tracer) -> bool:
-
         return bool(tracer.evaluate.data_dependent_scalar(tracer, self, "a branch on a tensor"))
 
     def iterate(self, tracer: Tracer) -> Value:
-
         if self.abstract.dim() == 0:
             raise tracer.raises(TypeError, "iteration over a 0-d tensor")
         rows = tracer.evaluate.call_torch(tracer, torch.Tensor.unbind, [self, Constant(0)], {})
         return rows.iterate(tracer)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-
         found = tracer.evaluate.call_torch(tracer, torch.Tensor.__contains__, [self, item], {})
         return bool(found.concrete())
 
@@ -261,13 +254,7 @@ class TensorValue(Value):
             emitter.graph_output(self)
         else:
             emitter.load_local(self.place)
-        if self.attributes:
-            emitter.keep(self)
-            for name, value in self.attributes.items():
-                emitter.load(value)
-                emitter.load(self)
-                emitter.store_attribute(name)
-            emitter.load(self)
+        emitter.set_attributes(self, self.attributes)
 
     def __repr__(self) -> str:
         return f"<Tensor %{self.name} {list(self.abstract.shape)}>"

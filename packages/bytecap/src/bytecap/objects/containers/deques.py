@@ -73,7 +73,4 @@ class DequeValue(ListValue):
         return self.state
 
     def reconstruct(self, emitter: Emitter) -> None:
-        for item in self.values(emitter.tracer):
-            emitter.load(item)
-        emitter.build_list(len(self.items))
-        emitter.call_function(deque, self.maxlen, arguments=1)
+        emitter.call_with(deque, self.values(emitter.tracer), self.maxlen)

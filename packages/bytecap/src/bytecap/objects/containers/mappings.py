@@ -252,22 +252,12 @@ class DictValue(Value):
             emitter.load(self.owner)
             emitter.load_attribute("__dict__")
             return
-        if self.cls is defaultdict:
-            emitter.load(self.factory or Constant(None))
-        pairs = self.pairs(emitter.tracer)
-        for key, value in pairs:
-            emitter.load(key)
-            emitter.load(value)
-        emitter.build_map(len(pairs))
-        if self.cls is not dict:
-            emitter.call_function(self.cls, arguments=2 if self.cls is defaultdict else 1)
-        if self.own:
-            emitter.keep(self)
-            for name, value in self.own.items():
-                emitter.load(value)
-                emitter.load(self)
-                emitter.store_attribute(name)
-            emitter.load(self)
+        pairs = dict(self.pairs(emitter.tracer))
+        if self.cls is dict:
+            emitter.push(pairs)
+        else:
+            emitter.call_with(self.cls, *([self.factory] if self.cls is defaultdict else []), pairs)
+        emitter.set_attributes(self, self.own)
 
 
 class DictView(Value):
@@ -325,7 +315,6 @@ class DictView(Value):
         return super().contains(tracer, item)
 
     def _contains_pair(self, tracer: Tracer, item: Value) -> bool:
-
         if not isinstance(item, TupleValue) or len(item.items) != 2:
             return False
         key, value = item.values(tracer)
@@ -370,8 +359,7 @@ class MappingProxyValue(Value):
         return self.dictionary.call_method(tracer, name, args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load(self.dictionary)
-        emitter.call_function(MappingProxyType, arguments=1)
+        emitter.call_with(MappingProxyType, self.dictionary)
 
 
 _ENVIRONMENT: Any = os.environ._data  # type: ignore[attr-defined]

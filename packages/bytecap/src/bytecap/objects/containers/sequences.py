@@ -83,7 +83,6 @@ class Sequence(Value):
             index += 1
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-
         if not isinstance(key, SliceValue) and not has_index(key):
             run(tracer, operator.getitem, (self.builtin((0,)), stranger(key)))
         index = key.as_index(tracer)
@@ -142,9 +141,7 @@ class TupleValue(Sequence):
         return super().get_attribute(tracer, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        for item in self.values(emitter.tracer):
-            emitter.load(item)
-        emitter.build_tuple(len(self.items))
+        emitter.push(tuple(self.values(emitter.tracer)))
         if self.cls is not tuple:
             emitter.call_function(new_tuple, self.cls, arguments=1)
 
@@ -212,7 +209,6 @@ class ListValue(Sequence):
         self.items[:] = items
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
-
         if not isinstance(key, SliceValue) and not has_index(key):
             run(tracer, operator.setitem, (self.builtin((0,)), stranger(key), 0))
         index = key.as_index(tracer)
@@ -225,16 +221,13 @@ class ListValue(Sequence):
         run(tracer, self.items.__setitem__, (index, items))
 
     def delete_item(self, tracer: Tracer, key: Value) -> None:
-
         if not isinstance(key, SliceValue) and not has_index(key):
             run(tracer, operator.delitem, (self.builtin((0,)), stranger(key)))
         self.mutate(tracer)
         run(tracer, self.items.__delitem__, (key.as_index(tracer),))
 
     def reconstruct(self, emitter: Emitter) -> None:
-        for item in self.values(emitter.tracer):
-            emitter.load(item)
-        emitter.build_list(len(self.items))
+        emitter.push(self.values(emitter.tracer))
 
 
 class SequenceIterator(IteratorValue):
@@ -263,8 +256,7 @@ class SequenceIterator(IteratorValue):
         return self.sequence.item(tracer, self.index - self.step)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load(self.sequence)
-        emitter.call_function(resumed, self._maker, self.index, arguments=1)
+        emitter.call_with(resumed, self.sequence, self._maker, self.index)
         resume_in_changed(emitter, self, self.sequence, self.index)
 
 
@@ -274,10 +266,7 @@ def resume_in_changed(emitter: Emitter, iterator: IteratorValue, sequence: Seque
         return
 
     def move(emitter: Emitter) -> None:
-        emitter.load(iterator)
-        emitter.load(sequence)
-        emitter.constant(index)
-        emitter.call_function(placed, arguments=3)
+        emitter.call_with(placed, iterator, sequence, index)
         emitter.pop()
 
     emitter.when_settled(move)
@@ -309,13 +298,12 @@ class SliceValue(Value):
         return super().get_attribute(tracer, name)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-
         return tracer.evaluate.fold_call(tracer, getattr(self.concrete(), name), args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
         for bound in (self.start, self.stop, self.step):
             emitter.load(bound)
-        emitter.build_slice()
+        emitter.build("SLICE", 3)
 
 
 def field_names(cls: type) -> tuple[str, ...]:

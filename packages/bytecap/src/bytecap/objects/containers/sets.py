@@ -136,10 +136,7 @@ class SetValue(Value):
         if all(map(is_lasting_key, keys)):  # nobody knows the order of objects in the order of their addresses
             added = map(self.objects.key_of, self.added)
             keys, holes = _growth(self.cls, keys, [key for key in added if key in self.keys])
-        for key in keys:
-            emitter.load(self.objects.of_key(key))
-        emitter.build_tuple(len(keys))
-        emitter.call_function(new_set, self.cls, *([holes] if holes else []), arguments=1)
+        emitter.call_with(new_set, tuple(map(self.objects.of_key, keys)), self.cls, holes)
 
 
 def set_in_order(cls: type, keys: list[Hashable]) -> Any:

@@ -1,14 +1,18 @@
-"""Exception instances: arguments, cause, context, notes, and what their C classes read from the arguments."""
+"""Exception instances: arguments, cause, context, notes, and what their C classes read from the arguments.
+
+What those hold that existed before the capture is read from them, under guards.
+"""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from bytecap.bytecode.rebuild import new_exception
+from bytecap.bytecode.rebuild import new_exception, raised_in_caller
 from bytecap.errors import StageError, UnsupportedMutation
 from bytecap.objects.base import Value, collect
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.instances.objects import ObjectValue, writers_of
 from bytecap.objects.instances.writes import RaiseEffect
@@ -178,7 +182,6 @@ class ExceptionValue(ObjectValue):
 
     def twin(self, tracer: Tracer) -> BaseException | None:
         """A real exception with the same fields and text; None when an argument cannot be shown."""
-
         base = builtin_base(self.cls)
         try:
             made = type(self.cls.__name__, (base,), {})(
@@ -199,14 +202,7 @@ class ExceptionValue(ObjectValue):
     # -- back to bytecode
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.constant(self.cls)
-        emitter.load(self.arguments)
-        emitter.load(TupleValue(self.given[0]))
-        for name, value in self.given[1].items():
-            emitter.constant(name)
-            emitter.load(value)
-        emitter.build_map(len(self.given[1]))
-        emitter.call_function(new_exception, arguments=4)
+        emitter.call_with(new_exception, self.cls, self.arguments, tuple(self.given[0]), self.given[1])
         emitter.keep(self)
         for key, value in self.attributes.pairs(emitter.tracer):
             self._store(emitter, str(key.concrete()), value, writers_of(self, key)[0])
@@ -217,6 +213,71 @@ class ExceptionValue(ObjectValue):
         if self.traceback.source is not None:
             self._store(emitter, "__traceback__", self.traceback)
         elif isinstance(self.traceback, TracebackValue):
-            emitter.load(self)
-            emitter.raised_at(self.traceback.line)
+            emitter.call_with(raised_in_caller, self, self.traceback.line)
+            emitter.pop()
+            emitter.is_seen = True
         emitter.load(self)
+
+
+_LINKS = frozenset({"__cause__", "__context__", "__suppress_context__"})
+
+
+class OutsideException(ExceptionValue):
+    """An exception from outside; its fields are looked at when they are asked for."""
+
+    __slots__ = ()
+
+    def __init__(self, tracer: Tracer, real: BaseException, source: Source | None, attributes: DictValue) -> None:
+        super().__init__(type(real), [], real=real)
+        self.source = source
+        self.attributes = attributes
+        attributes.owner = self
+        self.arguments = self._field(tracer, "args")  # type: ignore[assignment]
+
+    def _field(self, tracer: Tracer, name: str) -> Value:
+        return tracer.objects.wrap(getattr(self.real, name), tracer.places.attribute(self.source, name))
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name in _LINKS:
+            return self._field(tracer, name)
+        if name == "__traceback__":
+            return self._traceback(tracer)
+        return super().get_attribute(tracer, name)
+
+    def _traceback(self, tracer: Tracer) -> Value:
+        if isinstance(self.traceback, TracebackValue):
+            return self.traceback
+        real, source = self.real.__traceback__, tracer.places.attribute(self.source, "__traceback__")
+        if real is None:
+            return tracer.objects.wrap(None, source)
+        if source is not None:
+            tracer.guards.type_is(source, type(real), tracer.line())
+        return TracebackValue(real.tb_lineno, source)
+
+    def c_member(self, tracer: Tracer, name: str) -> Value:
+        return self._field(tracer, name)
+
+    def initialise(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> None:
+        raise UnsupportedMutation(f"__init__ of an outside {self.describe()}")
+
+    def follow(self, current: Value) -> None:
+        if current is not self:
+            raise UnsupportedMutation("raising an outside exception while another one is handled")
+
+    def twin(self, tracer: Tracer) -> BaseException | None:
+        self.given = (self.arguments.values(tracer) + self._file_names(tracer), {})
+        return super().twin(tracer)
+
+    def _file_names(self, tracer: Tracer) -> list[Value]:
+        """Arguments that an OSError was made with, and that `args` leaves out."""
+        if not isinstance(self.real, OSError) or self.real.filename is None:
+            return []
+        return [self._field(tracer, "filename"), Constant(None), self._field(tracer, "filename2")]
+
+    def message(self) -> str:
+        return str(self.real)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        if name == "args" or (name.startswith("__") and name != "__class__"):
+            raise UnsupportedMutation(f"cannot set {name} of an outside exception")
+        super().set_attribute(tracer, name, value)

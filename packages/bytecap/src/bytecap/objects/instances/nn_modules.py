@@ -62,7 +62,6 @@ class NNModuleValue(ObjectValue):
 
     def plain_setattr(self, tracer: Tracer, owner: Any, name: str, item: Value) -> bool:
         """Do `nn.Module.__setattr__` here when it only stores the value; False: evaluate it in full."""
-
         if owner is not torch.nn.Module:
             return False
         kind = item.python_type()

@@ -57,19 +57,15 @@ class ObjectValue(Value):
         return self.real
 
     def _special(self, tracer: Tracer, name: str) -> Value | None:
-
         return tracer.evaluate.special_method(tracer, self, name)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-
         return tracer.evaluate.instance_get_attribute(tracer, self, name)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-
         tracer.evaluate.instance_set_attribute(tracer, self, name, value)
 
     def delete_attribute(self, tracer: Tracer, name: str) -> None:
-
         tracer.evaluate.instance_delete_attribute(tracer, self, name)
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -79,7 +75,6 @@ class ObjectValue(Value):
         return method.call(tracer, args, kwargs)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-
         return tracer.evaluate.call_object_method(tracer, self, name, args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
@@ -118,7 +113,6 @@ class ObjectValue(Value):
         return self._container(tracer, "has no len()").length(tracer)
 
     def truth(self, tracer: Tracer) -> bool:
-
         method = self._special(tracer, "__bool__")
         if method is not None:
             made = method.call(tracer, [], {})
@@ -152,7 +146,6 @@ class ObjectValue(Value):
         raise tracer.raises(TypeError, f"'{self.cls.__name__}' object is not iterable")
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-
         method = self._special(tracer, "__contains__")
         if method is not None:
             return method.call(tracer, [item], {}).truth(tracer)
@@ -188,16 +181,12 @@ class ObjectValue(Value):
         if self.base is None:
             emitter.call_function(rebuild.new_object, self.cls)
         elif isinstance(self.base, Constant) or isinstance(self.base.python_type(), type):
-            emitter.load(self.base)
-            emitter.call_function(rebuild.new_container, self.cls, arguments=1)
+            emitter.call_with(rebuild.new_container, self.base, self.cls)
         else:
             raise CannotRebuild(f"cannot build a new {self.cls.__qualname__}")
 
     def _store(self, emitter: Emitter, name: str, value: Value, change: Any = object.__setattr__) -> None:
-        emitter.load(self)
-        emitter.constant(name)
-        emitter.load(value)
-        emitter.call_function(change, arguments=3)
+        emitter.call_with(change, self, name, value)
         emitter.pop()
 
 
@@ -210,7 +199,6 @@ def writers_of(owner: Value, name: Value) -> tuple[Any, Any]:
 
 def _length(tracer: Tracer, made: Value) -> int:
     """What `__len__` gave, checked as len() checks it."""
-
     size = made.as_int(tracer)
     if size < 0:
         raise tracer.raises(ValueError, "__len__() should return >= 0")

@@ -182,14 +182,9 @@ class GeneratorValue(IteratorValue):
             raise CannotRebuild("cannot return a suspended generator from replacement bytecode")
         frame = self.frame
         code = frame.function.code
-        emitter.load(frame.function)
         count = code.co_argcount + code.co_kwonlyargcount
         names = code.co_varnames[: count + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
-        for name in names:
-            emitter.constant(name)
-            emitter.load(frame.load_local(name))
-        emitter.build_map(len(names))
-        emitter.call_function(new_generator, arguments=2)
+        emitter.call_with(new_generator, frame.function, {name: frame.load_local(name) for name in names})
 
 
 def stop_iteration_error(tracer: Tracer, stop: Value) -> Value:

@@ -85,9 +85,7 @@ class OpenConstant(Constant):
 
     def reconstruct(self, emitter: Emitter) -> None:
         assert self.function is not None
-        for part in self.parts:
-            emitter.load(part)
-        emitter.call_function(self.function, arguments=len(self.parts))
+        emitter.call_with(self.function, *self.parts)
 
     def __repr__(self) -> str:
         return f"<OpenConstant {self._real!r}>"
