@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+import operator
 
 import pytest
 import torch
@@ -157,6 +158,36 @@ def bounded_deques(x):
     copied = queue.copy()
     copied.extendleft([7, 8])
     return queue, queue.maxlen, copied, queue == copied, list(reversed(copied)), collections.deque("ab") + copied
+
+
+class Answers:
+    def __init__(self):
+        self.numbers, self.names = [1, 2], {"k": 5}
+
+    def __getitem__(self, key):
+        return (key,)
+
+    def method(self, x, *, y=1):
+        return x + y
+
+
+@PROGRAMS.add(vector)
+def what_constructors_and_getters_of_c_say(x):
+    answers, said = Answers(), []
+    for attempt in (
+        lambda: operator.itemgetter(slice(0, 1), 5)(answers), lambda: operator.itemgetter("k", "z")(answers.names),
+        lambda: operator.attrgetter("numbers.append")(answers)(4), lambda: operator.attrgetter("nope")(answers),
+        lambda: operator.methodcaller("method", 3, y=4)(answers), lambda: operator.methodcaller("method")(answers),
+        lambda: operator.itemgetter(1)(3), lambda: operator.itemgetter(1)(), lambda: operator.attrgetter("shape")(x),
+        lambda: collections.deque([1, 2, 3], 2), lambda: collections.deque(maxlen=-1),
+        lambda: collections.deque([1], "a"), lambda: range(3, 9, 2),
+        lambda: range(1.5), lambda: range(1, 2, 0), lambda: range(True),
+    ):  # fmt: skip
+        try:
+            said.append(attempt())
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            said.append((type(error).__name__, str(error)))
+    return said, answers.numbers, x + 1
 
 
 @PROGRAMS.add(vector, lambda: collections.deque([1, 2], maxlen=3), collections.deque)

@@ -22,7 +22,6 @@ from bytecap.semantics.attributes import (
     class_set_attribute,
     default_set_attribute,
     generic_get_attribute,
-    instance_delete_attribute,
     instance_get_attribute,
     instance_set_attribute,
     special_method,

@@ -15,16 +15,14 @@ from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
-from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue, MappingProxyValue
 from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue, field_names
 from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.functions import MethodValue, PartialValue
 from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.live import call_native
+from bytecap.objects.live import call_native, native
 from bytecap.objects.numbers.open_constants import open_format
 from bytecap.objects.numbers.symbolic import is_symbolic
-from bytecap.objects.signals import run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.string_conversion import repr_of, str_of
 
@@ -42,13 +40,6 @@ def _tuple(tracer: Tracer, values: Value | None = None) -> Value:
     if isinstance(values, TupleValue) and values.cls is tuple:
         return values
     return TupleValue([] if values is None else collect(tracer, values))
-
-
-def _deque(tracer: Tracer, iterable: Value | None = None, maxlen: Value | None = None) -> Value:
-    bound = None if maxlen is None or maxlen.is_none() else maxlen.as_int(tracer)
-    if bound is not None and bound < 0:
-        raise tracer.raises(ValueError, "maxlen must be non-negative")
-    return DequeValue([] if iterable is None else collect(tracer, iterable), maxlen=bound)
 
 
 def _dict_of(cls: type) -> Callable[..., Value]:
@@ -78,10 +69,6 @@ def _set_of(cls: type) -> Callable[..., Value]:
 def _slice(tracer: Tracer, *args: Value) -> Value:
     start, stop, step = {1: (NONE, *args, NONE), 2: (*args, NONE), 3: args}[len(args)]
     return SliceValue(start, stop, step)
-
-
-def _range(tracer: Tracer, *args: Value) -> Value:
-    return Constant(run(tracer, range, tuple(arg.as_int(tracer) for arg in args)))
 
 
 def _number(cls: type, method: str) -> Callable[..., Value]:
@@ -161,8 +148,9 @@ def _mapping_proxy(tracer: Tracer, mapping: Value, /) -> Value:
 
 
 CLASSES: dict[Any, Callable[..., Value]] = {
-    list: _list, tuple: _tuple, deque: _deque, dict: _dict_of(dict), OrderedDict: _dict_of(OrderedDict),
-    defaultdict: _defaultdict, set: _set_of(set), frozenset: _set_of(frozenset), slice: _slice, range: _range,
+    list: _list, tuple: _tuple, deque: native(deque, 1, "maxlen"), range: native(range, 0, 1, 2),
+    dict: _dict_of(dict), OrderedDict: _dict_of(OrderedDict), defaultdict: _defaultdict,
+    set: _set_of(set), frozenset: _set_of(frozenset), slice: _slice,
     int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__"),
     bool: _bool, str: _str, repr: _repr, functools.partial: _partial, type(_size.__get__(0)): _method_type,
     torch.Size: _size, type.__call__: _call_class, object: _object, object.__new__: _new_object,

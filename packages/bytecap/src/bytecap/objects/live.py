@@ -52,10 +52,11 @@ class Live:
             raise StopIteration
         return Live(self.tracer, item)
 
-    def __call__(self, *args: Any) -> Live:
+    def __call__(self, *args: Any, **kwargs: Any) -> Live:
         values = [self.tracer.objects.fresh(arg) for arg in args]
+        named = {name: self.tracer.objects.fresh(arg) for name, arg in kwargs.items()}
         try:
-            return Live(self.tracer, self.value.call(self.tracer, values, {}))
+            return Live(self.tracer, self.value.call(self.tracer, values, named))
         except PythonRaise as error:
             if issubclass(error.value.python_type(), StopIteration):
                 raise RaisedStop(error) from None
@@ -135,6 +136,19 @@ class LiveSequence(Live):
             if issubclass(kind, (IndexError, StopIteration)):
                 raise RaisedStop(error) from None
             raise
+
+
+class LiveObject(Live):
+    """A value whose attributes and items C code reads."""
+
+    __slots__ = ()
+    __iter__ = None  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Live:
+        return LiveObject(self.tracer, self.value.get_attribute(self.tracer, name))
+
+    def __getitem__(self, key: Any) -> Live:
+        return Live(self.tracer, self.value.get_item(self.tracer, self.tracer.objects.fresh(key)))
 
 
 class RaisedStop(StopIteration):

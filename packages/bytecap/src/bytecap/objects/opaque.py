@@ -20,6 +20,7 @@ from bytecap.objects.base import RealValue, Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
+from bytecap.objects.live import LiveObject, call_native
 from bytecap.objects.signals import run
 from stagewire.capture import Source
 
@@ -44,32 +45,9 @@ def is_pure_method(real: Any, name: str) -> bool:
     return any(isinstance(real, cls) and (names is None or name in names) for cls, names in _PURE_METHODS)
 
 
-def _call_itemgetter(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    keys = real.__reduce__()[1]
-    found = [args[0].get_item(tracer, tracer.objects.fresh(key)) for key in keys]
-    return found[0] if len(keys) == 1 else TupleValue(found)
-
-
-def _call_attrgetter(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    found = []
-    for path in real.__reduce__()[1]:
-        value = args[0]
-        for name in path.split("."):
-            value = value.get_attribute(tracer, name)
-        found.append(value)
-    return found[0] if len(found) == 1 else TupleValue(found)
-
-
-def _call_methodcaller(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    made, arguments = real.__reduce__()[:2]
-    named = getattr(made, "keywords", {})
-    name, *rest = (*getattr(made, "args", ()), *arguments)
-    method = args[0].get_attribute(tracer, name)
-    return method.call(
-        tracer,
-        [tracer.objects.fresh(value) for value in rest],
-        {key: tracer.objects.fresh(value) for key, value in named.items()},
-    )
+def _call_operator(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """itemgetter, attrgetter, methodcaller."""
+    return tracer.objects.fresh(call_native(tracer, real, *[LiveObject(tracer, arg) for arg in args]))
 
 
 def _call_alias(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -93,9 +71,7 @@ _CALLS: tuple[tuple[type, Callable[..., Value]], ...] = (
     (Dispatcher, _call_disabled),
     (torch.jit.ScriptFunction, _call_scripted),
     (types.GenericAlias, _call_alias),
-    (operator.itemgetter, _call_itemgetter),
-    (operator.attrgetter, _call_attrgetter),
-    (operator.methodcaller, _call_methodcaller),
+    *((cls, _call_operator) for cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller)),
 )
 
 

@@ -233,15 +233,17 @@ def _check_class_has(tracer: Tracer, value: ClassValue, name: str) -> None:
     value.get_attribute(tracer, name)
 
 
-def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
-    """`value.name = item` by the full protocol."""
-    tracer.guards.lookup(value.cls, "__setattr__")
-    custom, owner = static_lookup(value.cls.__mro__, "__setattr__")
-    if isinstance(custom, types.FunctionType) and value.plain_setattr(tracer, owner, name, item):
+def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> None:
+    """`value.name = item`, or `del value.name` (item None), by the full protocol."""
+    special, given = ("__delattr__", []) if item is None else ("__setattr__", [item])
+    tracer.guards.lookup(value.cls, special)
+    custom, owner = static_lookup(value.cls.__mro__, special)
+    is_python = isinstance(custom, types.FunctionType)
+    if item is not None and is_python and value.plain_setattr(tracer, owner, name, item):
         return
-    if isinstance(custom, types.FunctionType) or _is_other_method(custom, "__setattr__"):
-        method = bind(tracer, custom, owner or object, value, value.cls, "__setattr__")
-        method.call(tracer, [Constant(name), item], {})
+    if is_python or _is_other_method(custom, special):
+        method = bind(tracer, custom, owner or object, value, value.cls, special)
+        method.call(tracer, [Constant(name), *given], {})
         return
     default_set_attribute(tracer, value, name, item)
 
@@ -251,34 +253,47 @@ def _is_other_method(raw: Any, name: str) -> bool:
     return isinstance(raw, _C_METHODS) and raw.__name__ != name
 
 
-def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
-    """object.__setattr__."""
+def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> None:
+    """object.__setattr__, or object.__delattr__ (item None)."""
     raw, owner = static_lookup(value.cls.__mro__, name)
-    tracer.guards.lookup(value.cls, name)
-    if isinstance(raw, property):
-        if raw.fset is None:
-            raise tracer.raises(AttributeError, _property_complaint(raw, value, "setter"))
-        home = tracer.places.class_attribute(value.cls, name)
-        tracer.objects.wrap(raw.fset, tracer.places.attribute(home, "fset")).call(tracer, [value, item], {})
+    is_descriptor = owner is not None and is_data_descriptor(raw)
+    if item is not None or is_descriptor:
+        tracer.guards.lookup(value.cls, name)
+    if is_descriptor:
+        _set_by_descriptor(tracer, value, raw, name, item)
         return
-    if isinstance(raw, types.MemberDescriptorType):
-        _set_slot(tracer, value, name, item)
-        return
-    if name == "__class__" or isinstance(raw, types.GetSetDescriptorType):
-        raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
-    if owner is not None and is_data_descriptor(raw):
-        setter = static_lookup(type(raw).__mro__, "__set__")[0]
-        if not isinstance(setter, types.FunctionType):
-            raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
-        descriptor = _descriptor(tracer, raw, tracer.places.class_attribute(value.cls, name))
-        set_item = tracer.objects.wrap(setter, tracer.places.class_attribute(type(raw), "__set__"))
-        MethodValue(set_item, descriptor).call(tracer, [value, item], {})
+    if item is None:
+        if value.attributes.lookup(tracer, Constant(name)) is None:
+            raise no_attribute(tracer, value, name)
+        value.attributes.delete_item(tracer, Constant(name))
         return
     if value.cls.__dictoffset__ == 0:
         if owner is not None:
             raise tracer.raises(AttributeError, f"'{value.cls.__name__}' object attribute '{name}' is read-only")
         raise missing_name(tracer, _no_dict_complaint(value.cls, name), value, name)
     value.attributes.set_item(tracer, Constant(name), item)
+
+
+def _set_by_descriptor(tracer: Tracer, value: ObjectValue, raw: Any, name: str, item: Value | None) -> None:
+    given = [] if item is None else [item]
+    home = tracer.places.class_attribute(value.cls, name)
+    if isinstance(raw, types.MemberDescriptorType):
+        if item is None:
+            _c_member(tracer, raw, value, name)
+        _set_slot(tracer, value, name, item)
+    elif isinstance(raw, property):
+        field, what = ("fdel", "deleter") if item is None else ("fset", "setter")
+        function = getattr(raw, field)
+        if function is None:
+            raise tracer.raises(AttributeError, _property_complaint(raw, value, what))
+        tracer.objects.wrap(function, tracer.places.attribute(home, field)).call(tracer, [value, *given], {})
+    else:
+        special = "__delete__" if item is None else "__set__"
+        function = static_lookup(type(raw).__mro__, special)[0]
+        if not isinstance(function, types.FunctionType):
+            raise UnsupportedMutation(f"cannot {'delete' if item is None else 'set'} {name!r} of a {value.describe()}")
+        method = tracer.objects.wrap(function, tracer.places.class_attribute(type(raw), special))
+        MethodValue(method, _descriptor(tracer, raw, home)).call(tracer, [value, *given], {})
 
 
 def _no_dict_complaint(cls: type, name: str) -> str:
@@ -311,44 +326,6 @@ def _set_slot(tracer: Tracer, value: ObjectValue, name: str, item: Value | None)
             tracer.effects.append(value.slot_writes)
         value.slot_writes.names[name] = None
     value.slots[name] = item
-
-
-def instance_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> None:
-    """`del value.name`."""
-    tracer.guards.lookup(value.cls, "__delattr__")
-    custom, owner = static_lookup(value.cls.__mro__, "__delattr__")
-    if isinstance(custom, types.FunctionType) or _is_other_method(custom, "__delattr__"):
-        method = bind(tracer, custom, owner or object, value, value.cls, "__delattr__")
-        method.call(tracer, [Constant(name)], {})
-        return
-    default_delete_attribute(tracer, value, name)
-
-
-def default_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> None:
-    """object.__delattr__."""
-    raw, owner = static_lookup(value.cls.__mro__, name)
-    if owner is not None and is_data_descriptor(raw):
-        tracer.guards.lookup(value.cls, name)
-        if isinstance(raw, types.MemberDescriptorType):
-            _c_member(tracer, raw, value, name)
-            _set_slot(tracer, value, name, None)
-            return
-        if isinstance(raw, property):
-            if raw.fdel is None:
-                raise tracer.raises(AttributeError, _property_complaint(raw, value, "deleter"))
-            home = tracer.places.class_attribute(value.cls, name)
-            tracer.objects.wrap(raw.fdel, tracer.places.attribute(home, "fdel")).call(tracer, [value], {})
-            return
-        deleter = static_lookup(type(raw).__mro__, "__delete__")[0]
-        if not isinstance(deleter, types.FunctionType):
-            raise UnsupportedMutation(f"cannot delete {name!r} of a {value.describe()}")
-        descriptor = _descriptor(tracer, raw, tracer.places.class_attribute(value.cls, name))
-        function = tracer.objects.wrap(deleter, tracer.places.class_attribute(type(raw), "__delete__"))
-        MethodValue(function, descriptor).call(tracer, [value], {})
-        return
-    if value.attributes.lookup(tracer, Constant(name)) is None:
-        raise no_attribute(tracer, value, name)
-    value.attributes.delete_item(tracer, Constant(name))
 
 
 def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:

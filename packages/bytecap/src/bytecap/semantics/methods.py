@@ -21,7 +21,7 @@ from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
 from bytecap.objects.iterators.protocols import ContainerIterator
 from bytecap.objects.live import call_native, native, native_on_list
 from bytecap.objects.signals import run
-from bytecap.semantics.attributes import default_delete_attribute, default_set_attribute, find_attribute
+from bytecap.semantics.attributes import default_set_attribute, find_attribute
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.operations import binary, compare
 
@@ -364,7 +364,7 @@ def _object_getattribute(tracer: Tracer, self: ObjectValue, name: Value) -> Valu
 
 
 def _object_delattr(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
-    default_delete_attribute(tracer, self, name.concrete())
+    default_set_attribute(tracer, self, name.concrete(), None)
     return NONE
 
 

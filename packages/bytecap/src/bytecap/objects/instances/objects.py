@@ -66,7 +66,7 @@ class ObjectValue(Value):
         tracer.evaluate.instance_set_attribute(tracer, self, name, value)
 
     def delete_attribute(self, tracer: Tracer, name: str) -> None:
-        tracer.evaluate.instance_delete_attribute(tracer, self, name)
+        tracer.evaluate.instance_set_attribute(tracer, self, name, None)
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         method = self._special(tracer, "__call__")
