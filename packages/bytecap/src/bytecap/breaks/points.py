@@ -14,8 +14,7 @@ from bytecode import Label
 
 from bytecap.breaks.body import body_start, copy_body, implied_reads, reads_own_frame
 from bytecap.breaks.flow import Flow, flow_of, successors_of
-from bytecap.breaks.shape import Shape, comprehension_end, shapes_of
-from bytecap.breaks.stack import drop_if, put_together, slots, take_apart
+from bytecap.breaks.shape import Shape, comprehension_end, drop_if, put_together, shapes_of, slots, take_apart
 from bytecap.bytecode.assembler import Assembler, assemble_copy
 
 # Instructions that put away what is on the stack.

@@ -30,7 +30,7 @@ from typing import Any
 from bytecap.breaks.breaks import Break, Breaks
 from bytecap.driver.executor import with_tensors
 from bytecap.driver.frame_selection import is_wanted
-from bytecap.driver.size_changes import needs_constants, with_changes, with_sizes_of_before
+from bytecap.driver.size_changes import changed_value, needs_constants, with_changes, with_sizes_of_before
 from bytecap.driver.stage import CaptureResult, Options, capture, place
 from bytecap.driver.stances import may_compile, register
 from bytecap.driver.undo import Checked, undone
@@ -49,7 +49,6 @@ from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards import GuardError, GuardProgram, compile_guards, explain, with_relations
 from bytecap.hook import Entry, FrameView, Owner, directives, enable, entries, plain, remove_entry, reset, skip
 from bytecap.nodes.data_checks import CannotUndo, Distrust
-from bytecap.objects.numbers.dynamic_sources import changed_value
 from bytecap.replacement.plain_run import raising_code
 from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol, facts_of
 from stagewire.collector import resting_collector

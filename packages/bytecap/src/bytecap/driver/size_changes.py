@@ -1,16 +1,33 @@
-"""What changed between the calls of a frame: the sizes and ints that the next capture makes symbols of."""
+"""What changed between the calls of a frame: sizes and ints that the next capture makes symbols of, values that it
+leaves open."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from bytecap._evalframe import FrameView, GuardProgram
+from bytecap._evalframe import Entry, FrameView, GuardProgram
 from bytecap.errors import FixedSizesNeeded
 from bytecap.graph.size_policy import SizePolicy
-from stagewire.capture import Capture, Equals, Reading, Relation, Source, Symbol, TensorIs
+from stagewire.capture import (
+    Capture,
+    Equals,
+    Guard,
+    HasKey,
+    IdentityIs,
+    KeysAre,
+    LengthIs,
+    Local,
+    Reading,
+    Relation,
+    Source,
+    Symbol,
+    TensorIs,
+    TypeIs,
+    TypeOf,
+)  # fmt: skip
 from stagewire.errors import StageError
 from stagewire.expr import symbols_of
 
@@ -99,3 +116,48 @@ def needs_constants(capture: Capture, error: StageError) -> FixedSizesNeeded | N
     needed = FixedSizesNeeded(error.message, where=error.where)
     needed.sources = sources
     return needed
+
+
+# -- values that differ from call to call, and would make a new capture each time: a float that was an argument once, a
+# number that the code itself counts up, and any number, text or size of a container that was fixed several times, is
+# not fixed again: the captures that follow leave what uses it to the plain code around them
+
+_KINDS = (int, float, str)
+# How many captures a code object has, at most, before values that differ are left open.
+_PATIENCE = 4
+
+
+def changed_value(known: Sequence[Entry], view: FrameView, counted: frozenset[Source], limit: int) -> Source | None:
+    """Where the value is that alone makes the last capture miss, if it changes too often.
+
+    counted: where the numbers are that the last capture itself counts up. limit: of captures; the last of them leaves
+    open what object an argument is.
+    """
+    first = _missed(known[0], view) if known else None
+    if first is None:
+        return None
+    source, value = first
+    if isinstance(source, TypeOf):
+        return source if len(known) == limit - 1 else None
+    if source in counted or (isinstance(source, Local) and type(value) is float):
+        return source
+    return source if len(known) >= _PATIENCE else None
+
+
+def _missed(entry: Entry, view: FrameView) -> tuple[Source, Any] | None:
+    """(place, value now) of the first guard that fails, if it fixes a value of a kind that may be left open."""
+    failure = None if entry.guard is None else entry.guard.failure(view)
+    if failure is None:
+        return None
+    index, found, value = failure
+    guards: Sequence[Guard] = entry.guard.guards
+    if not found or index not in range(len(guards)):
+        return None
+    match guards[index]:
+        case Equals(source, before) if type(before) is type(value) and type(value) in _KINDS:
+            return source, value
+        case TypeIs(Local() as source) | IdentityIs(Local() as source) if not isinstance(value, torch.Tensor):
+            return TypeOf(source), value
+        case LengthIs(source) | KeysAre(source) | HasKey(source):
+            return source, value
+    return None

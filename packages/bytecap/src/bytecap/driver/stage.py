@@ -42,8 +42,8 @@ from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.numbers.symbols import as_tensor
 from bytecap.objects.signals import NotConcrete, PythonRaise
 from bytecap.replacement.code import replacement_code
-from bytecap.replacement.emit import Emitter, emit_epilogue
-from bytecap.replacement.leave import emit_leave
+from bytecap.replacement.emit import Emitter
+from bytecap.replacement.leave import emit_epilogue, emit_leave
 from bytecap.semantics.effects import counted_places
 from bytecap.torch_capabilities import ESSENTIAL, TORCH
 from stagewire.capabilities import MissingCapability

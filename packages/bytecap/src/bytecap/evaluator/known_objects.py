@@ -31,8 +31,7 @@ from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.nn_modules import NNModuleValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.live import Live, NativeIterator
-from bytecap.objects.numbers.dynamic_sources import refuse_changing
-from bytecap.objects.numbers.open_constants import OpenConstant
+from bytecap.objects.numbers.open_constants import OpenConstant, refuse_changing
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue
 from bytecap.semantics.attributes import bind
 from stagewire.capture import Builtin, Global, HandleSource, Item, Source, TypeOf

@@ -18,7 +18,7 @@ from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.instances.nn_modules import NNModuleValue
-from bytecap.objects.numbers.dynamic_sources import refuse_changing
+from bytecap.objects.numbers.open_constants import refuse_changing
 from bytecap.objects.numbers.symbolic import is_symbolic
 from stagewire.capture import Attribute, DictKey, Global, HasAttribute, Item, Reading, Source
 from stagewire.graph import SourceLine

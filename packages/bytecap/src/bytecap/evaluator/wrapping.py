@@ -42,8 +42,7 @@ from bytecap.objects.functions import (
 from bytecap.objects.instances.exceptions import OutsideException
 from bytecap.objects.instances.nn_modules import HOOKS, NNModuleValue
 from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.numbers.dynamic_sources import refuse_changing
-from bytecap.objects.numbers.open_constants import OPEN_KINDS, is_readable
+from bytecap.objects.numbers.open_constants import OPEN_KINDS, is_readable, refuse_changing
 from bytecap.objects.numbers.symbolic import as_value
 from bytecap.objects.opaque import OpaqueValue, UnknownValue
 from bytecap.torch_capabilities import TORCH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from types import CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode.rebuild import new_function, new_partial
@@ -89,53 +89,33 @@ class FunctionValue(Value):
         if name in self.fields:
             return self.fields[name]
         if name in _FIELDS:
-            made = self._real_field(tracer, name) if self.real is not None else self._new_field(tracer, name)
-            self.fields[name] = made
-            return made
+            self.fields[name] = self._field(tracer, name)
+            return self.fields[name]
         if name == "__get__":
             return BuiltinMethod(self, "__get__")
         found = self.attributes.lookup(tracer, Constant(name))
         return found if found is not None else super().get_attribute(tracer, name)
 
-    def _real_field(self, tracer: Tracer, name: str) -> Value:
-        if name == "__globals__":
-            return self.globals
-        if name == "__defaults__":
-            return TupleValue(list(self.defaults), real=self.real.__defaults__) if self.defaults else Constant(None)
-        if name == "__kwdefaults__":
-            return tracer.objects.new_dict(self.kwdefaults) if self.kwdefaults else Constant(None)
-        if name == "__closure__":
-            return TupleValue(list(self.closure)) if self.closure else Constant(None)
+    def _field(self, tracer: Tracer, name: str) -> Value:
+        match name:
+            case "__globals__":
+                return self.globals
+            case "__defaults__" if self.defaults:
+                return TupleValue(list(self.defaults), real=self.real and self.real.__defaults__)
+            case "__kwdefaults__" if self.kwdefaults:
+                return tracer.objects.new_dict(self.kwdefaults)
+            case "__closure__" if self.closure:
+                return TupleValue(list(self.closure))
+            case "__defaults__" | "__kwdefaults__" | "__closure__":
+                return Constant(None)
+            case "__module__" if self.real is None:
+                return self.globals.lookup(tracer, Constant("__name__")) or Constant(None)
+        if self.real is None:
+            cells = tuple([CellType() for _ in self.code.co_freevars])
+            return tracer.objects.fresh(getattr(FunctionType(self.code, {}, self.name, None, cells), name))
         is_own = not is_exempt(self.real.__module__) and name != "__annotations__"
         source = tracer.places.attribute(self.source, name) if is_own else None
         return tracer.objects.wrap(getattr(self.real, name), source)
-
-    def _new_field(self, tracer: Tracer, name: str) -> Value:
-        match name:
-            case "__code__":
-                return Constant(self.code)
-            case "__name__":
-                return Constant(self.name)
-            case "__qualname__":
-                return Constant(self.code.co_qualname)
-            case "__module__":
-                return self.globals.lookup(tracer, Constant("__name__")) or Constant(None)
-            case "__doc__":
-                first = self.code.co_consts[0] if self.code.co_consts else None
-                is_lambda = self.code.co_name == "<lambda>"
-                return Constant(first if isinstance(first, str) and not is_lambda else None)
-            case "__annotations__":
-                return tracer.objects.new_dict({})
-            case "__globals__":
-                return self.globals
-            case "__defaults__":
-                return TupleValue(list(self.defaults)) if self.defaults else Constant(None)
-            case "__kwdefaults__":
-                return tracer.objects.new_dict(self.kwdefaults) if self.kwdefaults else Constant(None)
-            case "__closure__":
-                return TupleValue(list(self.closure)) if self.closure else Constant(None)
-            case _:
-                return TupleValue([])
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         if name == "__code__" and self.real is None and self._fits(value):

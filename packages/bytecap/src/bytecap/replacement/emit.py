@@ -16,10 +16,6 @@ from bytecap.bytecode import rebuild
 from bytecap.bytecode.assembler import Assembler
 from bytecap.errors import CannotRebuild
 from bytecap.guards.literals import to_python
-from bytecap.guards.process_state import set_torch_modes, torch_modes
-from bytecap.lookasides.index_mode import leave_entered
-from bytecap.lookasides.kernel_choices import leave_settings
-from bytecap.objects.arrays.inference import refuse_open_inference
 from bytecap.objects.arrays.numpy_arrays import ArrayValue
 from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.arrays.tensors import TensorValue
@@ -36,7 +32,6 @@ from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.numbers.symbolic import SymbolicNumber
 from bytecap.objects.numbers.unbacked import DataCondition
-from bytecap.semantics.effects import emit_effects
 from stagewire.capture import (
     Attribute,
     Builtin,
@@ -287,25 +282,3 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
             emitter.call_function(objects[function], *map(to_python, arguments), arguments=1)
         case _:
             raise CannotRebuild(f"an object at {source}")
-
-
-def emit_epilogue(emitter: Emitter, result: Value) -> None:
-    """Rebuild the result, replay side effects, return."""
-    leave_settings(emitter.tracer)
-    leave_entered(emitter.tracer)
-    refuse_open_inference(emitter.tracer)
-    emit_effects(emitter, [result])
-    emit_modes(emitter)
-    emitter.load(result)
-    if emitter.is_seen:
-        # Else the traceback's exception would be held by the frame that the traceback holds.
-        emitter.let_go()
-    emitter.return_top()
-
-
-def emit_modes(emitter: Emitter) -> None:
-    """Leave the modes of torch as the captured code leaves them."""
-    modes = torch_modes()
-    if modes != emitter.tracer.modes:
-        emitter.call_function(set_torch_modes, modes)
-        emitter.pop()

@@ -1,4 +1,4 @@
-"""The end of replacement code at a break: the frame's state, handed to the driver or to the one who called.
+"""The end of replacement code: the result; at a break, the frame's state, for the driver or the one who called.
 
 root    ::= state -> driver                the frame of the function itself: its driver takes over
 segment ::= state                          a segment: its driver is waiting for it
@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bytecap.breaks.points import Continue, Point, Resumption, Unbound, make_driver
-from bytecap.breaks.stack import HELD
+from bytecap.breaks.shape import HELD
 from bytecap.errors import CannotRebuild
+from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.lookasides.index_mode import leave_entered
 from bytecap.lookasides.kernel_choices import leave_settings
 from bytecap.lookasides.torch_state import enter_open_regions
@@ -19,11 +20,33 @@ from bytecap.objects.arrays.inference import refuse_open_inference
 from bytecap.objects.base import Value
 from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.signals import NULL, Handled, Saved
-from bytecap.replacement.emit import Emitter, emit_modes
+from bytecap.replacement.emit import Emitter
 from bytecap.semantics.effects import emit_effects
 
 if TYPE_CHECKING:
     from bytecap.evaluator.frame import Frame
+
+
+def emit_epilogue(emitter: Emitter, result: Value) -> None:
+    """Rebuild the result, replay side effects, return."""
+    _emit_end(emitter, [result])
+    emitter.load(result)
+    if emitter.is_seen:
+        # Else the traceback's exception would be held by the frame that the traceback holds.
+        emitter.let_go()
+    emitter.return_top()
+
+
+def _emit_end(emitter: Emitter, results: list[Value]) -> None:
+    """The side effects; settings and modes of torch are left as the captured code leaves them."""
+    leave_settings(emitter.tracer)
+    leave_entered(emitter.tracer)
+    refuse_open_inference(emitter.tracer)
+    emit_effects(emitter, results)
+    modes = torch_modes()
+    if modes != emitter.tracer.modes:
+        emitter.call_function(set_torch_modes, modes)
+        emitter.pop()
 
 
 def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumption | None) -> None:
@@ -32,14 +55,10 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
     driver_of: where the driver comes from, for the function's own frame; None for a segment.
     """
     enter_open_regions(emitter.tracer)
-    leave_settings(emitter.tracer)
-    leave_entered(emitter.tracer)
-    refuse_open_inference(emitter.tracer)
     entries = [frame.locals.get(name) for name in point.variables] + _stack_entries(frame.stack, point)
     cells = [] if driver_of is None else [frame.cells[name] for name in driver_of.closure_names]
     values = [entry for entry in entries if isinstance(entry, Value)]
-    emit_effects(emitter, [*values, *cells])
-    emit_modes(emitter)
+    _emit_end(emitter, [*values, *cells])
 
     def load_state() -> None:
         emitter.push_callable(Continue)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from types import FunctionType, SimpleNamespace
@@ -78,26 +79,6 @@ def _copy(tracer: Tracer, self: ListValue) -> Value:
     return self.like(self.values(tracer), cls=self.cls)
 
 
-def _numel(tracer: Tracer, self: TupleValue) -> Value:
-    import math
-
-    return Constant(math.prod(self.concrete()))
-
-
-def _asdict(tracer: Tracer, self: TupleValue) -> Value:
-    names = self.cls._fields  # type: ignore[attr-defined]
-    return tracer.objects.new_dict(dict(zip(names, self.values(tracer), strict=True)))
-
-
-def _replace(tracer: Tracer, self: TupleValue, **changes: Value) -> Value:
-    names = self.cls._fields  # type: ignore[attr-defined]
-    unknown = [name for name in changes if name not in names]
-    if unknown:
-        raise tracer.raises(ValueError, f"Got unexpected field names: {unknown!r}")
-    items = [changes.get(n, v) for n, v in zip(names, self.values(tracer), strict=True)]
-    return TupleValue(items, cls=self.cls)
-
-
 _LIST: dict[str, Method] = {
     "append": _append, "extend": _extend, "copy": _copy, "insert": _host_method("insert", 0),
     "pop": _host_method("pop", 0), "reverse": _host_method("reverse"), "clear": _host_method("clear"),
@@ -111,8 +92,8 @@ _DEQUE: dict[str, Method] = _LIST | {
     "remove": native_on_list(deque.remove),
 }  # fmt: skip
 _TUPLE: dict[str, Method] = {
-    "index": native_on_list(tuple.index, 1, 2), "count": native_on_list(tuple.count), "numel": _numel,
-    "_asdict": _asdict, "_replace": _replace,
+    "index": native_on_list(tuple.index, 1, 2), "count": native_on_list(tuple.count),
+    "numel": lambda tracer, self: Constant(math.prod(self.concrete())),
 }  # fmt: skip
 
 # -- dicts

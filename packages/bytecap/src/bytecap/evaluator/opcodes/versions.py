@@ -29,23 +29,19 @@ def _return_const(frame: Frame, instruction: Instruction) -> Any:
     return Returned(frame.tracer.objects.constant(instruction.argval))
 
 
+def _push_attribute(frame: Frame, instruction: Instruction, value: Any) -> None:
+    both = [value, NULL] if _NULL_AFTER else [NULL, value]
+    frame.stack.extend(both if instruction.arg & 1 else [value])
+
+
 def _load_attr(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop().get_attribute(frame.tracer, instruction.argval)
-    if instruction.arg & 1 and not _NULL_AFTER:
-        frame.push(NULL)
-    frame.push(value)
-    if instruction.arg & 1 and _NULL_AFTER:
-        frame.push(NULL)
+    _push_attribute(frame, instruction, frame.pop().get_attribute(frame.tracer, instruction.argval))
 
 
 def _load_super_attr(frame: Frame, instruction: Instruction) -> None:
     receiver, cls, _ = frame.pop(), frame.pop(), frame.pop()
     value = SuperValue(cls.concrete(), receiver).get_attribute(frame.tracer, instruction.argval)  # type: ignore[arg-type]
-    if instruction.arg & 1 and not _NULL_AFTER:
-        frame.push(NULL)
-    frame.push(value)
-    if instruction.arg & 1 and _NULL_AFTER:
-        frame.push(NULL)
+    _push_attribute(frame, instruction, value)
 
 
 def _load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:

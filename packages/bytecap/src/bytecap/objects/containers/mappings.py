@@ -327,6 +327,10 @@ class DictView(Value):
         emitter.call_top()
 
 
+def _of_dictionary(name: str) -> Callable[..., Any]:
+    return lambda self, *args: getattr(self.dictionary, name)(*args)
+
+
 class MappingProxyValue(Value):
     """A read-only view of a dict."""
 
@@ -340,23 +344,9 @@ class MappingProxyValue(Value):
     def concrete(self) -> Any:
         return MappingProxyType(self.dictionary.concrete())
 
-    def get_item(self, tracer: Tracer, key: Value) -> Value:
-        return self.dictionary.get_item(tracer, key)
-
-    def length(self, tracer: Tracer) -> int:
-        return self.dictionary.length(tracer)
-
-    def truth(self, tracer: Tracer) -> bool:
-        return self.dictionary.truth(tracer)
-
-    def iterate(self, tracer: Tracer) -> Value:
-        return self.dictionary.iterate(tracer)
-
-    def contains(self, tracer: Tracer, item: Value) -> bool:
-        return self.dictionary.contains(tracer, item)
-
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.dictionary.call_method(tracer, name, args, kwargs)
+    get_item, length, truth, iterate, contains, call_method = map(
+        _of_dictionary, ("get_item", "length", "truth", "iterate", "contains", "call_method")
+    )
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.call_with(MappingProxyType, self.dictionary)

@@ -10,8 +10,10 @@ comes from, and from then on it is like any other constant.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from bytecap.errors import ChangingNumber
+from bytecap.guards import print_source
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.numbers.symbolic import SymbolicNumber, is_symbolic
@@ -160,3 +162,9 @@ def _joined(*texts: str) -> str:
 def _peek(value: Constant) -> Any:
     """The number or text of this call, which fixes nothing."""
     return value._real if isinstance(value, OpenConstant) else value.value
+
+
+def refuse_changing(source: Source, real: Any, what: str = "") -> NoReturn:
+    """Refuse to fix what is at `source`, or `what` of it."""
+    now = "" if what else f" (now {real!r})"
+    raise ChangingNumber(f"{what}{print_source(source)} differs from call to call{now}")

@@ -23,7 +23,7 @@ from bytecap.errors import FixedMarkedSize
 from bytecap.graph.builder import source_hint
 from bytecap.graph.size_policy import SizeMark, SizePolicy, marks_of
 from bytecap.guards.printing import print_source
-from bytecap.objects.numbers.dynamic_sources import refuse_changing
+from bytecap.objects.numbers.open_constants import refuse_changing
 from bytecap.objects.numbers.symbolic import SymbolicNumber, add_number
 from bytecap.objects.numbers.unbacked import define_float, define_int
 from stagewire.capture import Attribute, Item, Local, Reading, Source, Symbol
