@@ -114,9 +114,10 @@ def test_a_pass_that_raises_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(KeyError, match="mine") as found:
         run(tmp_path, options={"loopir.passes": (*PASSES, my_pass)})
-    (note,) = found.value.__notes__
-    assert "my_pass" in note
-    assert "'loopir'" in note
+    of_pass, of_stage = found.value.__notes__
+    assert "my_pass" in of_pass
+    assert "'loopir'" in of_pass
+    assert "in slot 'loopir'" in of_stage
 
 
 def test_an_unknown_op_is_found_where_it_was_written(tmp_path: Path) -> None:
@@ -190,8 +191,23 @@ def test_a_stage_without_a_version_is_told_so(tmp_path: Path) -> None:
         def run(self, document: Prim, options: object = None) -> Loop:
             return LoopIR().run(document)
 
-    with pytest.raises(BadStage, match=r"is a Mine, which has no version"):
-        run(tmp_path, stages={"loopir": Mine()})
+    for mine in (Mine(), Mine):
+        with pytest.raises(BadStage, match=r"is a Mine, which has no version"):
+            run(tmp_path, stages={"loopir": mine})
+
+
+def test_a_class_of_stages_stands_for_an_object_of_it(tmp_path: Path) -> None:
+    torch.testing.assert_close(run(tmp_path, stages={"loopir": LoopIR}), softmax(torch.ones(4, 8)))
+
+
+def test_a_stage_that_raises_is_named(tmp_path: Path) -> None:
+    def mine(document: Prim) -> Loop:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as found:
+        run(tmp_path, stages={"loopir": mine})
+    (note,) = found.value.__notes__
+    assert "mine' in slot 'loopir'" in note
 
 
 @pytest.mark.parametrize("backend", ["eager", "inductor", lambda module, inputs: module.forward])

@@ -35,17 +35,19 @@ if TYPE_CHECKING:
     from stagefold.capsule.file_format import Capsule
     from stagefold.capsule.recording import record
     from stagefold.capsule.replay import replay
+    from stagefold.capture_slot import Call, Captured
     from stagefold.reference import meaning
 
 __all__ = [
-    "Blame", "Capsule", "CompiledModule", "Explanation", "Pipeline", "StageError", "allow_in_graph", "assume_constant",
-    "blame", "compile", "compile_capture", "compile_in_place", "disable", "explain", "from_export", "from_fx",
-    "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "maybe_mark_dynamic", "meaning",
-    "record", "replay", "reset", "set_stance", "to_fx",
+    "Blame", "Call", "Capsule", "Captured", "CompiledModule", "Explanation", "Pipeline", "StageError",
+    "allow_in_graph", "assume_constant", "blame", "compile", "compile_capture", "compile_in_place", "disable",
+    "explain", "from_export", "from_fx", "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static",
+    "maybe_mark_dynamic", "meaning", "record", "replay", "reset", "set_stance", "to_fx",
 ]  # fmt: skip
 
 _LATER = {
     "Blame": "bisector", "blame": "bisector", "meaning": "reference",
+    "Call": "capture_slot", "Captured": "capture_slot",
     "Capsule": "capsule.file_format", "record": "capsule.recording", "replay": "capsule.replay",
     "from_export": "adapters.from_fx", "from_fx": "adapters.from_fx", "to_fx": "adapters.fx",
 }  # fmt: skip

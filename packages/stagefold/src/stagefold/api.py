@@ -13,7 +13,7 @@ import bytecap
 from stagefold.backends import resolve_backend
 from stagefold.compiled_module import CompiledModule
 from stagefold.errors import BadModel, NoEffect
-from stagefold.pipeline import StageLike
+from stagefold.pipeline import StageLike, resolve_stage
 
 
 def compile(
@@ -37,7 +37,7 @@ def compile(
     mode, options: see `stagefold.options`; at most one of the two. Other back ends get theirs as from torch.compile.
     disable: return `model` unchanged.
     stages: replacements by slot, {"loopir": my_stage}: a Stage, the name of a registered one, or a plain function
-        of the document.
+        of the document; "capture" has one of a `stagefold.Call`, beside any back end (`stagefold.capture_slot`).
 
     Errors: `StageError` subclasses with a code, the user's line, the cause and a fix.
 
@@ -64,19 +64,26 @@ def compile(
     if isinstance(model, type):
         model.__call__ = compile(model.__call__, **settings)  # type: ignore[method-assign]
         return model
-    capture_backend, parsed = resolve_backend(backend, mode, options, stages)
+    behind = dict(stages or {})
+    front = behind.pop("capture", None)
+    capture_backend, parsed = resolve_backend(backend, mode, options, behind)
     if dynamic is True and not getattr(capture_backend, "takes_symbols", False):
         warnings.warn(f"dynamic=True: backend {backend!r} compiles each new size again", NoEffect, stacklevel=2)
     recorder = getattr(capture_backend, "recorder", None)
-    call = bytecap.optimize(
-        model,
-        capture_backend,
-        fullgraph=fullgraph,
-        recompile_limit=parsed.recompile_limit,
-        dynamic=dynamic,
-        on_event=recorder and recorder.note,
-        warns=True,
-    )
+    if front is None:
+        call = bytecap.optimize(
+            model,
+            capture_backend,
+            fullgraph=fullgraph,
+            recompile_limit=parsed.recompile_limit,
+            dynamic=dynamic,
+            on_event=recorder and recorder.note,
+            warns=True,
+        )
+    else:
+        from stagefold.capture_slot import CaptureSlot
+
+        call = CaptureSlot(model, resolve_stage("capture", front), capture_backend, parsed, dynamic).as_function()
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, call, capture_backend, functools.partial(compile, **settings))
     call._backend = capture_backend  # type: ignore[attr-defined]  # `explain` reads its reports

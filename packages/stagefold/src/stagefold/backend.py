@@ -11,7 +11,7 @@ import time
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,10 +25,10 @@ from codegen import load as load_unit
 from codegen.errors import NotRecorded
 from stagefold.cache import Cache, fingerprint, is_on_gpu, program_key
 from stagefold.capsule.recorder import Recorder, RunRecorder, recorder_in
-from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
+from stagefold.errors import BadStage, FixedSizes, RunsPlain, SizesRefused, is_refusal
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
-from stagefold.pipeline import Event, Pipeline, StageLike
+from stagefold.pipeline import Event, Pipeline, StageLike, resolve_stage
 from stagefold.progress import Progress
 from stagefold.size_specialisation import SizeSpecialisations, holds, with_sizes
 from stagefold.subgraphs import SubgraphCalls, has_unbacked_symbols
@@ -36,7 +36,7 @@ from stagewire.capture import Capture
 from stagewire.errors import PartlyDone, StageError
 from stagewire.grad import Binding, Fresh, SavedInput, SavedResult, ViewOf
 from stagewire.graph_passes import with_strides_of
-from stagewire.program import CallExtern, Program
+from stagewire.program import CallExtern, Program, Unit
 
 Callee = Callable[..., tuple[Any, ...]]
 
@@ -70,6 +70,9 @@ class StagefoldBackend:
         self.options = options
         traced = recorder is None and options.trace_dir is not None
         self.recorder = recorder_in(options.trace_dir) if traced and options.trace_dir else recorder
+        stages = dict(stages or {})
+        loader = stages.pop("load", None)
+        self._loader = None if loader is None else resolve_stage("load", loader)
         self.pipeline = Pipeline.build(options, stages)
         self.takes_symbols = self.pipeline.takes_symbols
         self.takes_data_sizes = self.takes_symbols
@@ -174,15 +177,14 @@ class StagefoldBackend:
         backward with create_graph=True first asks for them. `plain` as for `aotgrad.bind`. records: whether it may be
         recorded as a CUDA graph, where programs are to be.
         """
-        directory = self._cache.code_directory()
         units = [program.forward] if program.backward is None else [program.forward, program.backward]
-        records &= self.options.cuda_graphs
+        records &= self.options.cuda_graphs and self._loader is None
         replay = _replays(program.binding, self.options.recorded_sizes)[: len(units)] if records else ()
         # Another version is made: the memory that others keep for their next run may be large, and not needed again.
         for other in tuple(self._loaded):
             other([])
-        loaded = load_unit(units, cache_dir=directory, replay=replay)
-        if not replay:  # which would forget what it recorded
+        loaded = self._load_units(units, replay)
+        if not replay and self._loader is None:  # those of a recording would forget it
             self._loaded.update(run for run, unit in zip(loaded, units, strict=True) if unit.inputs)
         backward = loaded[1] if program.backward is not None else None
         gradient = None if capture is None else functools.partial(self._gradient, capture)
@@ -195,6 +197,12 @@ class StagefoldBackend:
         if capture is not None and _reads_generators(program):
             return PlainWhileRecording(call, _undone(_Plain(capture, _STATE_UNKNOWN), program.binding))
         return call
+
+    def _load_units(self, units: Sequence[Unit], replay: tuple[Replay, ...] = ()) -> tuple[Callee, ...]:
+        """A callable of each unit, as `codegen.load` makes them, or what stands in slot "load"."""
+        if self._loader is None:
+            return load_unit(units, cache_dir=self._cache.code_directory(), replay=replay)
+        return tuple(_taking_lists(self._loader.run(unit)) for unit in units)  # type: ignore[arg-type]
 
     def load_partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
         """The backward for those tangents, compiled; None where it cannot be had for what `program` saves, or where a
@@ -217,7 +225,7 @@ class StagefoldBackend:
         document = partial_backward(prim, arrived)
         if document is None:
             return None
-        return load_unit(pipeline.run(document).forward, cache_dir=self._cache.code_directory())
+        return self._load_units([pipeline.run(document).forward])[0]
 
     def _gradient(self, capture: Capture) -> tuple[Callee, tuple[bool, ...]]:
         """The program of the gradient of what this backend makes, and which of its inputs it reads."""
@@ -335,6 +343,19 @@ class _Partial:
                 if self._made[arrived] is not None and self._whole is not None:
                     self._whole([])  # gives back its memory
         return self._made.get(arrived)
+
+
+def _taking_lists(run: Any) -> Callee:
+    """What a stage in slot "load" made of a unit, which takes one list of inputs as well; an empty one runs nothing."""
+    if not callable(run):
+        raise BadStage(f"the stage in slot 'load' returned a {type(run).__name__}, not a callable of the unit's inputs")
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        if len(inputs) != 1 or type(inputs[0]) is not list:
+            return tuple(run(*inputs))
+        return tuple(run(*inputs[0])) if inputs[0] else ()
+
+    return call
 
 
 _OTHER_MEMORY = (

@@ -139,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     reduced.set_defaults(run=_reduce)
 
     conform = commands.add_parser("conform", help="does a registered stage keep the meaning of what it is given")
-    conform.add_argument("slot", choices=SLOTS)
+    conform.add_argument("slot", choices=("capture", *SLOTS, "load"))
     conform.add_argument("name", help="of an installed stage")
     conform.add_argument("--only", default="", metavar="WORD", help="trials with this in their name")
     conform.add_argument("--drawn", type=int, default=100, help="so many drawn programs")

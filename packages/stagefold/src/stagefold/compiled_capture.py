@@ -16,7 +16,7 @@ from absint import from_tensor, to_wire
 from stagefold.backends import CaptureBackend, resolve_backend
 from stagefold.errors import OtherInputs
 from stagefold.pipeline import StageLike
-from stagefold.size_specialisation import SizeSpecialisations, with_sizes
+from stagefold.size_specialisation import SizeSpecialisations, holds, with_sizes
 from stagewire.capture import Capture, Relation, Symbol, facts_of
 from stagewire.errors import StageError
 from stagewire.expr import Dim, Expr, evaluate
@@ -47,21 +47,47 @@ def compile_capture(
     (tensor([0., 2.]),)
     """
     compiler, _ = resolve_backend(backend, mode, options, stages)
-    function, assumed = compile_once(compiler, capture, None)
-    types = tuple(one.value for one in capture.inputs)
-    read = size_reader(types)
+    return CompiledCapture(capture, held, compiler)
 
-    def make(sizes: dict[str, int]) -> Callee:
-        return compile_once(compiler, with_sizes(capture, sizes), None)[0]
 
-    of_sizes = SizeSpecialisations(function, types, assumed, make) if capture.symbols else function
+class CompiledCapture:
+    """The callable. examples: the inputs, for a recording."""
 
-    def call(*inputs: Any) -> tuple[Any, ...]:
-        given = (*inputs, *held)
-        _check_types(types, given, read, capture.state.grad_enabled)
-        return of_sizes(*given)
+    def __init__(
+        self,
+        capture: Capture,
+        held: Sequence[torch.Tensor],
+        compiler: CaptureBackend,
+        examples: tuple[Any, ...] | None = None,
+    ) -> None:
+        self._capture, self._held = capture, tuple(held)
+        self._types = tuple(one.value for one in capture.inputs)
+        self._read = size_reader(self._types)
+        self._facts = (*facts_of(capture), *(relation for one in capture.symbols for relation in _range(one)))
+        function, assumed = compile_once(compiler, capture, None if examples is None else (*examples, *self._held))
 
-    return call
+        def make(sizes: dict[str, int]) -> Callee:
+            return compile_once(compiler, with_sizes(capture, sizes), None)[0]
+
+        self.atomic = getattr(function, "atomic", False)
+        self._run = SizeSpecialisations(function, self._types, assumed, make) if capture.symbols else function
+
+    def check(self, inputs: Sequence[Any]) -> None:
+        """Raise `OtherInputs` for inputs that the capture does not serve."""
+        given = (*inputs, *self._held)
+        _check_types(self._types, given, self._read, self._capture.state.grad_enabled)
+        sizes = {} if self._read is None else self._read(given)
+        for fact in self._facts:
+            if not holds(fact, sizes):
+                raise OtherInputs(f"the capture is for {fact.left} {fact.operator} {fact.right}; sizes are {sizes}")
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs for inputs that it serves."""
+        return self._run(*inputs, *self._held)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        self.check(inputs)
+        return self.run(inputs)
 
 
 def compile_once(

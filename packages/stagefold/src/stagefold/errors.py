@@ -25,7 +25,7 @@ class UnknownStage(StageError):
     """stages= names a slot that does not exist, or a stage that nobody registered."""
 
     code = "SF003"
-    fix = "The slots are aotgrad, primops, partition, loopir and codegen; a registered stage is given by its name."
+    fix = "The slots are capture, aotgrad, primops, partition, loopir, codegen and load; a registered stage has a name."
 
 
 class BadStage(StageError):
@@ -50,10 +50,10 @@ class BrokenDocument(StageError):
 
 
 class UnusedStages(StageError):
-    """stages= beside a back end that has no such slots."""
+    """stages= for a slot that the chosen front or back end does not have."""
 
     code = "SF011"
-    fix = 'Leave stages= away, or use backend="stagefold".'
+    fix = 'Leave that stage away, or use stagefold.compile with backend="stagefold".'
 
 
 class CommandFault(StageError):

@@ -25,7 +25,7 @@ from typing import Any
 
 import stagewire
 from stagefold.cache import fingerprint
-from stagefold.errors import BadOption, BadStage, BrokenDocument, CommandFault, UnknownStage
+from stagefold.errors import BadOption, BadStage, BrokenDocument, CommandFault, UnknownStage, UnusedStages
 from stagefold.options import SLOTS, Options
 from stagewire.codec import form_of
 from stagewire.collector import resting_collector
@@ -51,6 +51,9 @@ BOUNDARIES: dict[str, tuple[str, str]] = {
     "codegen": ("loop", "program"),
 }
 """The form of document that each slot consumes and produces."""
+
+ENDS: dict[str, tuple[str, str]] = {"capture": ("call", "capture"), "load": ("unit", "callable")}
+"""The slots at the two ends: what each is given and returns (`stagefold.capture_slot`, `codegen.load`)."""
 
 _MEMBERS = ("name", "version", "consumes", "produces", "run")
 
@@ -97,8 +100,8 @@ def default_stage(slot: str) -> Stage:
 
 def resolve_stage(slot: str, stage: StageLike) -> Stage:
     """The stage object for what a user put into stages= for `slot`."""
-    if slot not in BOUNDARIES:
-        raise UnknownStage(f"there is no stage slot {slot!r}", fix=f"The slots are: {', '.join(SLOTS)}.")
+    if slot not in BOUNDARIES and slot not in ENDS:
+        raise UnknownStage(f"there is no stage slot {slot!r}", fix=f"The slots are: capture, {', '.join(SLOTS)}, load.")
     if isinstance(stage, str):
         found = discover()
         if stage not in found:
@@ -106,9 +109,9 @@ def resolve_stage(slot: str, stage: StageLike) -> Stage:
                 f"no installed distribution registers a stage {stage!r}",
                 fix=f"Registered: {', '.join(sorted(found)) or 'none'}; or pass the stage object itself.",
             )
-        loaded = found[stage].load()
-        stage = loaded() if isinstance(loaded, type) else loaded
-    consumes, produces = ("prim" if form == "cut" else form for form in BOUNDARIES[slot])
+        stage = found[stage].load()
+    stage = stage() if isinstance(stage, type) else stage
+    consumes, produces = ("prim" if form == "cut" else form for form in {**BOUNDARIES, **ENDS}[slot])
     if isinstance(stage, Stage):
         if (stage.consumes, stage.produces) != (consumes, produces):
             raise BadStage(
@@ -149,6 +152,10 @@ class Pipeline:
     @staticmethod
     def build(options: Options, stages: Mapping[str, StageLike] | None = None) -> Pipeline:
         """The default stages, with those of `stages` in their slots."""
+        unused = [slot for slot in stages or {} if slot in ENDS]
+        if unused:
+            slots = ", ".join(map(repr, unused))
+            raise UnusedStages(f"no slot {slots} is among the stages that carry a capture to a program")
         chosen = {slot: resolve_stage(slot, stage) for slot, stage in (stages or {}).items()}
         rows = []
         for slot in SLOTS:
@@ -238,9 +245,14 @@ class Pipeline:
     ) -> stagewire.Document:
         foreign = _is_foreign(slot, stage, options)
         if foreign:
-            self._verify(document, f"what slot {slot!r} is given")
+            verified(document, f"what slot {slot!r} is given", self.broken)
         start = time.perf_counter()
-        produced = stage.run(document, options)
+        try:
+            produced = stage.run(document, options)
+        except Exception as error:
+            if foreign:
+                error.add_note(f"in the stage {stage.name!r} in slot {slot!r}")
+            raise
         wanted = BOUNDARIES[slot][1]
         if not isinstance(produced, stagewire.Document) or form_of(produced) != wanted:
             found = form_of(produced) if isinstance(produced, stagewire.Document) else type(produced).__name__
@@ -248,32 +260,36 @@ class Pipeline:
         if observe is not None:
             observe(Event(slot, time.perf_counter() - start, produced))
         if foreign or self.verify:
-            self._verify(
-                produced, f"what stage {stage.name!r} made in slot {slot!r}", lambda: stage.run(document, options)
-            )
+            what = f"what stage {stage.name!r} made in slot {slot!r}"
+            verified(produced, what, self.broken, lambda: stage.run(document, options))
         return produced
 
-    def _verify(self, document: stagewire.Document, what: str, again: Callable[[], Any] | None = None) -> None:
-        """Raise `BrokenDocument` for one that breaks a constraint; `again` makes it once more, to find the pass."""
-        try:
-            verify(document)
-        except VerifyError as error:
-            saved = self._saved(document)
-            culprit = _broken_pass(again) if again is not None else None
-            told = f"{what} breaks {error.message}" + (f"\n{culprit.message}" if culprit is not None else "")
-            raise BrokenDocument(told + saved, where=error.where) from (culprit or error)
 
-    def _saved(self, document: stagewire.Document) -> str:
-        """A sentence that says where the document lies now, if anywhere."""
-        if self.broken is None:
-            return ""
-        name = hashlib.sha256(stagewire.encode(document)).hexdigest()[:16]
-        path = self.broken / f"{name}.{form_of(document)}.json"
-        try:
-            stagewire.save(document, private_directory(self.broken) / path.name)
-        except OSError as error:
-            return f"\nIt is not saved: {error}"
-        return f"\nIt is saved as {path}"
+def verified(
+    document: stagewire.Document, what: str, broken: Path | None, again: Callable[[], Any] | None = None
+) -> None:
+    """Raise `BrokenDocument` for one that breaks a constraint.
+
+    broken: the directory in which it is saved then. again: makes it once more, to find the pass.
+    """
+    try:
+        verify(document)
+    except VerifyError as error:
+        saved = "" if broken is None else _saved(document, broken)
+        culprit = _broken_pass(again) if again is not None else None
+        told = f"{what} breaks {error.message}" + (f"\n{culprit.message}" if culprit is not None else "")
+        raise BrokenDocument(told + saved, where=error.where) from (culprit or error)
+
+
+def _saved(document: stagewire.Document, broken: Path) -> str:
+    """A sentence that says where the document lies now."""
+    name = hashlib.sha256(stagewire.encode(document)).hexdigest()[:16]
+    path = broken / f"{name}.{form_of(document)}.json"
+    try:
+        stagewire.save(document, private_directory(broken) / path.name)
+    except OSError as error:
+        return f"\nIt is not saved: {error}"
+    return f"\nIt is saved as {path}"
 
 
 def stopped_after(run: Callable[[], stagewire.Document], wanted: str, what: str) -> stagewire.Document:

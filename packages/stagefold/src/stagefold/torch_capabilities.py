@@ -14,6 +14,11 @@ TORCH = Capabilities(
     set_grad_enabled=Capability(
         "torch._C._set_grad_enabled", "changes of the grad mode in graphs", "no program is compiled"
     ),
+    tree_flatten=Capability(
+        "torch.utils._pytree.tree_flatten",
+        "arguments of what a stage in slot capture captured",
+        "there is no such slot",
+    ),
 )
 
 

@@ -18,8 +18,8 @@ GROUP = "stagefold.stages"
 class Stage(Protocol):
     """Documents in, documents out. `options` is the stage's own frozen options object, or None for its defaults.
 
-    `name`: the slot it fills ("aotgrad", "primops", "partition", "loopir", "codegen"); `version`: part of every cache
-    key; `consumes` and `produces`: kinds of document.
+    `name`: its own, by which it is registered; `version`: part of every cache key; `consumes` and `produces`: kinds of
+    document.
     """
 
     name: str

@@ -5,6 +5,7 @@
 What a slot is given is made by our stages before it, from small programs (`stagefold.testing.programs`) and drawn ones,
 with fixed and symbolic sizes, forward and backward. Its document is verified and run (`stagefold.meaning`). Oracle: the
 program in float64 for how far off a result may be, and eager for nan, infinities, signs of zero and all that is exact.
+A stage at an end (capture, load) is run as a part of `stagefold.compile`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 import bytecap
+from stagefold.api import compile
 from stagefold.bisector import Blame, blame_document, results_of
 from stagefold.errors import BrokenDocument, CommandFault
 from stagefold.options import parse_options
-from stagefold.pipeline import BOUNDARIES, Pipeline, StageLike
+from stagefold.pipeline import BOUNDARIES, ENDS, Pipeline, StageLike
 from stagefold.reference import meaning
 from stagefold.testing.programs import Trial, trials
 from stagewire.capture import Capture
@@ -70,21 +73,48 @@ def conform(
     >>> print(next(conform("primops", no_relu, only="relu float32")).message)
     result 0 has -1.0 at [3], where 0.0 is expected, and is wrong in 12 of 29 elements
     """
-    pipeline = Pipeline.build(parse_options(None, {"cache": False, **(options or {})}), {slot: stage})
+    settings = {"cache": False, **(options or {})}
+    pipeline = Pipeline.build(parse_options(None, settings), {} if slot in ENDS else {slot: stage})
     for trial in (one for one in trials() if only in one.name):
         own = trial._replace(inputs=tuple(_moved(one, device) for one in trial.inputs))
+        if slot in ENDS:
+            yield from _compiled(slot, stage, own, settings)
+            continue
         for dynamic in (False, True):
             yield from _tried(pipeline, slot, own, dynamic)
-    if drawn and not only and device == "cpu":
+    if drawn and not only and device == "cpu" and slot not in ENDS:
         yield from _drawn(pipeline, slot, drawn)
 
 
-def _tried(pipeline: Pipeline, slot: str, trial: Trial, dynamic: bool) -> Iterator[Misfit]:
+def _capture(trial: Trial, dynamic: bool) -> Capture:
     backend = _Backend()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         bytecap.optimize(trial.program, backend, fullgraph=True, dynamic=dynamic)(*_fresh(trial.inputs))
     (capture,) = backend.captures
+    return capture
+
+
+def _compiled(slot: str, stage: StageLike, trial: Trial, options: Mapping[str, Any]) -> Iterator[Misfit]:
+    back: dict[str, Any] = {"backend": "eager"} if slot == "capture" else {"options": options}
+    program = compile(trial.program, fullgraph=True, stages={slot: stage}, **back)
+    found = results_of(lambda: _flat(program), trial.inputs)
+    eager = results_of(lambda: _flat(trial.program), trial.inputs)
+    fault = _fault(found, eager, _exact(_capture(trial, False), trial), trial)
+    if fault is not None:
+        yield Misfit(trial.name, fault, None)
+
+
+def _flat(program: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+    return lambda *inputs: tuple(tree_leaves(program(*inputs)))
+
+
+def _exact(capture: Capture, trial: Trial) -> list[Any]:
+    return results_of(lambda: meaning(_widened(capture)), [_wide(one) for one in trial.inputs])
+
+
+def _tried(pipeline: Pipeline, slot: str, trial: Trial, dynamic: bool) -> Iterator[Misfit]:
+    capture = _capture(trial, dynamic)
     name = f"{trial.name}, symbolic sizes" if dynamic else trial.name
     yield from _judged(pipeline, slot, capture, trial, name)
 
@@ -108,9 +138,8 @@ def _judged(pipeline: Pipeline, slot: str, capture: Capture, trial: Trial, name:
             yield Misfit(name, f"{type(error).__name__}: {error}", None)
         return
     eager = results_of(lambda: meaning(capture), trial.inputs)
-    wide = results_of(lambda: meaning(_widened(capture)), [_wide(one) for one in trial.inputs])
     found = results_of(lambda: meaning(made), trial.inputs)
-    fault = _fault(found, eager, wide, trial)
+    fault = _fault(found, eager, _exact(capture, trial), trial)
     if fault is not None:
         blamed = None if capture.symbols else blame_document(given, trial.inputs, pipeline)
         yield Misfit(name, fault, blamed)
