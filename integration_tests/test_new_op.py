@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +127,42 @@ def test_each_target_writes_its_text(squareplus: Any) -> None:
     loop = parse_document(LOOP)
     assert "__builtin_sqrtf" in Codegen().run(loop).forward.source
     assert "square_root(" in Codegen().run(loop, Options(target="triton")).forward.source
+
+
+INTERPRETED = """
+import torch, stagefold
+from squareplus import squareplus
+from triton.runtime.interpreter import GridExecutor
+
+launched, launch = [], GridExecutor.__call__
+GridExecutor.__call__ = lambda self, *args, **kwargs: launched.append(self.fn.__name__) or launch(self, *args, **kwargs)
+
+def program(x):
+    return torch.sigmoid(squareplus(x * 2, 4.0))
+
+compiled = stagefold.compile(program, options={"codegen.target": "triton", "cache": False})
+for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+    x = torch.linspace(-30, 30, 35).to(dtype).reshape(5, 7).requires_grad_()
+    results = [f(x) for f in (program, compiled)]
+    torch.testing.assert_close(*results)
+    gradients = [torch.autograd.grad(one.sum(), x)[0] for one in results]
+    near = {"rtol": 0, "atol": 1e-2} if dtype.itemsize == 2 else {}
+    torch.testing.assert_close(*gradients, **near)
+print(len(launched))
+"""
+
+
+def test_its_text_runs_in_tritons_interpreter(tmp_path: Path) -> None:
+    """In a process of its own: Triton reads the switch when it is imported."""
+    pytest.importorskip("triton", reason="pip install triton")
+    project = ROOT / "examples" / "new_op"
+    with installed(project, tmp_path / "installed"):
+        paths = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths, "STAGEFOLD_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", INTERPRETED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 8, "forward and backward, for each dtype"
 
 
 @pytest.mark.parametrize(("target", "is_call"), [("cpp", False), ("numpy", False), ("llvm", True)])

@@ -224,6 +224,15 @@ def test_a_stage_of_the_program_has_to_be_given_again(tmp_path: Path) -> None:
     assert all(one.is_same for one in stagefold.replay(capsule, stages={"loopir": mine}))
 
 
+def test_options_of_a_replaced_stage_are_dropped_where_it_has_none_such(tmp_path: Path) -> None:
+    def mine(document: Any) -> Any:
+        return LoopIR().run(document)
+
+    options = {"loopir.passes": PASSES, "primops.keep": ("aten.exp.default",)}
+    capsule = stagefold.record(torch.exp, torch.ones(3), to=tmp_path / "a.capsule", options=options)
+    assert all(one.is_same for one in stagefold.replay(capsule, stages={"loopir": mine}))
+
+
 def test_frozen_programs_are_two(tmp_path: Path) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:

@@ -37,6 +37,7 @@ def test_directories_become_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ("mode", "options", "message"),
     [
         (None, {"cach": True}, "Did you mean 'cache'"),
+        (None, {"primop.keep": ()}, "Did you mean 'primops.keep'"),
         (None, {"nothing.like": 1}, "Known options"),
         (None, {"recompile_limit": True}, "must be int"),
         (None, {"cache": "yes"}, "must be bool, not str"),

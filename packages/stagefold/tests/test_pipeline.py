@@ -65,6 +65,8 @@ def test_refusals() -> None:
         resolve_stage("loopir", resolve_stage("partition", lambda d: d))
     with pytest.raises(BadOption, match=r"codegen.*no_such"):
         Pipeline.build(parse_options(None, {"codegen.no_such": 1}))
+    with pytest.raises(BadOption, match=r"has no option 'kep'\n  fix: Did you mean 'primops.keep'\? Known: keep, "):
+        Pipeline.build(parse_options(None, {"primops.kep": ()}))
 
 
 def test_a_document_of_the_right_kind_at_the_wrong_place_is_refused() -> None:

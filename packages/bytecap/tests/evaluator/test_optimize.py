@@ -326,6 +326,18 @@ def test_errors_of_the_backend_propagate_and_nothing_is_kept():
     assert torch.equal(call(torch.ones(2)), torch.full((2,), 2.0))
 
 
+def test_a_fault_in_a_kernel_is_told_where_the_function_runs_plain_without_it():
+    def backend(capture, example_inputs):
+        def run(*inputs):
+            raise TypeError("no such kernel")
+
+        return run
+
+    call = optimize(lambda x: x * 2, backend)
+    with pytest.warns(CaptureWarning, match=r"raised, the function runs plain: TypeError: no such kernel"):
+        torch.testing.assert_close(call(torch.ones(2)), torch.full((2,), 2.0))
+
+
 def test_a_backend_that_changes_what_is_guarded():
     state = {"factor": 2}
 

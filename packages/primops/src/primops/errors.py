@@ -9,7 +9,7 @@ class DecompositionFault(StageError):
     """A decomposition raised, or gave a value of another type than the ATen call has."""
 
     code = "PO001"
-    fix = "Report the node; primops.Options(keep=(target,)) leaves that op to ATen meanwhile."
+    fix = "Mend the decomposition, or report ours; primops.Options(keep=(target,)) leaves that op to ATen meanwhile."
 
 
 class InterpretFault(StageError):

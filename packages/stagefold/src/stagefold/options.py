@@ -177,6 +177,8 @@ def _checked(key: str, value: Any) -> Any:
 
 def _unknown(key: str) -> BadOption:
     known = [*_TYPES, *(f"{slot}.<field>" for slot in SLOTS)]
-    close = difflib.get_close_matches(key, list(_TYPES), n=1)
+    _, dot, field = key.partition(".")
+    names = [f"{one}.{field}" for one in SLOTS] if dot else list(_TYPES)
+    close = difflib.get_close_matches(key, names, n=1, cutoff=0.8 if dot else 0.6)
     hint = f"Did you mean {close[0]!r}?" if close else f"Known options: {', '.join(known)}."
     return BadOption(f"unknown option {key!r}", fix=hint)

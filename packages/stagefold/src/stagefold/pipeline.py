@@ -12,6 +12,7 @@ decomposition). What a foreign slot is given and what it makes is verified; what
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import hashlib
 import importlib
@@ -171,7 +172,7 @@ class Pipeline:
     def of_next_gradient(self) -> Pipeline:
         """The pipeline to the program of the gradient of what this one makes."""
         slot, stage, options = self.stages[0]
-        if "gradient_order" not in _fields(options):
+        if "gradient_order" not in fields_of(options):
             raise BadStage(
                 f"the stage {stage.name!r} in slot {slot!r} makes no gradients of gradients",
                 fix="Give its Options a gradient_order, as aotgrad.Options has, or avoid create_graph=True.",
@@ -187,7 +188,7 @@ class Pipeline:
         """
 
         def told(options: Any) -> Any:
-            known = {name: facts[name] for name in _fields(options) if name in facts}
+            known = {name: facts[name] for name in fields_of(options) if name in facts}
             return dataclasses.replace(options, **known) if known else options
 
         stages = [(slot, stage, told(options)) for slot, stage, options in self.stages]
@@ -323,7 +324,7 @@ _OURS = frozenset(("aotgrad", "primops", "loopir", "codegen"))
 
 def _is_foreign(slot: str, stage: Stage, options: Any) -> bool:
     """Whether code of others than ours is at work."""
-    values = (*(getattr(options, name) for name in _fields(options)), *_used(stage, options))
+    values = (*(getattr(options, name) for name in fields_of(options)), *_used(stage, options))
     return type(stage) is not _class(DEFAULT_STAGES[slot]) or not all(map(_is_ours, values))
 
 
@@ -350,8 +351,8 @@ def _is_ours(value: Any) -> bool:
     return str(owner.__module__).partition(".")[0] in _OURS
 
 
-def _fields(options: Any) -> tuple[str, ...]:
-    """Names of the fields of a stage's options."""
+def fields_of(options: Any) -> tuple[str, ...]:
+    """Names of the fields of a stage's options, or of their class."""
     return tuple(field.name for field in dataclasses.fields(options)) if dataclasses.is_dataclass(options) else ()
 
 
@@ -367,8 +368,11 @@ def _stage_options(slot: str, stage: Stage, options: Options) -> Any:
         if fields:
             raise BadOption(f"the stage {stage.name!r} in slot {slot!r} has no options, got {sorted(fields)}")
         return None
-    try:
-        return kind(**fields)
-    except TypeError as error:
-        known = ", ".join(field.name for field in dataclasses.fields(kind))
-        raise BadOption(f"options of {slot}: {error}", fix=f"Known: {known}.") from None
+    known = fields_of(kind)
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"Did you mean {f'{slot}.{close[0]}'!r}? " if close else ""
+        message = f"the stage {stage.name!r} in slot {slot!r} has no option {unknown[0]!r}"
+        raise BadOption(message, fix=f"{hint}Known: {', '.join(known)}.")
+    return kind(**fields)

@@ -74,8 +74,10 @@ def plain_function(error: BaseException | None, code: CodeType, closure: tuple[C
     """The function of the frame that calls this, all of whose arguments are given; nobody captures while it runs.
 
     error: what the graph raised. Raises what no plain run may follow: an interrupt, and the error of a graph that has
-    changed its inputs. Of a stage's error that is no error of Python's, which no data causes, the user is told.
+    changed its inputs. The user is told of what no data causes: of a stage's error at once, of any other (a fault in
+    a kernel of a back end of Python's) when the function itself raises nothing.
     """
+    function: Callable[..., Any] = FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, closure or None)
     if isinstance(error, PartlyDone):
         raise error.error
     if error is not None and not isinstance(error, Exception):
@@ -85,7 +87,18 @@ def plain_function(error: BaseException | None, code: CodeType, closure: tuple[C
         _log.info("%s", text)
         if isinstance(error, StageError) and not isinstance(error, _OF_DATA):
             warnings.warn(text, CaptureWarning, stacklevel=2)
-    return plain(FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, closure or None))
+        elif not isinstance(error, _OF_DATA):
+            return plain(_telling(function, text))
+    return plain(function)
+
+
+def _telling(function: Callable[..., Any], text: str) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        warnings.warn(text, CaptureWarning, stacklevel=2)
+        return result
+
+    return run
 
 
 def raising_code(function: FunctionType, error: BaseException) -> CodeType:

@@ -10,7 +10,7 @@ from stagefold.capsule.file_format import Capsule, Run
 from stagefold.capsule.settings import as_value, parsed
 from stagefold.errors import BadCapsule
 from stagefold.freezing import frozen_programs
-from stagefold.pipeline import Event, Pipeline, StageLike, default_stage
+from stagefold.pipeline import Event, Pipeline, StageLike, default_stage, fields_of, resolve_stage
 from stagewire.capture import Capture
 from stagewire.codec import Document, form_of
 from stagewire.digest import digest
@@ -90,12 +90,12 @@ def pipeline_of(
                 fix=f"Give a stage: --stage {row.slot}=NAME, or stages= of stagefold.replay.",
             )
         slots[row.slot] = row.registered
-    settings = parsed(run.options, changed)
+    settings = parsed({key: one for key, one in run.options.items() if _is_known(key, stages or {})}, changed)
     pipeline = Pipeline.build(settings, slots)
     told = {row.slot: row.told for row in run.stages}
     rows = []
     for slot, stage, chosen in pipeline.stages:
-        names = {field.name for field in dataclasses.fields(chosen)} if dataclasses.is_dataclass(chosen) else set()
+        names = fields_of(chosen)
         facts = {
             name: as_value(data, f"{slot}.{name}")
             for name, data in told.get(slot, {}).items()
@@ -103,3 +103,11 @@ def pipeline_of(
         }
         rows.append((slot, stage, dataclasses.replace(chosen, **facts) if facts else chosen))
     return dataclasses.replace(pipeline, stages=tuple(rows)), settings.freeze
+
+
+def _is_known(key: str, stages: Mapping[str, StageLike]) -> bool:
+    """False for an option of a recorded stage that is replaced by one without such an option."""
+    slot, dot, field = key.partition(".")
+    return (
+        not dot or slot not in stages or field in fields_of(getattr(resolve_stage(slot, stages[slot]), "Options", None))
+    )
