@@ -123,19 +123,19 @@ def unmasked(section: loop.Section, tails: Mapping[str, Tail]) -> tuple[loop.Sec
     places = {s.index: s for s in section.statements if isinstance(s, loop.IndexValue)}
     ends = [places.get(index) for index in (ix.axis(tail.inside.name), tail.left)]
     compared = tuple([Ref(one.result) for one in ends if one is not None])
-    test = next((s for s in section.statements if isinstance(s, loop.Compute) and s.operands == compared), None)
-    others = [s for s in section.statements if s is not test and s not in ends]
-    if test is None or not all(_sees_whole_axis(s, tail) for s in others):
+    tests = [s for s in section.statements if isinstance(s, loop.Compute) and (s.op, s.operands) == ("lt", compared)]
+    others = [s for s in section.statements if s not in (*tests, *ends)]
+    if len(tests) != 1 or not all(_sees_whole_axis(s, tail) for s in others):
         return section, None
     values: dict[str, loop.Operand] = {}
     statements: list[loop.Statement] = []
     for statement in others:
         statement = replace_values(statement, values)
         match statement:
-            case loop.Compute(result, "where" | "logical_and", (Ref(name), kept, *_)) if name == test.result:
+            case loop.Compute(result, "where" | "logical_and", (Ref(name), kept, *_)) if name == tests[0].result:
                 values[result] = kept
                 continue
-            case loop.Load(mask=Ref(name)) if name == test.result:
+            case loop.Load(mask=Ref(name)) if name == tests[0].result:
                 statement = replace(statement, mask=None, other=0)
         statements.append(map_indices(statement, partial(ix.inline, mapping={tail.part.name: ix.ZERO})))
     axes = tuple([loop.Axis(axis.name, tail.size) if axis == tail.inside else axis for axis in section.axes])
