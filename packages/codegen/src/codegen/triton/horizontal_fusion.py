@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -157,10 +158,10 @@ def _alike(
     kernel: loop.Kernel, names: tuple[str, ...], types: dict[str, TensorType], device: str
 ) -> tuple[Form, dict[Expr, int]] | None:
     """What a kernel has in common with those that are alike, and what is left open; None where it runs alone."""
-    t, sizes = tuning.SM_90, _sizes(kernel)
-    opened = sizes and _opened(kernel, sizes[POINTS])
-    if not sizes or not opened:
+    t, found = tuning.SM_90, _opened(kernel)
+    if found is None:
         return None
+    opened, sizes = found
     by_value = taken_by_value(kernel, types)
     if any(types[name].device != device and name not in by_value for name in names):
         return None
@@ -181,56 +182,44 @@ def _each(
     return emit_kernel(plan, names, types, by_value, "block")
 
 
-def _place(kernel: loop.Kernel) -> int | None:
-    """Where a kernel without outer axes stores everything; None where that is several places."""
-    stores = select(kernel.sections, loop.Store)
-    places = {one.index.constant for one in stores}
-    place = places.pop() if len(places) == 1 else None
-    return place if isinstance(place, int) else None
-
-
-def _sizes(kernel: loop.Kernel) -> dict[Expr, int] | None:
-    """What is left open of a kernel of one loop, or of rows that are reduced."""
-    outer = [axis.size for axis in kernel.axes]
-    match [[axis.size for axis in section.axes] for section in kernel.sections]:
-        case [[]] if len(outer) == 1:
-            (points,), rows = outer, 1
-        case [[points], []] if len(outer) <= 1:
-            rows = outer[0] if outer else 1  # type: ignore[assignment]
+def _opened(kernel: loop.Kernel) -> tuple[loop.Kernel, dict[Expr, int]] | None:
+    """A kernel of one loop, or of rows that are reduced, with its sizes left open, and these; None where it does
+    something else, or at other places, than kernels of a launch of several may."""
+    t, inside = tuning.SM_90, [section.axes for section in kernel.sections]
+    rows: loop.Axis | None = None
+    match inside:
+        case [()] if len(kernel.axes) == 1:
+            (fast,) = kernel.axes
+        case [(fast,), ()] if len(kernel.axes) <= 1:
+            rows = next(iter(kernel.axes), None)
         case _:
             return None
-    if not isinstance(points, int) or not isinstance(rows, int) or not 0 < points * rows <= tuning.SM_90.fused_points:
+    points, count = fast.size, 1 if rows is None else rows.size
+    if not isinstance(points, int) or not isinstance(count, int) or not 0 < points * count <= t.fused_points:
         return None
-    if rows > tuning.SM_90.fused_short_rows and points < tuning.SM_90.fused_row_tile // 2:
+    if count > t.fused_short_rows and points < t.fused_row_tile // 2:
         return None
-    place = 0 if kernel.axes else _place(kernel)
-    return None if place is None else {POINTS: points, ROWS: rows, PLACE: place}
-
-
-def _opened(kernel: loop.Kernel, points: int) -> loop.Kernel | None:
-    """The kernel, its sizes left open; None where it does something else, or at other places, than what may be."""
-    first, *others = kernel.sections
+    stored: set[Any] = {one.index.constant for one in select(kernel.sections, loop.Store)} if not kernel.axes else {0}
     here = [loop.Term(1, loop.AxisAtom(axis.name)) for axis in kernel.axes]
     places = {frozenset(): loop.Index(0)} | {frozenset([term]): loop.Index(0, (term,)) for term in here}
-    if others:
-        (inner,) = first.axes
-        along = loop.Term(1, loop.AxisAtom(inner.name))
-        inside = places | {frozenset([along]): loop.Index(0, (along,))}
+    loops = dict(places)
+    if len(inside) > 1:
+        along = loop.Term(1, loop.AxisAtom(fast.name))
+        loops[frozenset([along])] = loop.Index(0, (along,))
         for row in here:
-            inside[frozenset([along, replace(row, coefficient=points)])] = loop.Index(
-                0, (along, replace(row, coefficient=POINTS))
-            )
-        parts = [(first, inside, (replace(inner, size=POINTS),)), (others[0], places, ())]
-        axes = tuple(replace(axis, size=ROWS) for axis in kernel.axes)
-    else:
-        parts, axes = [(first, places, ())], tuple(replace(axis, size=POINTS) for axis in kernel.axes)
-    sections = []
-    for section, known, own in parts:
-        statements = [_moved(one, known, section is first and bool(others), here) for one in section.statements]
-        if None in statements:
+            wide, open_ = (replace(row, coefficient=step) for step in (points, POINTS))
+            loops[frozenset([along, wide])] = loop.Index(0, (along, open_))
+    sections: list[loop.Section] = []
+    for section in kernel.sections:
+        moved = [_moved(one, loops, bool(section.axes), here) for one in section.statements]
+        if None in moved or len(stored) != 1 or not isinstance(min(stored), int):
             return None
-        sections.append(loop.Section(own, tuple(one for one in statements if one is not None)))
-    return replace(kernel, name="each", axes=axes, sections=tuple(sections))
+        axes = tuple([replace(axis, size=POINTS) for axis in section.axes])
+        sections.append(loop.Section(axes, tuple([one for one in moved if one is not None])))
+        loops = places
+    outer = tuple([replace(axis, size=POINTS if axis is fast else ROWS) for axis in kernel.axes])
+    opened = replace(kernel, name="each", axes=outer, sections=tuple(sections))
+    return opened, {POINTS: points, ROWS: count, PLACE: stored.pop()}
 
 
 def _moved(
