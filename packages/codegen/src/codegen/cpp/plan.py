@@ -159,12 +159,14 @@ def _short(size: Dim) -> float:
     return _whole_vectors(number) / number
 
 
+def _section_cost(section: Section, axis: Axis) -> float:
+    """The cost of all points of a section when the lanes run along an axis, its waste apart."""
+    accesses = sum(_access_cost(index, axis.name) for index in indices_of(section))
+    return estimate(points_of(section.axes)) * (accesses + TUNED.statement * len(section.statements))
+
+
 def _column_cost(kernel: Kernel, axis: Axis) -> float:
-    cost = 0.0
-    for section in kernel.sections:
-        accesses = sum(_access_cost(index, axis.name) for index in indices_of(section))
-        cost += estimate(points_of(section.axes)) * (accesses + TUNED.statement * len(section.statements))
-    return cost * _short(axis.size) * TUNED.column
+    return sum(_section_cost(section, axis) for section in kernel.sections) * _short(axis.size) * TUNED.column
 
 
 def _row_cost(kernel: Kernel) -> float:
@@ -175,12 +177,10 @@ def _row_cost(kernel: Kernel) -> float:
             cost += len(section.statements)
             continue
         axis = lane_of(section)
-        accesses = sum(_access_cost(index, axis.name) for index in indices_of(section))
         ordered = any(is_ordered(s) for s in section.statements)
         is_border = estimate(points_of(section.axes)) * TUNED.border <= longest
         waste = TUNED.scalar if is_border else _short(axis.size)
-        here = estimate(points_of(section.axes)) * (accesses + TUNED.statement * len(section.statements)) * waste
-        cost += here * (TUNED.ordered if ordered else 1.0)
+        cost += _section_cost(section, axis) * waste * (TUNED.ordered if ordered else 1.0)
     return cost
 
 

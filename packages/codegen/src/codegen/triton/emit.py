@@ -329,12 +329,9 @@ class _KernelEmitter(ReductionEmitter):
             return
         count = points_of(section.axes)
         self.run = 0
-        if self.plan.kind == "tiled":
-            self.inner("tl.program_id(1) * RBLOCK", section.axes)
-            self.statements(section.statements, XR)
-            return
-        if self.plan.chained:
-            self.inner(f"{self.widened('part')} * RBLOCK", section.axes)
+        if self.plan.kind == "tiled" or self.plan.chained:
+            number = self.widened("part") if self.plan.chained else "tl.program_id(1)"
+            self.inner(f"{number} * RBLOCK", section.axes)
             self.statements(section.statements, XR)
             return
         reductions = self.apart([s for s in section.statements if isinstance(s, Reduce)])
