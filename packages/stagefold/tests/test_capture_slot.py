@@ -213,6 +213,23 @@ def test_a_capture_is_refused_where_its_guards_do_not_hold() -> None:
         call(torch.ones(7))
 
 
+def test_what_a_tracer_took_for_true_of_sizes_is_a_guard() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > x.shape[1]:
+            return x * 2
+        return x - 1 if x.shape[0] % 2 == 0 else x + x.shape[1]
+
+    stage = Counting(by_make_fx)
+    f = stagefold.compile(program, stages={"capture": stage})
+    for shape in ((5, 3), (7, 4), (4, 6), (6, 8), (5, 8), (3, 9), (9, 5)):
+        x = torch.ones(shape)
+        torch.testing.assert_close(f(x), program(x))
+    assert len(stage.calls) == 3
+    capture, held = stagefold.from_fx(make_fx(program, tracing_mode="symbolic")(torch.ones(5, 3)))
+    with pytest.raises(OtherInputs, match="the capture is for"):
+        stagefold.compile_capture(capture, held)(torch.ones(3, 5))
+
+
 def test_a_front_end_is_tried_by_the_kit() -> None:
     def forgets_to_square(call: stagefold.Call) -> stagefold.Captured:
         return by_make_fx(stagefold.Call(lambda x: x, call.args, {}), "fake")

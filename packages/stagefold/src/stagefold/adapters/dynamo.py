@@ -36,7 +36,7 @@ def compile_fx(
     stages = settings.pop("stages", None)
     backend = StagefoldBackend(parse_options(mode, settings or None), stages)
     with foreign().no_modes():
-        capture, held = from_fx(module, example_inputs)
+        capture, held = from_fx(module, example_inputs, is_guarded=True)
         function, assumed = compile_once(backend, capture, (*_numbers(example_inputs), *held))
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     require(assumed, symbols_among(described_inputs(placeholders, example_inputs)))

@@ -21,7 +21,7 @@ from absint.symbolic import ShapeEnv, from_dim, make_size
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap import global_state, set_torch_modes, torch_modes
-from stagefold.adapters.torch_sizes import dim_of_torch, range_of, symbols_among
+from stagefold.adapters.torch_sizes import dim_of_torch, guards_of, range_of, symbols_among
 from stagefold.torch_capabilities import foreign
 from stagewire.capture import Capture, Checkpoint, Code, Input, InputRole, Local, Symbol
 from stagewire.errors import StageError
@@ -38,13 +38,15 @@ class UnsupportedGraphModule(StageError):
 
 
 def from_fx(
-    module: torch.fx.GraphModule, example_inputs: Sequence[Any] | None = None
+    module: torch.fx.GraphModule, example_inputs: Sequence[Any] | None = None, *, is_guarded: bool = False
 ) -> tuple[Capture, tuple[torch.Tensor, ...]]:
     """The graph of `module` as a capture, and the tensors that the module holds: they are its last inputs, in order.
 
     example_inputs: tensors and ints, one for each placeholder; sizes may be symbolic (SymInt), and so are ints then.
     Default: what the placeholders' metadata say. None, bools, floats and strings are taken as constants, and are no
     inputs of the capture. Its outputs are those of the graph, flattened in order.
+    is_guarded: what torch's tracer took for true of symbolic sizes is checked elsewhere, as by torch.compile.
+        Default: it is among the guards of the capture.
 
     >>> traced = torch.fx.symbolic_trace(torch.nn.Linear(2, 3))
     >>> capture, held = from_fx(traced, [torch.ones(1, 2)])
@@ -55,7 +57,9 @@ def from_fx(
     examples = described_inputs(placeholders, example_inputs)
     before = torch_modes()
     state = global_state()
-    recording = _Recording(symbols_among(examples))
+    sizes = symbols_among(examples)
+    known = () if is_guarded else guards_of(sizes)
+    recording = _Recording(sizes)
     try:
         with AbstractMode():
             given = [
@@ -73,7 +77,7 @@ def from_fx(
         code=Code(type(module).__name__, "<torch.fx>", 1),
         inputs=inputs,
         graph=graph,
-        guards=tuple(recording.env.relations),
+        guards=tuple(dict.fromkeys((*known, *recording.env.relations))),
         symbols=tuple(recording.symbols.values()),
         state=state,
         checkpoints=tuple(recording.checkpoints),
@@ -88,7 +92,7 @@ def from_export(program: Any) -> tuple[Capture, tuple[torch.Tensor, ...]]:
     inputs that the program writes are written by calls of the graph, as the program's signature says. Sizes that were
     exported as dynamic are symbols, within the ranges that the program states.
     """
-    return from_fx(program.module())
+    return from_fx(program.module(), is_guarded=True)  # by a call of its graph
 
 
 def described_inputs(placeholders: Sequence[torch.fx.Node], given: Sequence[Any] | None) -> list[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -117,19 +117,32 @@ class TorchSizes:
 
     def asked(self) -> tuple[Relation, ...]:
         """What a back end took for true of the symbols. Raises `SizesRefused` where documents cannot write it."""
-        return tuple(relation for guard in self.env.guards for relation in self._relations(guard.expr))
+        return tuple(_relations([guard.expr.xreplace(self._names) for guard in self.env.guards], "the back end"))
 
-    def _relations(self, condition: Any) -> Iterable[Relation]:
+
+def guards_of(sizes: Mapping[str, torch.SymInt]) -> tuple[Relation, ...]:
+    """What torch took for true of these symbols while it traced. Raises `SizesRefused` for what documents cannot write.
+
+    A condition on others is none of the graph's: torch has put what they are into the graph.
+    """
+    envs = {id(size.node.shape_env): size.node.shape_env for size in sizes.values()}
+    every = (guard.expr for env in envs.values() for guard in env.guards)
+    return tuple(_relations([one for one in every if {s.name for s in one.free_symbols} <= sizes.keys()], "the graph"))
+
+
+def _relations(conditions: Iterable[Any], who: str) -> Iterator[Relation]:
+    """who: relies on them, for the error."""
+    for condition in conditions:
         if type(condition).__name__ == "And":
-            return [relation for part in condition.args for relation in self._relations(part)]
+            yield from _relations(condition.args, who)
+            continue
         sign = getattr(condition, "rel_op", None)
         if sign not in _COMPARED:
-            raise SizesRefused(f"the back end relies on {condition}")
+            raise SizesRefused(f"{who} relies on {condition}")
         try:
-            left, right = (_parsed(side.xreplace(self._names)) for side in (condition.lhs, condition.rhs))
+            yield Relation(_parsed(condition.lhs), sign, _parsed(condition.rhs))
         except ExprError as error:
-            raise SizesRefused(f"the back end relies on {condition}") from error
-        return [Relation(left, sign, right)]
+            raise SizesRefused(f"{who} relies on {condition}") from error
 
 
 def value_of(
