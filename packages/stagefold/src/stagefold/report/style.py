@@ -41,7 +41,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space:
 td .meter { display: inline-block; height: 8px; border-radius: 4px; background: var(--c1); margin-right: 6px; }
 details { border-top: 1px solid var(--line); } details > summary { cursor: pointer; padding: 8px 0; font-weight: 600; }
 details[open] > *:last-child { margin-bottom: 12px; } summary .soft { font-weight: 400; }
-td details { border: 0; } td details:not([open]) { display: inline-block; margin-right: 14px; }
+td details { border: 0; } td details:not([open]) { display: inline-block; margin: 0 6px 0 8px; }
 td:first-child, td code:only-child { overflow-wrap: normal; white-space: nowrap; }
 td pre { max-width: 540px; }
 td details > summary { padding: 0; font-weight: 400; color: var(--blue); }
