@@ -23,7 +23,6 @@ from bytecap.bytecode.rebuild import restored
 from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.class_lookup import has_method
-from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import Lazy, Sequence
 from bytecap.objects.signals import EXHAUSTED, End, PythonRaise
 
@@ -120,7 +119,7 @@ class LiveItem(Live):
 
 
 class LiveSequence(Live):
-    """A value that C code reads by index."""
+    """A value that C code reads by index, or key."""
 
     __slots__ = ()
     __iter__ = None  # type: ignore[assignment]
@@ -128,9 +127,9 @@ class LiveSequence(Live):
     def __len__(self) -> int:
         return self.value.length(self.tracer)
 
-    def __getitem__(self, index: int) -> Live:
+    def __getitem__(self, index: Any) -> Live:
         try:
-            return Live(self.tracer, self.value.get_item(self.tracer, Constant(index)))
+            return Live(self.tracer, self.value.get_item(self.tracer, self.tracer.objects.fresh(index)))
         except PythonRaise as error:
             kind = error.value.python_type()
             if issubclass(kind, (IndexError, StopIteration)):
@@ -138,17 +137,13 @@ class LiveSequence(Live):
             raise
 
 
-class LiveObject(Live):
+class LiveObject(LiveSequence):
     """A value whose attributes and items C code reads."""
 
     __slots__ = ()
-    __iter__ = None  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Live:
         return LiveObject(self.tracer, self.value.get_attribute(self.tracer, name))
-
-    def __getitem__(self, key: Any) -> Live:
-        return Live(self.tracer, self.value.get_item(self.tracer, self.tracer.objects.fresh(key)))
 
 
 class RaisedStop(StopIteration):
