@@ -17,9 +17,11 @@ from bytecap.errors import CannotCapture
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.graph.size_policy import mark_dynamic, mark_static, maybe_mark_dynamic
 from bytecap.guards import print_guard, print_guards
+from bytecap.guards.filtering import GuardEntry
 from bytecap.guards.guard_set import global_state
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.hook.directives import assume_constant, disable, graph_break, is_compiling
+from bytecap.lookasides.substitutes import substitute_in_graph
 
 __all__ = [
     "Backend",
@@ -30,6 +32,7 @@ __all__ = [
     "Captured",
     "Changes",
     "Event",
+    "GuardEntry",
     "LimitReached",
     "Options",
     "Refused",
@@ -50,6 +53,7 @@ __all__ = [
     "reset",
     "set_stance",
     "set_torch_modes",
+    "substitute_in_graph",
     "torch_modes",
     "undone",
 ]

@@ -23,7 +23,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
@@ -47,6 +47,7 @@ from bytecap.errors import (
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards import GuardError, GuardProgram, compile_guards, explain, with_relations
+from bytecap.guards.filtering import Filter, filtered
 from bytecap.hook import Entry, FrameView, Owner, directives, enable, entries, plain, remove_entry, reset, skip
 from bytecap.nodes.data_checks import CannotUndo, Distrust
 from bytecap.replacement.plain_run import raising_code
@@ -87,8 +88,18 @@ class _Conditions:
     inputs: tuple[Source, ...]
     numbers: dict[str, int] = field(default_factory=dict)
 
-    def compile(self, view: FrameView) -> GuardProgram:
-        """The program that checks these guards."""
+    def compile(self, view: FrameView, keep: Filter | None) -> GuardProgram:
+        """The program that checks these guards, of which a filter of the user's may drop some."""
+        program = self._program(view)
+        if keep is None:
+            return program
+        self.numbers.clear()
+        of_symbols = {symbol.source for symbol in self.symbols}
+        guards = filtered(program, view, [*self.inputs, *of_symbols], keep)
+        own = set(self.guards)  # the others are those of the symbols
+        return replace(self, guards=tuple(guard for guard in guards if guard in own))._program(view)
+
+    def _program(self, view: FrameView) -> GuardProgram:
         return compile_guards(
             self.guards, view, objects=self.objects, symbols=self.symbols, inputs=self.inputs, numbers=self.numbers
         )
@@ -105,8 +116,10 @@ class Engine:
         on_event: Callable[[Event], None] | None,
         options: Options | None,
         policy: SizePolicy,
+        keep: Filter | None = None,
     ) -> None:
         self.backend = backend
+        self.keep = keep
         self.fullgraph = fullgraph
         self.limit = limit
         self.on_event = on_event
@@ -266,7 +279,7 @@ class Engine:
             conditions = _Conditions(
                 tuple(result.guards), result.objects, result.capture.symbols, tuple(result.input_sources)
             )
-            guard = conditions.compile(view)
+            guard = conditions.compile(view, self.keep)
         except (FixedMarkedSize, FixedSizesNeeded):
             raise
         except (NoTensorWork, RaisedInCapture) as error:
@@ -386,7 +399,7 @@ class Engine:
                     tuple(dict.fromkeys((*result.capture.symbols, *error.symbols))),
                     tuple(result.input_sources),
                 )
-                guard = conditions.compile(view)
+                guard = conditions.compile(view, self.keep)
             except CannotUndo:
                 self._distrust.add(view.code)
                 return self._capture(view, reason)

@@ -17,6 +17,7 @@ from bytecap.driver.stage import Options, frame_refusal
 from bytecap.errors import BadOption
 from bytecap.events import Event
 from bytecap.graph.size_policy import SizePolicy
+from bytecap.guards.filtering import Filter
 from bytecap.hook import Dispatcher
 
 _NAMES = ("__module__", "__name__", "__qualname__", "__doc__", "__type_params__")
@@ -32,6 +33,7 @@ def optimize(
     on_event: Callable[[Event], None] | None = None,
     warns: bool | None = None,
     options: Options | None = None,
+    guard_filter: Filter | None = None,
 ) -> Callable[..., Any]:
     """A callable like `target` whose work is captured and run by what `backend` makes of it.
 
@@ -44,6 +46,7 @@ def optimize(
     warns: a target that runs plain as a whole and a limit that was reached are shown as `CaptureWarning`, each once.
         Default: where there is no `on_event`.
     options: how frames are captured.
+    guard_filter: says which guards stay (`bytecap.guards.filtering`); what the dropped ones said is taken to hold.
 
     dynamic: which sizes of inputs are symbols. None: those that changed from one call to the next; True: all; False:
         none. Only for a backend that says `takes_symbols = True` (`takes_data_sizes = True`: under fullgraph, sizes and
@@ -70,7 +73,7 @@ def optimize(
         whole=fullgraph,
         of_data=fullgraph and getattr(backend, "takes_data_sizes", False),
     )
-    engine = Engine(backend, fullgraph, recompile_limit, on_event, options, policy)
+    engine = Engine(backend, fullgraph, recompile_limit, on_event, options, policy, guard_filter)
     engine.warns = on_event is None if warns is None else warns
     engine.adopt(code, refusal)
     call = Dispatcher(engine.owner, function)

@@ -59,6 +59,8 @@ if hasattr(os, "register_at_fork"):
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile")
+_AS_ELSEWHERE = {"aot_eager_then_compile": "eager_then_compile"}
+"""Stances of torch.compiler by what they come to: eager torch keeps to checkpoints by itself."""
 
 
 class _Current:
@@ -108,9 +110,15 @@ class set_stance:
     'default'
     """
 
-    def __init__(self, stance: str = "default") -> None:
+    def __init__(
+        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: object = None
+    ) -> None:
+        """skip_guard_eval_unsafe: accepted; guards are checked all the same. force_backend: refused."""
+        stance = _AS_ELSEWHERE.get(stance, stance)
         if stance not in STANCES:
             raise BadOption(f"unknown stance {stance!r}", fix=f"Known: {', '.join(STANCES)}.")
+        if force_backend is not None:
+            raise BadOption("a stance has no back end of its own", fix="Compile with backend=.")
         self.stance = stance
         self._before = _change(stance)
 

@@ -60,8 +60,8 @@ class CallStack(list["Frame"]):
         return _line_of(self[-1]) if self else SourceLine("<unknown>", 0)
 
     def module(self) -> str | None:
-        """The module of the innermost frame."""
-        return _module_of(self[-1])
+        """The module of the innermost frame; None once none is evaluated."""
+        return _module_of(self[-1]) if self else None
 
     def count_iteration(self) -> None:
         """One more turn of a loop of the evaluated program."""

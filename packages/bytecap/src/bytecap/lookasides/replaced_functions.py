@@ -43,11 +43,17 @@ def method_by_class(self: Any, obj: Any, cls: Any = None) -> Any:
     return method
 
 
+def call_region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What torch.compiler.nested_compile_region puts round a function: equal regions are compiled like any code."""
+    return function(*args, **kwargs)
+
+
 _COLLECTOR = ("transformers.utils.output_capturing", "CompileableContextVar")
 
 STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
     (_COLLECTOR[0], f"{_COLLECTOR[1]}.set"): set_collector,
     ("torch._higher_order_ops.flex_attention", "FlexAttentionHOP.__call__"): flex_attention,
+    ("torch._higher_order_ops.invoke_subgraph", "invoke_subgraph_placeholder"): call_region,
 }
 """(module, qualified name) -> the function that is evaluated."""
 

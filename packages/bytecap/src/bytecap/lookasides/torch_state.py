@@ -202,6 +202,7 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.compiler.is_compiling: _is_compiling,
     torch.compiler.is_dynamo_compiling: _always(True),
     torch.compiler.is_exporting: _always(False),
+    torch.compiler.cudagraph_mark_step_begin: _always(None),  # for recordings of torch's compiler
     torch.jit.is_scripting: _always(False),
     torch.jit.is_tracing: _always(False),
     TORCH.tracing_state: _always(None),
