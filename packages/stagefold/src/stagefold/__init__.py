@@ -18,12 +18,14 @@ from bytecap import (
     maybe_mark_dynamic,
     reset,
     set_stance,
+    substitute_in_graph,
 )
 from stagefold.api import compile, compile_in_place
-from stagefold.backends import list_backends
+from stagefold.backends import get_default_backend, list_backends, set_default_backend
+from stagefold.cache_artifacts import load_cache_artifacts, save_cache_artifacts
 from stagefold.compiled_capture import compile_capture
 from stagefold.compiled_module import CompiledModule
-from stagefold.compiler_directives import allow_in_graph, disable
+from stagefold.compiler_directives import NOT_OFFERED, allow_in_graph, cudagraph_mark_step_begin, disable
 from stagefold.explanation import Explanation, explain
 from stagefold.pipeline import Pipeline
 from stagewire.errors import StageError
@@ -40,9 +42,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Blame", "Call", "Capsule", "Captured", "CompiledModule", "Explanation", "Pipeline", "StageError",
-    "allow_in_graph", "assume_constant", "blame", "compile", "compile_capture", "compile_in_place", "disable",
-    "explain", "from_export", "from_fx", "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static",
-    "maybe_mark_dynamic", "meaning", "record", "replay", "reset", "set_stance", "to_fx",
+    "allow_in_graph", "assume_constant", "blame", "compile", "compile_capture", "compile_in_place",
+    "cudagraph_mark_step_begin", "disable", "explain", "from_export", "from_fx", "get_default_backend",
+    "graph_break", "is_compiling", "list_backends", "load_cache_artifacts", "mark_dynamic", "mark_static",
+    "maybe_mark_dynamic", "meaning", "record", "replay", "reset", "save_cache_artifacts", "set_default_backend",
+    "set_stance", "substitute_in_graph", "to_fx",
 ]  # fmt: skip
 
 _LATER = {
@@ -57,4 +61,5 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(f"stagefold.{_LATER[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    why = f": {NOT_OFFERED[name]}" if name in NOT_OFFERED else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{why}")

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 import bytecap
-from stagefold.backends import resolve_backend
+from stagefold.backends import get_default_backend, resolve_backend
 from stagefold.compiled_module import CompiledModule
-from stagefold.errors import BadModel, NoEffect
+from stagefold.errors import BadModel, BadOption, NoEffect
 from stagefold.pipeline import StageLike, resolve_stage
 
 
@@ -21,7 +21,7 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: str | Callable[..., Any] = "stagefold",
+    backend: str | Callable[..., Any] | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
@@ -33,8 +33,9 @@ def compile(
     dynamic: which sizes of inputs (and ints) one version serves. None: what changes from one call to the next is left
         open in the version that is then compiled; True: all at once; False: each new size compiles a new version.
     backend: "stagefold", "eager", a name that torch.compile knows ("inductor", "aot_eager"...: see `list_backends`), or
-        a callable over (torch.fx.GraphModule, example_inputs).
+        a callable over (torch.fx.GraphModule, example_inputs). Default: see `set_default_backend`.
     mode, options: see `stagefold.options`; at most one of the two. Other back ends get theirs as from torch.compile.
+        `options={"guard_filter_fn": filter}` drops guards: `bytecap.guards.filtering`, torch.compiler's filters too.
     disable: return `model` unchanged.
     stages: replacements by slot, {"loopir": my_stage}: a Stage, the name of a registered one, or a plain function
         of the document; "capture" has one of a `stagefold.Call`, beside any back end (`stagefold.capture_slot`).
@@ -66,6 +67,10 @@ def compile(
         return model
     behind = dict(stages or {})
     front = behind.pop("capture", None)
+    options, guard_filter = _without_filter(options)
+    if guard_filter is not None and front is not None:
+        raise BadOption("guard_filter_fn is for bytecap's guards, and another stage captures")
+    backend = get_default_backend() if backend is None else backend
     capture_backend, parsed = resolve_backend(backend, mode, options, behind)
     if dynamic is True and not getattr(capture_backend, "takes_symbols", False):
         warnings.warn(f"dynamic=True: backend {backend!r} compiles each new size again", NoEffect, stacklevel=2)
@@ -79,6 +84,7 @@ def compile(
             dynamic=dynamic,
             on_event=recorder and recorder.note,
             warns=True,
+            guard_filter=guard_filter,
         )
     else:
         from stagefold.capture_slot import CaptureSlot
@@ -90,6 +96,16 @@ def compile(
     if not hasattr(call, "__wrapped__"):
         functools.update_wrapper(call, model)
     return call
+
+
+def _without_filter(options: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, Callable[..., Any] | None]:
+    """The options of the back end, and torch.compile's `guard_filter_fn` among them."""
+    if options is None or "guard_filter_fn" not in options:
+        return options, None
+    found = options["guard_filter_fn"]
+    if not callable(found):
+        raise BadOption(f"guard_filter_fn must be callable, not {type(found).__name__}")
+    return {key: value for key, value in options.items() if key != "guard_filter_fn"} or None, found
 
 
 def compile_in_place(module: torch.nn.Module, **settings: Any) -> torch.nn.Module:

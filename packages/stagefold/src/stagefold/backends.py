@@ -20,6 +20,26 @@ from stagewire.capture import Capture
 CaptureBackend = Callable[[Capture, tuple[Any, ...] | None], Callable[..., Any]]
 
 
+class _Default:
+    """The one default of the process."""
+
+    backend: str | Callable[..., Any] = "stagefold"
+
+
+def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
+    """What `compile()` takes from now on where it is given no `backend`; None: "stagefold" again."""
+    _Default.backend = "stagefold" if backend is None else backend
+
+
+def get_default_backend() -> str | Callable[..., Any]:
+    """What `compile()` takes where it is given no `backend`.
+
+    >>> get_default_backend()
+    'stagefold'
+    """
+    return _Default.backend
+
+
 def list_backends(exclude_tags: Sequence[str] = ("debug", "experimental")) -> tuple[str, ...]:
     """The names that `compile(backend=...)` accepts; `exclude_tags` as in torch.compiler.list_backends.
 

@@ -11,6 +11,16 @@ import torch
 import bytecap
 from stagefold.compiled_module import CompiledModule
 
+NOT_OFFERED = {
+    "assume_constant_result": "it is called stagefold.assume_constant; torch's own mark counts as well",
+    "nested_compile_region": "torch's own works in code that stagefold compiles",
+    "wrap_numpy": "torch's own works where a graph may end: NumPy computes between two graphs",
+    "set_enable_guard_collectives": "guards are checked by each rank alone; torch's own is for torch.compile",
+    "load_compiled_function": "see stagefold.save_cache_artifacts and load_cache_artifacts",
+    "error_on_graph_break": "compile(fullgraph=True) refuses breaks, stagefold.explain lists them",
+}
+"""Names of torch.compiler that stagefold has no own form of, and why."""
+
 Target = TypeVar("Target", bound=Callable[..., Any])
 
 
@@ -44,3 +54,7 @@ def allow_in_graph(target: Target | Iterable[Target]) -> Any:
     compiled with their neighbours; one call of it is not one node, as it is with torch.compile. Returns the function.
     """
     return [allow_in_graph(each) for each in target] if isinstance(target, (list, tuple)) else target
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Accepted, and not needed: a result that is still held is never overwritten by the next replay of a CUDA graph."""
