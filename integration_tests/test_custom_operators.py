@@ -12,7 +12,9 @@ import pytest
 import torch
 
 import stagefold
+import stagewire
 from aotgrad.tracer import custom_writers
+from primops.stage import Primops
 
 
 @pytest.fixture
@@ -166,3 +168,38 @@ def test_threads_that_need_the_functional_form_of_one_operator(monkeypatch: pyte
         found = list(pool.map(find, range(4)))
     shifted._lib._destroy()
     assert len({id(one) for one in found}) == 1
+
+
+def test_memory_that_nobody_has_written_is_not_copied() -> None:
+    """An operator that writes into `torch.empty` makes it; written already, it is copied."""
+
+    def fill(x: torch.Tensor, out: torch.Tensor, k: float) -> None:
+        out.copy_(x * k)
+
+    filled = torch.library.custom_op(
+        "stagefold_tests::filled", fill, mutates_args={"out"}, schema="(Tensor x, Tensor(a!) out, float k) -> ()"
+    )
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out = torch.empty_strided(x.shape, (1, x.shape[0]), dtype=torch.float64)
+        filled(x + 1, out, 2.0)
+        before = out * 1
+        filled(before[:, ::2], out[:, ::2], k=3.0)
+        return before, out
+
+    grads: list[stagewire.Grad] = []
+
+    def keep(grad: stagewire.Grad) -> stagewire.Prim:
+        grads.append(grad)
+        return Primops().run(grad)
+
+    call = stagefold.compile(program, fullgraph=True, stages={"primops": keep})
+    for size in (3, 5, 6):
+        x = torch.arange(4.0 * size).view(size, 4)
+        want, have = program(x), call(x)
+        torch.testing.assert_close(have, want)
+        assert have[1].stride() == want[1].stride()
+    filled._lib._destroy()
+    targets = [node.target for node in grads[0].joint.nodes]
+    assert not any("empty" in target for target in targets)
+    assert sum("_makes_out" in target for target in targets) == 1

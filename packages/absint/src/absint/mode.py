@@ -229,7 +229,7 @@ class AbstractMode(TORCH.dispatch_mode):
         if kernel is None:
             return self.fallback.types(record, metas, named)
         # Under a mode of its own: what the fake kernel calls is no part of the program that a tracer records.
-        with AbstractMode(fallback=self.fallback), torch.no_grad(), _named_refusal(record.name):
+        with _FakeKernelMode(fallback=self.fallback), torch.no_grad(), _named_refusal(record.name):
             result = kernel(*map_leaves(metas, _as_tensor), **map_leaves(named, _as_tensor))
         return self._type(result)
 
@@ -373,6 +373,17 @@ class AbstractMode(TORCH.dispatch_mode):
         if kind is torch.SymInt or kind is torch.SymFloat:
             return unwrap(value)
         return self._abstract(value).meta if isinstance(value, torch.Tensor) else value
+
+
+class _FakeKernelMode(AbstractMode):
+    """Runs fake kernels. That of a torch.library.triton_op is the operator itself: its launches tell no types."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if not isinstance(func, TORCH.op_overload):
+            return None if func.name() == "triton_kernel_wrapper_mutation" else NotImplemented
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
     twin ::= (arguments) -> (what they hold afterwards)* (what the operator returns)*
 
 The twin of an operator is one too: it runs the operator on copies of the arguments that it writes. It is registered in
-this process when a program first needs it.
+this process when a program first needs it. An argument that nobody has written yet (`torch.empty`) is not copied:
+another twin is given its type (size, stride, dtype, device), and makes it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from absint.meta import Meta
 from absint.mode import fake_kernel
-from absint.schema import OpRecord, argument_value
+from absint.schema import OpRecord, argument_value, record_of
 from absint.targets import resolve
 from aotgrad.tracer.values import Traced
 
@@ -59,10 +61,18 @@ def run_twin(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: d
     """Record the twin, let the arguments have what it computes, and return what the operator returns."""
     from aotgrad.tracer.mutations import assign
 
-    twin = _twin(record.func)
-    refs = mode.emit(twin, tuple([mode.refs(a) for a in args]), {k: mode.refs(v) for k, v in kwargs.items()})
+    targets: list[Any] = [argument_value(write, args, kwargs) for write in record.writes]
+    unwritten = tuple(
+        position
+        for (position, _), target in zip(record.writes, targets, strict=True)
+        if 0 <= position < len(args) and _is_unwritten(mode, target)
+    )
+    operands: list[Any] = []
+    for position, value in enumerate(args):
+        operands += _type_of(value.meta) if position in unwritten else [mode.refs(value)]
+    twin = _twin(record.func, unwritten)
+    refs = mode.emit(twin, tuple(operands), {k: mode.refs(v) for k, v in kwargs.items()})
     refs = refs if isinstance(refs, tuple) else (refs,)
-    targets = [argument_value(write, args, kwargs) for write in record.writes]
     for target, value in zip(targets, refs, strict=False):
         assert isinstance(target, Traced)
         assign(mode, target, value)
@@ -71,12 +81,29 @@ def run_twin(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: d
     return made[0] if len(made) == 1 else made or None
 
 
-def _twin(func: OpOverload) -> OpOverload:
-    name = f"{func.namespace}_{func._schema.name.rpartition('::')[2]}_{func._overloadname}"
+def _is_unwritten(mode: TraceMode, tensor: Traced) -> bool:
+    """Whether it is the whole of memory that an op has made and nobody has written."""
+    value = mode.content(tensor).name
+    nodes = (node for node in reversed(mode.recorder.nodes) if any(result.name == value for result in node.results))
+    node = next(nodes, None)
+    return node is not None and node.target.startswith("aten.") and record_of(resolve(node.target)).is_unwritten  # type: ignore[arg-type]
+
+
+def _type_of(meta: Meta) -> list[Any]:
+    return [list(meta.shape), list(meta.stride), meta.dtype, meta.device]
+
+
+_TYPE = ("SymInt[] {}_size", "SymInt[] {}_stride", "ScalarType {}_dtype", "Device {}_device")
+"""The parameters that stand for one that is not written yet."""
+
+
+def _twin(func: OpOverload, unwritten: tuple[int, ...] = ()) -> OpOverload:
+    made = "".join(f"_makes_{func._schema.arguments[position].name}" for position in unwritten)
+    name = f"{func.namespace}_{func._schema.name.rpartition('::')[2]}_{func._overloadname}{made}"
     with _REGISTRATION:
         packet = getattr(getattr(torch.ops, NAMESPACE), name, None)
         if packet is None:
-            _register(func, name)
+            _register(func, name, unwritten)
             packet = getattr(getattr(torch.ops, NAMESPACE), name)
         return packet.default
 
@@ -85,14 +112,22 @@ _REGISTRATION = threading.RLock()
 """torch's table of operators belongs to the process: an operator is registered once, by one thread."""
 
 
-def _register(func: OpOverload, name: str) -> None:
+def _register(func: OpOverload, name: str, unwritten: tuple[int, ...]) -> None:
     written = _written(func)
     parameters, target = [a.name for a in func._schema.arguments], str(func)
 
     def on_copies(copy: Any, *args: Any, **kwargs: Any) -> Any:
-        given = [*args, *(kwargs[key] for key in parameters[len(args) :] if key in kwargs)]
+        rest, ahead = list(args), []
+        while rest:
+            width = len(_TYPE) if len(ahead) in unwritten else 1
+            ahead.append(_made(*rest[:width]) if width > 1 else rest[0])
+            del rest[:width]
+        given = [*ahead, *(kwargs[key] for key in parameters[len(ahead) :] if key in kwargs)]
         positional = {parameters[at]: value for at, value in enumerate(given)}
-        copies = [copy(positional[parameters[position]]) for position in written]
+        copies = [
+            positional[parameters[position]] if position in unwritten else copy(positional[parameters[position]])
+            for position in written
+        ]
         positional |= {parameters[position]: made for position, made in zip(written, copies, strict=True)}
         result = resolve(target)(**positional)  # as it is now: a library may have been loaded again
         returned = () if result is None else (result,) if isinstance(result, torch.Tensor) else tuple(result)
@@ -102,16 +137,23 @@ def _register(func: OpOverload, name: str) -> None:
     results = len(written) + len(func._schema.returns)
     returns = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
     qualified = f"{NAMESPACE}::{name}"
-    torch.library.define(qualified, f"({_signature(func)}) -> {returns}")
+    torch.library.define(qualified, f"({_signature(func, unwritten)}) -> {returns}")
     torch.library.impl(qualified, "CompositeExplicitAutograd")(functools.partial(on_copies, _copy))
     torch.library.register_fake(qualified)(functools.partial(on_copies, _alike))
 
 
-def _signature(func: OpOverload) -> str:
-    """The parameters of an operator, none of which is written."""
+def _signature(func: OpOverload, unwritten: tuple[int, ...]) -> str:
+    """The parameters of an operator, none of which is written; of some, their types."""
     text = str(func._schema)
-    inside = text[text.index("(") + 1 : text.rindex(") -> ")]
-    return re.sub(r"\([a-z]+!( -> )?\)", "", inside)
+    inside = re.sub(r"\([a-z]+!( -> )?\)", "", text[text.index("(") + 1 : text.rindex(") -> ")])
+    for position in unwritten:
+        name = func._schema.arguments[position].name
+        inside = re.sub(rf"\bTensor {name}\b", ", ".join(one.format(name) for one in _TYPE), inside)
+    return inside
+
+
+def _made(size: Any, stride: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:

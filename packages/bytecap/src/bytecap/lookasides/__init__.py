@@ -24,13 +24,14 @@ from bytecap.lookasides.replaced_functions import DISTRIBUTIONS
 from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS
 from bytecap.lookasides.torch_state import REGIONS, TORCH_STATE
 from bytecap.nodes.transforms import TRANSFORMS
+from bytecap.nodes.triton_kernels import KERNELS
 from bytecap.objects.arrays.inference import INFERENCE
 from bytecap.objects.arrays.tensor_hooks import TENSOR_HOOKS
 from bytecap.objects.dispatch import HANDLERS
 
 for table in (
     BUILTIN, CHECKED_FUNCTIONS, CLASSES, COPIES, DISTRIBUTIONS, FLEX_ATTENTION, INDEX_MODE, INFERENCE, INSPECTION,
-    NATIVE, KERNEL_CHOICES, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS, PARAMETERS, REGIONS, TENSOR_HOOKS,
+    NATIVE, KERNEL_CHOICES, KERNELS, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS, PARAMETERS, REGIONS, TENSOR_HOOKS,
     TORCH_STATE, TORCH_FUNCTIONS, TRANSFORMS, NUMPY_CALLS,
 ):  # fmt: skip
     HANDLERS.update(table)

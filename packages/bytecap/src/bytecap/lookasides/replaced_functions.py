@@ -18,6 +18,7 @@ import torch
 from torch.distributions import constraints
 
 from bytecap.lookasides.flex_attention import flex_attention
+from bytecap.nodes.triton_kernels import LAUNCHES
 from bytecap.objects.base import Value
 from bytecap.torch_capabilities import TORCH
 
@@ -54,6 +55,7 @@ STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
     (_COLLECTOR[0], f"{_COLLECTOR[1]}.set"): set_collector,
     ("torch._higher_order_ops.flex_attention", "FlexAttentionHOP.__call__"): flex_attention,
     ("torch._higher_order_ops.invoke_subgraph", "invoke_subgraph_placeholder"): call_region,
+    **LAUNCHES,
 }
 """(module, qualified name) -> the function that is evaluated."""
 
