@@ -15,6 +15,7 @@ from torch import nn
 
 import stagefold
 import stagewire
+from integration_tests.zoo.devices import NEEDS_GPU
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -422,6 +423,30 @@ def test_buffers_of_modules() -> None:
         x, _ = given(40)
         torch.testing.assert_close(call(x), models[0](x))
     torch.testing.assert_close(models[1].state, models[0].state)
+
+
+@NEEDS_GPU
+def test_recorded_with_others() -> None:
+    def program(x, y):
+        for _ in range(4):
+            x = add(x.sin(), y, tuned_add_kernel)
+            scale_kernel[(triton.cdiv(x.numel(), 32),)](x, 0.5, x.numel())
+        return x + 1
+
+    call = stagefold.compile(program, fullgraph=True, mode="reduce-overhead")
+    for _ in range(5):
+        x, y = given(100)
+        torch.testing.assert_close(call(x + 1, y), program(x + 1, y))
+    assert call._backend.reports[0].not_recorded == ()
+
+
+@NEEDS_GPU
+def test_under_its_device() -> None:
+    def program(x, y):
+        with torch.cuda.device(x.device):
+            return add(x * 2, y, BLOCK=16) + 1
+
+    check(program, stagefold.compile(program, fullgraph=True), 100)
 
 
 def test_what_stands_around_is_fused() -> None:

@@ -30,7 +30,7 @@ from stagewire.types import TensorType
 _OFTEN_USERS = frozenset({"test", "code", "cmd", "profile", "this", "trace", "symbol", "token", "site", "statistics"})
 # The stages run below captured code: the backward of a compiled graph may run in the middle of a frame that broke.
 _STAGES = frozenset({"bytecap", "aotgrad", "primops", "loopir", "codegen", "absint", "stagewire", "stagefold"})
-EXEMPT = (frozenset(sys.stdlib_module_names) - _OFTEN_USERS) | {"torch", "numpy"} | _STAGES
+EXEMPT = (frozenset(sys.stdlib_module_names) - _OFTEN_USERS) | {"torch", "numpy", "triton"} | _STAGES
 
 
 def is_exempt(module: str | None) -> bool:

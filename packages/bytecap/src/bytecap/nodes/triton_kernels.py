@@ -251,7 +251,7 @@ def _described(place: Any, name: Callable[[Any], Any]) -> Any:
     if isinstance(place, _Leaf):
         return tuple(place)
     if isinstance(place, _Group):
-        return place.cls.__name__, tuple(_described(item, name) for item in place.items)
+        return name(place.cls), tuple(_described(item, name) for item in place.items)
     if isinstance(place, tuple):
         return tuple(_described(item, name) for item in place)
     return place if place is None or isinstance(place, str) else name(place)
