@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,3 +207,34 @@ def test_memory_that_nobody_has_written_is_not_copied() -> None:
     targets = [node.target for node in grads[0].joint.nodes]
     assert not any("empty" in target for target in targets)
     assert sum("_makes_out" in target for target in targets) == 1
+
+
+PROGRAM_OF_ANOTHER_PROCESS = """
+import torch, stagefold
+
+@torch.library.custom_op("other_process::scale", mutates_args={{"out"}})
+def scale(x: torch.Tensor, out: torch.Tensor, k: float) -> None:
+    out.copy_(x * k{more})
+
+def program(x):
+    out = torch.empty_like(x)
+    scale(x + 1, out, 2.0)
+    scale(out * 2, out, 3.0)
+    return out.sin()
+
+call = stagefold.compile(program, fullgraph=True)
+x = torch.linspace(0, 1, 5)
+torch.testing.assert_close(call(x), program(x))
+print(call._backend.reports[0].cached)
+"""
+
+
+def test_programs_that_write_by_operators_are_cached(tmp_path: Path) -> None:
+    """Whoever reads one registers the functional forms again; the operator itself is that of the process."""
+
+    def cached(more: str) -> str:
+        command = [sys.executable, "-c", PROGRAM_OF_ANOTHER_PROCESS.format(more=more)]
+        environment = os.environ | {"STAGEFOLD_CACHE_DIR": str(tmp_path)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert [cached(""), cached(""), cached(" + 1")] == ["False", "True", "True"]

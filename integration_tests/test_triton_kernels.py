@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -474,6 +475,23 @@ def test_reading_the_jitted_kernel() -> None:
     assert nodes[0] == nodes[1]
     assert "Tensor(a!) out_ptr" in nodes[0]
     assert "Tensor(a!) x_ptr" in nodes[0]
+
+
+def test_programs_are_cached(tmp_path: Path) -> None:
+    """The name of a launch is a digest: a process that captures it finds the program of another one."""
+    script = "import integration_tests.test_triton_kernels as tests; tests.print_cached()"
+    environment = os.environ | {"STAGEFOLD_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    for expected in ("False", "True"):
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert run.stdout.split() == [expected] * 4
+
+
+def print_cached() -> None:
+    for program in (tuned, with_functions, input_written, by_descriptors):
+        call = stagefold.compile(program, fullgraph=True)
+        check(program, call, 100)
+        print(call._backend.reports[0].cached)
 
 
 def print_nodes() -> None:

@@ -11,10 +11,10 @@ from aotgrad.partition import PARTITIONERS, MinCut, Partition, Partitioner, save
 from aotgrad.partition.needs import needs_of
 from aotgrad.partition.stage import PartitionStage, cut
 from aotgrad.stage import AotGrad, Options
-from aotgrad.tracer.custom_writers import is_twin
+from aotgrad.tracer.custom_writers import restore_twins
 
 __all__ = [
     "PARTITIONERS", "AotGrad", "Joint", "MinCut", "Options", "Partition", "PartitionStage", "Partitioner", "bind",
-    "bind_capture", "bind_interpreted", "cut", "executor", "interpret", "is_linear", "is_twin", "needs_of",
-    "partial_backward", "run_plain", "save_everything", "split",
+    "bind_capture", "bind_interpreted", "cut", "executor", "interpret", "is_linear", "needs_of",
+    "partial_backward", "restore_twins", "run_plain", "save_everything", "split",
 ]  # fmt: skip

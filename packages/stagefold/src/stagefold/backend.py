@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from aotgrad import bind, is_linear, is_twin, partial_backward, run_plain
+from aotgrad import bind, is_linear, partial_backward, restore_twins, run_plain
 from aotgrad.errors import BackwardFailed
 from bytecap import Changes, undone
 from codegen import Replay, prepare, random_threads, why_not_recorded
 from codegen import load as load_unit
 from codegen.errors import NotRecorded
-from stagefold.cache import Cache, fingerprint, is_on_gpu, program_key
+from stagefold.cache import Cache, custom_operators, fingerprint, is_on_gpu, program_key
 from stagefold.capsule.recorder import Recorder, RunRecorder, recorder_in
 from stagefold.errors import BadStage, FixedSizes, RunsPlain, SizesRefused, is_refusal
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
@@ -274,14 +274,13 @@ class StagefoldBackend:
             return Programs(program), cached, key
         keys = [self._key(capture, f";freezing={fingerprint('stagefold')};{part}") for part in Programs._fields]
         if not traced:
-            main, frozen = (None if key is None else self._cache.read(key) for key in keys)
+            main, frozen = (None if key is None else self._read(key, capture) for key in keys)
             if main is not None and (frozen is not None or len(main.binding.inputs) == len(capture.inputs)):
                 return Programs(main, frozen), True, keys[0]
         self._prepare(capture)
         programs = frozen_programs(self._pipeline_for(capture), capture, observe)
-        made_here = any(program is not None and _calls_twins(program) for program in programs)
         for key, program in zip(keys, programs, strict=True):
-            if key is not None and program is not None and not made_here:
+            if key is not None and program is not None:
                 self._cache.write(key, program)
         return programs, False, keys[0]
 
@@ -302,16 +301,23 @@ class StagefoldBackend:
         keys = self._keys(capture)
         place = keys[-1] if keys else None
         for key in () if traced else reversed(keys):
-            program = self._cache.read(key)
+            program = self._read(key, capture)
             if program is not None and _serves(program, capture):
                 return program, True, key
             if program is None:
                 place = key
         self._prepare(capture)
         program = self._pipeline_for(capture).run(capture, observe=observe)
-        if place is not None and not _calls_twins(program):
+        if place is not None:
             self._cache.write(place, program)
         return program, False, place
+
+    def _read(self, key: str, capture: Capture) -> Program | None:
+        """The program in the cache; None, too, where it calls operators that this process cannot have."""
+        program = self._cache.read(key)
+        if program is None or not restore_twins(_externs(program), custom_operators(capture)):
+            return None
+        return program
 
     def _keys(self, capture: Capture) -> tuple[str, ...]:
         """Where the program may be kept: as one made at whatever sizes, and as one made at those of the capture."""
@@ -455,8 +461,8 @@ def _serves(program: Program, capture: Capture) -> bool:
     return all(holds(relation, sizes) for relation in program.binding.assumptions)
 
 
-def _calls_twins(program: Program) -> bool:
-    """Whether it calls operators that tracing has registered, which another process does not have."""
-    units = (program.forward, program.backward)
-    steps = (step for unit in units if unit is not None for step in unit.instructions)
-    return any(isinstance(step, CallExtern) and is_twin(step.target) for step in steps)
+def _externs(program: Program) -> Iterator[str]:
+    """What a program calls besides its kernels."""
+    for unit in (program.forward, program.backward):
+        if unit is not None:
+            yield from (step.target for step in unit.instructions if isinstance(step, CallExtern))

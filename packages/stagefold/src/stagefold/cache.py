@@ -18,11 +18,13 @@ import sys
 import warnings
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
 
 from absint.cpu_kernels import cpu_kernels
+from absint.targets import resolve
 from stagefold.eviction import DEFAULT_LIMITS, Limits, is_due, prune
 from stagewire.capture import Capture, Input, Local, facts_of
 from stagewire.codec import decode, encode
@@ -31,6 +33,9 @@ from stagewire.errors import StageError
 from stagewire.private_files import CacheWarning, DamagedEntry, read_entry, usable_directory, write_entry
 from stagewire.program import Program
 from stagewire.types import TensorType
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 
 @functools.lru_cache(maxsize=1)
@@ -57,8 +62,28 @@ def program_key(capture: Capture, pipeline: str, *, at_its_sizes: bool = True) -
         msgspec.structs.replace(symbol, source=None, hint=hint_of(symbol.hint)) for symbol in capture.symbols
     )
     bare = msgspec.structs.replace(capture, guards=facts_of(capture), inputs=inputs, symbols=symbols)
-    text = "\n".join((digest(bare), pipeline, machine(), f"threads={torch.get_num_threads()}"))
+    schemas = sorted(str(operator._schema) for operator in custom_operators(capture))
+    text = "\n".join((digest(bare), pipeline, machine(), f"threads={torch.get_num_threads()}", *schemas))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def custom_operators(capture: Capture) -> list[OpOverload]:
+    """The operators of other libraries than ATen that a capture calls; what they write is no part of the document."""
+    bodies = (body for function in capture.functions for body in (function.forward, function.backward))
+    graphs = (capture.graph, *(body for body in bodies if body is not None))
+    targets = dict.fromkeys(node.target for graph in graphs for node in graph.nodes)
+    found: list[OpOverload] = []
+    for target in targets:
+        match target.removeprefix("torch.ops.").split("."):
+            case [namespace, _] if target.startswith("torch.ops.") and namespace not in _OF_TORCH:
+                packet: Any = resolve(target)
+                found += [getattr(packet, overload) for overload in packet.overloads()]
+            case [namespace, _, _] if namespace not in _OF_TORCH:
+                found.append(resolve(target))  # type: ignore[arg-type]
+    return found
+
+
+_OF_TORCH = frozenset(("aten", "prims", "torch", "operator", "math"))
 
 
 def _exact(hint: int | None) -> int | None:

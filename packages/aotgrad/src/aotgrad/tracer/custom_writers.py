@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,13 +32,25 @@ if TYPE_CHECKING:
 NAMESPACE = "aotgrad_functional"
 
 
-def is_twin(target: str) -> bool:
-    """Whether a call is of an operator that tracing has registered, which another process does not have.
+def restore_twins(targets: Iterable[str], operators: Iterable[OpOverload]) -> bool:
+    """Register the twins among the targets of a program that another process has compiled; False where one is of none
+    of these operators.
 
-    >>> is_twin("aotgrad_functional.mylib_fill.default"), is_twin("aten.add.Tensor")
+    >>> restore_twins(["aten.add.Tensor"], []), restore_twins(["aotgrad_functional.mylib_fill.default"], [])
     (True, False)
     """
-    return target.startswith(f"{NAMESPACE}.")
+    operators = tuple(operators)
+    wanted = {target.split(".")[1] for target in targets if target.startswith(f"{NAMESPACE}.")}
+    return all(any(_restored(name, func) for func in operators) for name in wanted)
+
+
+def _restored(name: str, func: OpOverload) -> bool:
+    arguments = func._schema.arguments
+    unwritten = tuple(position for position in _written(func) if f"_makes_{arguments[position].name}" in name)
+    if name != _name(func, unwritten):
+        return False
+    _twin(func, unwritten)
+    return True
 
 
 def has_twin(record: OpRecord) -> bool:
@@ -97,9 +110,13 @@ _TYPE = ("SymInt[] {}_size", "SymInt[] {}_stride", "ScalarType {}_dtype", "Devic
 """The parameters that stand for one that is not written yet."""
 
 
-def _twin(func: OpOverload, unwritten: tuple[int, ...] = ()) -> OpOverload:
+def _name(func: OpOverload, unwritten: tuple[int, ...]) -> str:
     made = "".join(f"_makes_{func._schema.arguments[position].name}" for position in unwritten)
-    name = f"{func.namespace}_{func._schema.name.rpartition('::')[2]}_{func._overloadname}{made}"
+    return f"{func.namespace}_{func._schema.name.rpartition('::')[2]}_{func._overloadname}{made}"
+
+
+def _twin(func: OpOverload, unwritten: tuple[int, ...] = ()) -> OpOverload:
+    name = _name(func, unwritten)
     with _REGISTRATION:
         packet = getattr(getattr(torch.ops, NAMESPACE), name, None)
         if packet is None:
