@@ -25,6 +25,7 @@ TensorDescriptor = pytest.importorskip("triton.tools.tensor_descriptor").TensorD
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.filterwarnings("error::bytecap.CaptureWarning", "error::stagefold.errors.RunsPlain"),
     pytest.mark.skipif(
         DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1", reason="Triton was imported without interpreter"
     ),

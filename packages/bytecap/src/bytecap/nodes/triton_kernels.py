@@ -305,7 +305,8 @@ def _built(place: Any, values: list[Any]) -> Any:
         return values[place.number].item() if place.kind == "number" else values[place.number]
     if isinstance(place, _Group):
         items = [_built(item, values) for item in place.items]
-        return items if place.cls is list else tuple(items) if place.cls is tuple else place.cls(*items)
+        is_plain = issubclass(place.cls, (list, tuple)) and not hasattr(place.cls, "_fields")
+        return place.cls(items) if is_plain else place.cls(*items)
     return place
 
 
