@@ -189,7 +189,7 @@ def allowed() -> Any:
     return (lambda x: kept(x) + 1), lambda size: (matrix(size),)
 
 
-@custom("nested_compile_region", trains=True, outcome="with breaks")
+@custom("nested_compile_region", trains=True)
 def region() -> Any:
     @torch.compiler.nested_compile_region
     def block(x: Tensor) -> Tensor:
