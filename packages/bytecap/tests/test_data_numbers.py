@@ -1,4 +1,4 @@
-"""Sizes and numbers that data decides are values of one graph, under fullgraph."""
+"""Sizes and numbers that data decides are values of one graph."""
 
 import math
 
@@ -237,14 +237,70 @@ def test_what_needs_the_number_is_refused(program):
     assert caught.value.code == "BC004"
 
 
-@pytest.mark.parametrize("program", PROGRAMS[:4], ids=lambda program: program.__name__)
-def test_other_backends_and_frames_with_breaks_end_their_graphs_there(program):
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_graphs_that_may_end_go_on_too(program):
+    backend = Backend()
+    compiled = optimize(program, backend)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = torch.randn(4, 6)
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+    assert len(backend.captures) == 1
+
+
+@pytest.mark.parametrize("program", REFUSED, ids=lambda program: program.__name__)
+def test_what_needs_the_number_ends_a_graph_that_may_end(program):
+    compiled = optimize(program, Backend())
+    for seed in range(6):
+        torch.manual_seed(seed)
+        x = torch.randn(4, 6) + seed % 2
+        assert repr(compiled(x)) == repr(program(x))
+
+
+class EndsAtData(Backend):
+    breaks_at_data = True
+
+
+@pytest.mark.parametrize("program", [selects, computes_with_floats, writes_selected], ids=lambda each: each.__name__)
+def test_other_backends_end_their_graphs_there(program):
     x = torch.randn(4, 6)
     with pytest.raises(CannotCapture, match="BC004"):
         optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)(x)
-    backend = Backend()
+    backend = EndsAtData()
     torch.testing.assert_close(optimize(program, backend)(x), program(x), rtol=0, atol=0)
-    assert not any(node.target == "torch.Tensor.size" for capture in backend.captures for node in capture.graph.nodes)
+    targets = {node.target for capture in backend.captures for node in capture.graph.nodes}
+    assert not targets & {"torch.Tensor.size", "torch.Tensor.item"}
+
+
+def test_a_size_that_is_not_as_another_ends_the_graph_where_it_may_end():
+    """Taken for equal, found to differ: such calls run plain, and graphs end there after some of them."""
+
+    def program(x):
+        return (x[x > 0] + x[x < 0]).sum() * 2
+
+    events = []
+    compiled = optimize(program, Backend(), on_event=events.append)
+    for data in ([1.0, -1.0], [1.0, -1.0, 2.0, 3.0], [1.0, -2.0]) * 4:
+        x = torch.tensor(data)
+        try:
+            expected = program(x)
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                compiled(x)
+        else:
+            assert compiled(x) == expected
+
+
+def test_a_number_in_a_buffer_is_guarded_where_graphs_may_end():
+    module = torch.nn.Module()
+    module.register_buffer("steps", torch.tensor(0))
+
+    def program(x):
+        return x * 2 if module.steps.item() < 100 else x * 3
+
+    backend = Backend()
+    assert optimize(program, backend)(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert [node.target for capture in backend.captures for node in capture.graph.nodes] == ["operator.mul"]
 
 
 def test_state_is_written_with_what_data_decides():
@@ -366,3 +422,19 @@ def test_facts_are_checked_in_each_call(program):
 def test_a_missing_fact_is_named_with_what_to_write():
     with pytest.raises(CannotCapture, match=r"whether count == 1 depends on data(.|\n)*torch\._check"):
         optimize(asks_for_one, Backend(), fullgraph=True)(torch.randn(4, 6))
+
+
+def test_a_graph_that_writes_its_inputs_ends_at_data_if_it_may():
+    """Else the inputs would be copied before each call."""
+
+    def program(x):
+        x.add_(1)
+        return x.sum().item() * x
+
+    backend = Backend()
+    compiled = optimize(program, backend)
+    for _ in range(2):
+        x, twin = torch.ones(3), torch.ones(3)
+        assert torch.equal(compiled(x), program(twin))
+        assert torch.equal(x, twin)
+    assert not any(node.target == "torch.Tensor.item" for capture in backend.captures for node in capture.graph.nodes)

@@ -174,6 +174,77 @@ def test_the_backend_is_not_asked_again_for_the_same_work():
     assert len(backend.captures) == 1
 
 
+class OnSymbols:
+    takes_symbols = takes_data_sizes = True
+
+    def __init__(self):
+        self.captures = []
+
+    def __call__(self, capture, inputs):
+        self.captures.append(capture)
+        return executor(capture)
+
+
+def test_what_was_made_for_one_module_serves_equal_ones():
+    experts = torch.nn.ModuleDict({name: torch.nn.Linear(3, 3) for name in "abc"})
+    experts["wide"] = torch.nn.Linear(3, 4)
+    backend, events = OnSymbols(), []
+    call = optimize(lambda x, name: experts[name](x).relu(), backend, on_event=events.append)
+    for _ in range(2):
+        for name in ("a", "b", "c", "wide", "a"):
+            x = torch.randn(2, 3)
+            assert torch.equal(call(x, name), experts[name](x).relu())
+    assert [event.reused for event in events] == [False, True, True, False]
+    assert len(backend.captures) == 2
+
+
+def test_it_is_not_taken_for_inputs_that_need_another_gradient():
+    backend, events = Backend(), []
+    leaf = torch.ones(3, requires_grad=True)
+    pair = [leaf, leaf * 2]
+
+    def write(x, place):
+        return pair[place].detach() * x, pair[place] * 2
+
+    call = optimize(write, backend, on_event=events.append)
+    for place in (0, 1):
+        call(torch.ones(3), place)[1].sum().backward()
+    assert leaf.grad.tolist() == [6.0, 6.0, 6.0]
+    assert [event.reused for event in events] == [False, False]
+
+
+def test_a_backend_can_ask_for_its_own_inputs():
+    def backend(capture, inputs):
+        run = executor(capture)
+
+        def call(*given):
+            return run(*given)
+
+        call.keeps_inputs = True
+        return call
+
+    layers, events = [torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)], []
+    call = optimize(lambda x, place: layers[place](x) + 1, backend, on_event=events.append)
+    for place in (0, 1):
+        call(torch.ones(2, 3), place)
+    assert [event.reused for event in events] == [False, False]
+
+
+def test_sizes_that_data_decided_are_open_behind_a_break():
+    backend, events = OnSymbols(), []
+
+    def program(x):
+        kept = x[x > 0]
+        bytecap.graph_break()
+        return kept.cos() * 2 + 1
+
+    call = optimize(program, backend, on_event=events.append)
+    for count in (4, 2, 3):
+        x = torch.where(torch.arange(5) < count, 1.0, -1.0)
+        assert torch.equal(call(x), x[x > 0].cos() * 2 + 1)
+    assert len(backend.captures) == 2
+
+
 def test_past_the_limit_new_cases_run_plain_with_one_warning():
     backend = Backend()
 

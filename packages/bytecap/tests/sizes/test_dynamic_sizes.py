@@ -189,7 +189,7 @@ def test_sizes_beside_numbers_that_are_open() -> None:
 
 
 def test_an_int_that_the_program_fixes() -> None:
-    layers = [torch.nn.Linear(8, 8) for _ in range(4)]
+    layers = [torch.nn.Linear(8, 8 + width) for width in range(4)]
     backend = run(lambda x, n: layers[n](x), [(torch.ones(2, 8), n) for n in (0, 1, 2, 3)])
     assert len(backend.captures) == 4
 

@@ -61,6 +61,7 @@ class StagefoldBackend:
     One object serves one `compile()` call; `reports` lists its compilations in order. takes_symbols: sizes of inputs
     may be symbolic in a capture; refused_sizes: how many captures had to be made again with fixed ones.
     takes_data_sizes: data may decide sizes (`stagefold.subgraphs`); each part that is compiled has a report.
+    breaks_at_data: graphs end there if they may: a program of parts is not recorded as a CUDA graph, two graphs are.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class StagefoldBackend:
         self.pipeline = Pipeline.build(options, stages)
         self.takes_symbols = self.pipeline.takes_symbols
         self.takes_data_sizes = self.takes_symbols
+        self.breaks_at_data = options.cuda_graphs
         self.reports: list[CompileReport] = []
         self.refused_sizes = 0
         self._loaded: weakref.WeakSet[Callee] = weakref.WeakSet()

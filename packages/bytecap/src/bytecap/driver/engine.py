@@ -30,7 +30,14 @@ from typing import Any
 from bytecap.breaks.breaks import Break, Breaks
 from bytecap.driver.executor import with_tensors
 from bytecap.driver.frame_selection import is_wanted
-from bytecap.driver.size_changes import changed_value, needs_constants, with_changes, with_sizes_of_before
+from bytecap.driver.same_work import is_same_work
+from bytecap.driver.size_changes import (
+    changed_value,
+    needs_constants,
+    with_changes,
+    with_open_sizes,
+    with_sizes_of_before,
+)
 from bytecap.driver.stage import CaptureResult, Options, capture, place
 from bytecap.driver.stances import may_compile, register
 from bytecap.driver.undo import Checked, undone
@@ -51,7 +58,7 @@ from bytecap.guards.filtering import Filter, filtered
 from bytecap.hook import Entry, FrameView, Owner, directives, enable, entries, plain, remove_entry, reset, skip
 from bytecap.nodes.data_checks import CannotUndo, Distrust
 from bytecap.replacement.plain_run import raising_code
-from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol, facts_of
+from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol
 from stagewire.collector import resting_collector
 from stagewire.errors import StageError
 
@@ -62,10 +69,15 @@ _log = logging.getLogger("bytecap")
 
 @dataclass(frozen=True)
 class _Callee:
-    """What replacement code calls. undone: whether it has changed nothing where it raises."""
+    """What replacement code calls.
+
+    undone: whether it has changed nothing where it raises. keeps_inputs: whether it is best for inputs that stay the
+    same objects (a backend's callable says so by an attribute).
+    """
 
     call: Callable[..., Any]
     undone: bool
+    keeps_inputs: bool
 
 
 @dataclass(frozen=True)
@@ -267,9 +279,12 @@ class Engine:
             _log.info("%s is captured for each size: %s", view.code.co_qualname, error)
             self._policies[view.code] = self._policy_of(view.code).with_changes((), (), error.sources)
             return self._capture_as_taken(view, reason)
+        except _EndsAtData:
+            self._policies[view.code] = replace(self._policy_of(view.code), of_data=False)
+            return self._capture_as_taken(view, reason)
         except _SizesRefused as refused:
             _log.info("%s is compiled for each size: %s", view.code.co_qualname, refused.__cause__)
-            self._policies[view.code] = SizePolicy(enabled=False, of_data=self._policy.of_data)
+            self._policies[view.code] = SizePolicy(enabled=False, of_data=self.fullgraph and self._policy.of_data)
             return self._capture(view, reason)
 
     def _capture(self, view: FrameView, reason: str | None) -> Entry | None:
@@ -296,7 +311,11 @@ class Engine:
     def _evaluate(self, view: FrameView, until: Break | None = None) -> CaptureResult:
         changing = self._changing.get(view.code, frozenset())
         assumes = view.code not in self._distrust
-        return capture(view, self.options, until, changing, assumes=assumes, policy=self._policy_of(view.code))
+        result = capture(view, self.options, until, changing, assumes=assumes, policy=self._policy_of(view.code))
+        if result.copies_for_data and not self.fullgraph:
+            result.close()
+            raise _EndsAtData
+        return result
 
     def _entry(
         self,
@@ -337,11 +356,11 @@ class Engine:
 
     def _undone(self, code: CodeType, result: CaptureResult, function: Callable[..., Any]) -> _Callee:
         """The backend's callable, which looks at the checks of the capture, and changes nothing where it raises."""
-        checks = result.capture.checks
+        checks, keeps_inputs = result.capture.checks, getattr(function, "keeps_inputs", False)
         if not checks:
             atomic = undone(function, result.changes)
             call = plain(with_tensors(result.capture, atomic or function))
-            return _Callee(call, undone=atomic is not None)
+            return _Callee(call, atomic is not None, keeps_inputs)
         weakly = weakref.ref(self)
 
         def on_failure() -> None:
@@ -350,7 +369,7 @@ class Engine:
                 engine.on_failed_check(code, checks)
 
         call = with_tensors(result.capture, function)
-        return _Callee(plain(Checked(call, len(checks), result.changes, on_failure)), undone=True)
+        return _Callee(plain(Checked(call, len(checks), result.changes, on_failure)), True, keeps_inputs)
 
     def on_failed_check(self, code: CodeType, checks: tuple[Check, ...]) -> None:
         """A frame ran plain because of its data; where that happens again and again, graphs end at the branch."""
@@ -365,14 +384,17 @@ class Engine:
                 remove_entry(code, entry)
 
     def _compiled_before(self, code: CodeType, new: Capture) -> tuple[_Callee | None, tuple[Relation, ...]]:
-        """The callable of an earlier capture that differs in its guards alone, and what it assumes.
+        """The callable of an earlier capture that does the same work, and what it assumes.
 
-        A first call often changes what it reads (a cache filled, a default resolved): the second captures the same.
+        A first call often changes what it reads (a cache filled, a default resolved): the second captures the same. And
+        so do those of a function that takes one of several equal modules (experts).
         """
-        for entry in entries(code, self.owner):
+        parts = [code] if new.checks else self._breaks.parts_of(code)  # a failed check is one of its own code object
+        for entry in [entry for part in parts for entry in entries(part, self.owner)]:
             match entry.payload:
-                case _Compiled(capture=old, function=function, assumes=assumes) if _same_work(old, new):
-                    return function, assumes
+                case _Compiled(capture=old, function=_Callee(keeps_inputs=keeps) as function, assumes=assumes):
+                    if is_same_work(old, new, keeps_inputs=keeps, keeps_sizes=bool(assumes)):
+                        return function, assumes
         return None, ()
 
     # -- breaks
@@ -408,6 +430,10 @@ class Engine:
             except (CannotRebuild, CannotCapture, GuardError):
                 continue  # the next place may be one at which all that is live can be built again
             self._report_break(view, error, result)
+            changing = result.of_data | self._policy_of(view.code).dimensions
+            for segment in until.resumption.plan.segments.values() if changing else ():
+                policy = with_open_sizes(self._policy_of(segment.code), changing, segment.point.variables)
+                self._policies[segment.code] = policy
             return self._entry(view, result, conditions, guard, reason, start, whole=False)
         return None
 
@@ -480,6 +506,10 @@ def _counted(known: tuple[Entry, ...]) -> frozenset[Source]:
     return payload.counted if isinstance(payload, _Compiled) else frozenset()
 
 
+class _EndsAtData(Exception):
+    """The graph is better to end in front of what data decides."""
+
+
 class _SizesRefused(Exception):
     """A stage of the backend cannot take size symbols; its error is the cause."""
 
@@ -491,11 +521,3 @@ def _symbols_of(entry: Entry) -> tuple[Symbol, ...]:
         case CannotCapture(symbols=symbols):
             return symbols
     return ()
-
-
-def _same_work(old: Capture, new: Capture) -> bool:
-    parts = [
-        (one.graph, one.functions, one.inputs, one.state, one.symbols, len(one.checks), one.checkpoints, facts_of(one))
-        for one in (old, new)
-    ]
-    return parts[0] == parts[1]

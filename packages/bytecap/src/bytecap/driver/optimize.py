@@ -49,9 +49,12 @@ def optimize(
     guard_filter: says which guards stay (`bytecap.guards.filtering`); what the dropped ones said is taken to hold.
 
     dynamic: which sizes of inputs are symbols. None: those that changed from one call to the next; True: all; False:
-        none. Only for a backend that says `takes_symbols = True` (`takes_data_sizes = True`: under fullgraph, sizes and
-        numbers that data decides are values of the graph); what it cannot take after all (an error with
-        `needs_fixed_sizes`) is captured for each size.
+        none. Only for a backend that says `takes_symbols = True`; what it cannot take after all (an error with
+        `needs_fixed_sizes`) is captured for each size. `takes_data_sizes = True`: sizes and numbers that data decides
+        are values of the graph; `breaks_at_data = True`: only under fullgraph, else graphs end there.
+
+    A callable of the backend serves all captures of the same work, wherever their inputs are read, unless it has an
+    attribute `keeps_inputs` that is true (what it computed from its inputs it keeps).
 
     Errors: `CannotCapture` subclasses under fullgraph. Errors of the program itself are raised by its plain run, as
     without optimize.
@@ -67,11 +70,12 @@ def optimize(
     refusal = frame_refusal(code)
     if refusal is not None and fullgraph:
         raise refusal
+    takes_data = getattr(backend, "takes_data_sizes", False)
     policy = SizePolicy(
         dynamic is not False and getattr(backend, "takes_symbols", False),
         dynamic is True,
         whole=fullgraph,
-        of_data=fullgraph and getattr(backend, "takes_data_sizes", False),
+        of_data=takes_data and (fullgraph or not getattr(backend, "breaks_at_data", False)),
     )
     engine = Engine(backend, fullgraph, recompile_limit, on_event, options, policy, guard_filter)
     engine.warns = on_event is None if warns is None else warns

@@ -3,14 +3,17 @@ leaves open."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from bytecap._evalframe import Entry, FrameView, GuardProgram
 from bytecap.errors import FixedSizesNeeded
+from bytecap.evaluator.frame import Frame
 from bytecap.graph.size_policy import SizePolicy
+from bytecap.nodes.unbacked_sizes import has_unbacked
+from bytecap.objects.arrays.tensors import TensorValue
 from stagewire.capture import (
     Capture,
     Equals,
@@ -61,6 +64,23 @@ def with_sizes_of_before(policy: SizePolicy, programs: list[GuardProgram | None]
     found = [item for program in programs if program is not None for item in _checked(program, view)]
     dims = [place for guard, value, _ in found if isinstance(guard, TensorIs) for place in _changed_dims(guard, value)]
     return policy.with_changes(dims, ())
+
+
+def sizes_of_data(frame: Frame) -> frozenset[tuple[Source, int]]:
+    """The dimensions of the frame's variables of which the data decides the size: other calls have others."""
+    return frozenset(
+        (Local(name), dim)
+        for name, value in frame.locals.items()
+        if isinstance(value, TensorValue)
+        for dim, size in enumerate(value.abstract.meta.shape)
+        if has_unbacked(size)
+    )
+
+
+def with_open_sizes(policy: SizePolicy, found: Iterable[tuple[Source, int]], variables: Iterable[str]) -> SizePolicy:
+    """The policy for what starts behind a break and is given these variables, of which some have ever other sizes."""
+    given = {Local(name) for name in variables}
+    return policy.with_changes([place for place in found if place[0] in given], ()) if policy.enabled else policy
 
 
 def _checked(program: GuardProgram, view: FrameView) -> Iterator[tuple[Any, Any, Any]]:

@@ -17,6 +17,7 @@ import torch
 from absint.errors import DataDependentError, SpecializedSize
 from bytecap.breaks.breaks import Break
 from bytecap.bytecode.decode import InstructionTrace
+from bytecap.driver.size_changes import sizes_of_data
 from bytecap.driver.undo import Changes
 from bytecap.errors import (
     CannotCapture,
@@ -73,7 +74,8 @@ class CaptureResult:
     capture: the document. guards: its conditions, the torch state first. objects: the live objects that
     guards, handles and constant inputs name. example_inputs: the real tensors of this call, in input order.
     changes: what the graph changes besides its outputs, which is put back where it raises or a check fails.
-    counted: where the numbers are that the code replaces by what it computes from them.
+    counted: where the numbers are that the code replaces by what it computes from them. of_data: dimensions of the
+    frame's variables, at its end, whose sizes the data decided.
     """
 
     capture: Capture
@@ -84,11 +86,20 @@ class CaptureResult:
     code: CodeType
     changes: Changes
     counted: frozenset[Source] = frozenset()
+    of_data: frozenset[tuple[Source, int]] = frozenset()
 
     @property
     def has_graph(self) -> bool:
         """Whether the graph does anything (else the replacement does not call it)."""
         return bool(self.capture.graph.nodes)
+
+    @property
+    def copies_for_data(self) -> bool:
+        """Whether inputs that the graph writes have to be copied before each call, for the numbers that data decides.
+
+        A program of several parts may raise when it has written some of them.
+        """
+        return bool(self.changes.written) and bool(self.emitter.tracer.graph.numbers)
 
     def replacement(self, compiled: Callable[..., Any] | None, *, undone: bool = True) -> CodeType:
         """Code with the frame's arguments that calls `compiled(*inputs) -> tuple` and rebuilds the result.
@@ -153,11 +164,17 @@ def capture(
                 raise refused from refused.__cause__
             finally:
                 del refused  # an exception in a variable of a frame that it went through is a cycle
-    return _result(tracer, view, state, emitter, written, is_final)
+    return _result(tracer, view, state, emitter, written, is_final, sizes_of_data(frame))
 
 
 def _result(
-    tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, written: frozenset[str], is_final: bool
+    tracer: Tracer,
+    view: Any,
+    state: GlobalState,
+    emitter: Emitter,
+    written: frozenset[str],
+    is_final: bool,
+    of_data: frozenset[tuple[Source, int]],
 ) -> CaptureResult:
     graph = tracer.graph.finish([*emitter.outputs, *tracer.checks.outputs])
     inputs = tuple(tracer.graph.inputs)
@@ -189,6 +206,7 @@ def _result(
         view.code,
         Changes(places, is_final, _random_devices(graph) if tracer.mode.may_draw else ()),
         counted_places(tracer.effects) | counted_buffers(tracer),
+        of_data,
     )
 
 

@@ -370,8 +370,10 @@ def wrap_result(tracer: Tracer, result: Any, known: dict[int, TensorValue]) -> V
 
 def number_of(tracer: Tracer, value: TensorValue, method: str, what: str, cls: Any = None) -> Value:
     """The Python number in a tensor: known at capture time, or of the graph where that is allowed."""
-    is_of_graph = tracer.sizes.policy.of_data and not tracer.graph.is_body
-    if is_of_graph and value.abstract.storage_record.is_deferred:
+    policy = tracer.sizes.policy
+    is_of_graph = policy.of_data and not tracer.graph.is_body
+    # Where a graph may end, a number of a buffer is guarded first: what branches on it is then captured.
+    if is_of_graph and policy.whole and value.abstract.storage_record.is_deferred:
         return read_number(tracer, value, getattr(torch.Tensor, method))
     try:
         found = data_dependent_scalar(tracer, value, what)

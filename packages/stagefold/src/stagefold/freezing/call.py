@@ -26,6 +26,8 @@ class FrozenCall:
     inference mode count no versions, and are folded for each call.
     """
 
+    keeps_inputs = True  # bytecap takes another one for other weights
+
     def __init__(self, main: Callee, prepare: Callee, sources: tuple[int, ...]) -> None:
         self.main, self.prepare, self.sources = main, prepare, sources
         self._kept: tuple[list[torch.Tensor], list[int], tuple[Any, ...]] | None = None

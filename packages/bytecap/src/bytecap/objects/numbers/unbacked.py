@@ -7,8 +7,8 @@ condition ::= number operator number                            of ints: `count 
 
 They are symbols without a hint (`symbolic`). What needs the number itself, a branch or a loop, is refused. A condition
 may be stated (`torch._check(count >= 4)`, `assert count >= 4`): from then on it is known, and each call of the graph
-checks it. Only for backends that say `takes_data_sizes = True`, and only where the whole frame is to be one graph; else
-graphs end at such a line.
+checks it. Only for backends that say `takes_data_sizes = True`; those that say `breaks_at_data = True` besides have
+graphs end at such a line, unless the whole frame is to be one graph.
 """
 
 from __future__ import annotations
