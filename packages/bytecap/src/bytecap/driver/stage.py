@@ -34,6 +34,7 @@ from bytecap.evaluator.tracer import Tracer, new_tracer
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards.guard_set import global_state
 from bytecap.guards.process_state import capture_environment, guard_modes
+from bytecap.nodes.chosen_tensors import check_choices
 from bytecap.nodes.constant_tensors import counted_buffers
 from bytecap.nodes.data_checks import changes_of
 from bytecap.objects.arrays.tensor_hooks import refuse_rebound
@@ -290,6 +291,7 @@ def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options
             if not tracer.graph.has_work and not options.allow_empty:
                 raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
             emit_epilogue(emitter, result)
+        check_choices(tracer, emitter.outputs)
         tracer.guards.written()
         tracer.guards.changed()
         tracer.guards.hashed()

@@ -20,6 +20,7 @@ from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards.global_sources import Places
 from bytecap.guards.guard_set import Names
 from bytecap.guards.process_state import TorchModes, torch_modes
+from bytecap.nodes.chosen_tensors import Choice
 from bytecap.nodes.data_checks import Checks
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
@@ -65,6 +66,7 @@ class Tracer:
     made: dict[str, tuple[str, Callable[[], torch.Tensor]]] = field(default_factory=dict)
     class_writes: dict[type, ClassWrites] = field(default_factory=dict)
     tensor_writes: dict[int, TensorWrites] = field(default_factory=dict)
+    choices: list[Choice] = field(default_factory=list)
     hooked: list[Any] = field(default_factory=list)
     hook_cells: list[tuple[CellValue, Value]] = field(default_factory=list)
     evaluate: ClassVar = evaluation
@@ -86,7 +88,7 @@ class Tracer:
             del part.tracer
         for closed in (self.frames, self.sizes):
             closed.close()
-        for known in (self.class_writes, self.effects, self.regions, self.index_modes, self.hooked):
+        for known in (self.class_writes, self.effects, self.regions, self.index_modes, self.choices, self.hooked):
             known.clear()  # type: ignore[attr-defined]
 
     def raises(self, cls: type, *args: Any) -> PythonRaise:

@@ -12,6 +12,7 @@ import torch
 
 from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
+from bytecap.nodes.chosen_tensors import choose
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect, result_or_stop
 from bytecap.objects.class_lookup import has_method, static_lookup, stranger
@@ -199,7 +200,9 @@ def _extreme(function: Any) -> Callable[..., Value]:
     def pick(tracer: Tracer, *args: Value, **options: Value) -> Value:
         items = collect(tracer, args[0]) if len(args) == 1 else list(args)
         key = options.get("key")
-        of_data = extreme(tracer, items, least=function is min) if items and (key is None or key.is_none()) else None
+        of_data = None
+        if items and (key is None or key.is_none()):
+            of_data = extreme(tracer, items, least=function is min) or choose(tracer, function, items)
         return of_data or by_comparing(tracer, *([ListValue(items)] if len(args) < 2 else items), **options)
 
     return pick
