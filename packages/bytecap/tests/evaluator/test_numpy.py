@@ -133,10 +133,66 @@ def a_view_of_an_outside_array(x, array):
     return x * 2, array[1:]
 
 
-@PROGRAMS.add(x, lambda: np.arange(4), refusal="BC008")
+@PROGRAMS.add(x, lambda: np.arange(4))
 def a_write_into_an_outside_array(x, array):
     array[1] = 7
-    return x * 2
+    return x * 2, torch.from_numpy(array) + 1, array.shape, array
+
+
+@PROGRAMS.add(x, lambda: np.ones((3, 4), dtype=np.float32), lambda: np.zeros(3, dtype=bool), lambda: np.arange(3.0))
+def writes_into_outside_arrays(x, table, marks, numbers):
+    table[1:, ..., 2] = 0.1
+    table[-1] = 3
+    table *= 0.3
+    marks[2] = True
+    numbers += 0.1
+    numbers[()] = 2**20
+    numbers -= 3
+    return x.sum() + torch.from_numpy(table).sum(), marks, numbers
+
+
+def numbers_of(dtype):
+    return lambda: np.zeros(4, dtype=dtype)
+
+
+@PROGRAMS.add(x, lambda: np.arange(4), refusal="BC008")
+def the_content_of_an_array_that_was_written(x, array):
+    y = x * 2
+    array[1] = 7
+    return y * int(array[1])
+
+
+@PROGRAMS.add(x, lambda: np.arange(4), refusal="BC008")
+def a_write_into_an_array_whose_content_was_used(x, array):
+    y = x * int(array[1])
+    row = array[1:]
+    array[1] = 7
+    return y * int(row[0])
+
+
+@PROGRAMS.add(x, lambda: (lambda array: [array, array[1:]])(np.arange(4)), refusal="BC008")
+def the_content_of_a_view_of_what_was_written(x, arrays):
+    y = x * 2
+    arrays[0][1] = 7
+    return y * int(arrays[1][0])
+
+
+@PROGRAMS.add(x, numbers_of(np.int8), numbers_of(np.float16), refusal="BC008")
+def a_write_of_a_number_that_is_rounded_otherwise(x, whole, half):
+    y = x * 2
+    half[0] = 1.0001
+    whole[0] = 1.5
+    return y
+
+
+@PROGRAMS.add(x, numbers_of(np.float32), refusal="BC008")
+def a_write_in_another_way(x, array):
+    y = x * 2
+    array[::-2] = 1.0
+    array[[0, 1]] = 2.0
+    array[True] = 3.0
+    array /= 2
+    return y
 
 
 @PROGRAMS.add(x)
@@ -252,3 +308,19 @@ def test_subclasses_of_numbers_and_texts_are_guarded_by_value() -> None:
         [(x(), Name(name), Count(n)) for name, n in (("a", 2), ("a", 2), ("b", 2), ("a", 2), ("a", 3))],
     )
     assert [type(event) for event in events] == [Captured] * 3
+
+
+def test_an_outside_array_is_written_in_each_call():
+    captures = []
+
+    def steps(x, total):
+        total += 1
+        total[0] = 7
+        return x * 2 + torch.from_numpy(total)
+
+    compiled = optimize(steps, lambda capture, inputs: captures.append(capture) or executor(capture), fullgraph=True)
+    total = np.zeros(3)
+    for number in range(3):
+        assert compiled(torch.ones(3), total).tolist() == [9.0, 3.0 + number, 3.0 + number]
+    assert total.tolist() == [7.0, 3.0, 3.0]
+    assert len(captures) == 1

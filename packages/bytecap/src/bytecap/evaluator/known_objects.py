@@ -16,7 +16,7 @@ from bytecap.errors import UnsupportedValue
 from bytecap.evaluator.wrapping import keys_in, wrap_object
 from bytecap.guards.guard_set import is_exempt
 from bytecap.guards.printing import print_source
-from bytecap.objects.arrays.numpy_arrays import ArrayValue, is_array
+from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideMemory, is_array
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.class_lookup import static_lookup
@@ -65,6 +65,7 @@ class KnownObjects:
     def __init__(self) -> None:
         self.frame_globals: DictValue | None = None
         self.arrays: list[ArrayValue] = []
+        self.outside_memory = OutsideMemory()
         self.by_object: dict[int, Value] = {}
         self.dicts: dict[int, DictValue] = {}
         self.cells: dict[int, CellValue] = {}
@@ -86,6 +87,8 @@ class KnownObjects:
             self.hashed_by_identity,
             self.alive,
             self.arrays,
+            self.outside_memory.read,
+            self.outside_memory.written,
             self.iterators,
             self.keys,
         ):

@@ -128,7 +128,7 @@ def _array(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return OpaqueValue(real)
     tracer.guards.type_is(source, type(real))
-    return OutsideArray(real, source, lambda array: array.guard_content(tracer))
+    return OutsideArray(real, source, lambda array: array.guard_content(tracer), tracer.objects.outside_memory)
 
 
 def _opaque(tracer: Tracer, real: Any, source: Source | None, kind: type[OpaqueValue] = OpaqueValue) -> Value:

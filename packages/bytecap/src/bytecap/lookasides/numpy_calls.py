@@ -3,7 +3,8 @@
 number  a constant of its class; from outside guarded by class and value
 array   made by the code from known values: computed at once, made again by each run
 outside array: its memory becomes an input of the graph (torch.from_numpy, tensor, as_tensor); the numbers of a small
-        one are guarded where the code uses them, those of a large one are read by the plain code between two graphs
+        one are guarded where the code uses them, those of a large one are read by the plain code between two graphs;
+        numbers are written into it by the graph
 """
 
 from __future__ import annotations

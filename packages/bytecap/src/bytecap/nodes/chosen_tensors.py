@@ -38,12 +38,10 @@ def choose(tracer: Tracer, function: Callable[..., Any], items: list[Value]) -> 
         return None
     kinds = {(item.abstract.dtype, item.abstract.device, item.abstract.dim()) for item in tensors}
     first = tensors[0].abstract
-    is_open = (
-        any(item.abstract.requires_grad or item.real is not None for item in tensors)
-        or first.dim()
-        or first.is_complex()
-    )
-    if len(kinds) > 1 or is_open or all(item.abstract.storage_record.constant is not None for item in tensors):
+    is_single = any(item.abstract.requires_grad or item.real is not None for item in tensors)
+    if len(kinds) > 1 or is_single or first.dim() or first.is_complex():
+        return None
+    if all(item.abstract.storage_record.constant is not None for item in tensors):
         return None
     found: Value = tensors[0]
     for other in tensors[1:]:

@@ -140,7 +140,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
             result = bound.call(tracer, [right], {})
             if not _is_not_implemented(result):
                 return result
-        if isinstance(left, ArrayValue):
+        if isinstance(left, ArrayValue) or (isinstance(left, OutsideArray) and symbol in "+-*"):
             left.write(tracer, row.inplace, right)
             return left
         if _inplace_container(tracer, symbol, left.plain(), right):

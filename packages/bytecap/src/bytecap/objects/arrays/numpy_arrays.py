@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -133,14 +134,27 @@ class ArrayValue(RealValue):
         emitter.call_with(NUMPY.ndarray.copy, self.real, "K")
 
 
+@dataclass(frozen=True)
+class OutsideMemory:
+    """Arrays from outside whose content the capture has looked at, and those that its graph writes."""
+
+    read: list[Any] = field(default_factory=list)
+    written: list[Any] = field(default_factory=list)
+
+
 class OutsideArray(RealValue):
-    """An array from outside: its memory can be a tensor of the graph; the content of a small one can be guarded."""
+    """An array from outside: its memory can be a tensor of the graph; the content of a small one can be guarded.
 
-    __slots__ = ("_content", "_pin", "_tensor")
+    A number is written by the graph, through that tensor. What the graph has written is not looked at any more, and the
+    other way round: nothing would see that the content of this moment is not that of the capture's start.
+    """
 
-    def __init__(self, real: Any, source: Source, pin: Callable[[OutsideArray], None]) -> None:
+    __slots__ = ("_content", "_known", "_pin", "_tensor")
+
+    def __init__(self, real: Any, source: Source, pin: Callable[[OutsideArray], None], known: OutsideMemory) -> None:
         super().__init__(real, source)
         self._pin = pin
+        self._known = known
         self._content: ArrayValue | None = None
         self._tensor: Value | None = None
 
@@ -155,6 +169,9 @@ class OutsideArray(RealValue):
         if self._content is None:
             if self.real.size > _MOST_GUARDED:
                 raise UnsupportedValue("the content of a large NumPy array from outside the frame")
+            if any(NUMPY.may_share_memory(self.real, written) for written in self._known.written):
+                raise UnsupportedMutation("the content of a NumPy array that the graph has written")
+            self._known.read.append(self.real)
             self._content = ArrayValue(self.real.copy("K"))
             self._content.lend()  # what shares its memory shares the outside array's
             self._pin(self)
@@ -217,10 +234,46 @@ class OutsideArray(RealValue):
     def contains(self, tracer: Tracer, item: Value) -> bool:
         return self.content().contains(tracer, item)
 
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        places = key.concrete()
+        if not all(map(_is_place, places if type(places) is tuple else (places,))):
+            self._refuse()
+        self.write(tracer, operator.setitem, key, value)
+
+    def write(self, tracer: Tracer, function: Callable[..., Any], *args: Value) -> None:
+        """Have the graph write a number, the last of `args`, into the array's memory as NumPy would."""
+        if any(NUMPY.may_share_memory(self.real, read) for read in self._known.read):
+            raise UnsupportedMutation("a write into a NumPy array from outside, whose content was looked at before")
+        if not _holds(self.real.dtype, args[-1]):
+            self._refuse()
+        tensor = self.tensor(tracer)
+        self._known.written.append(self.real)
+        tracer.evaluate.call_torch(tracer, function, [tensor, *args], {})
+
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise UnsupportedMutation("a write into a NumPy array from outside the frame")
 
-    set_item = delete_item = _refuse
+    delete_item = _refuse
+
+
+def _is_place(key: Any) -> bool:
+    """Whether a part of a subscript means the same to NumPy and to torch."""
+    return type(key) is int or key is Ellipsis or (type(key) is slice and key.step in (None, 1))
+
+
+def _holds(dtype: Any, value: Value) -> bool:
+    """Whether NumPy and torch write the same where they write this number."""
+    kind = value.python_type()
+    if kind not in (bool, int, float) or not isinstance(value, Constant):
+        return False
+    number = value.concrete()
+    if kind is bool:
+        return bool(dtype.kind == "b")
+    if dtype.kind == "f":
+        most = NUMPY.finfo(dtype).max if kind is float else 2**24
+        return dtype.itemsize in (4, 8) and not most < abs(number) < float("inf")
+    bounds = NUMPY.iinfo(dtype) if dtype.kind in "iu" and kind is int else None
+    return bounds is not None and bounds.min <= number <= bounds.max
 
 
 def number_source(tracer: Tracer, source: Source) -> Source:
