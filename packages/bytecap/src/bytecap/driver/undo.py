@@ -75,12 +75,13 @@ class Checked:
         self.written = changes.written
         self.generators = _generators(changes.random)
         self.on_failure = on_failure
+        self.changes_nothing = not self.written and not self.generators
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...] | None:
-        before = Snapshot([inputs[number] for number in self.written], self.generators)
+        before = _NOTHING if self.changes_nothing else Snapshot([inputs[at] for at in self.written], self.generators)
         try:
             outputs = self.compiled(*inputs)
-            if all(map(bool, outputs[-self.count :])):
+            if outputs[-1] if self.count == 1 else all(outputs[-self.count :]):
                 return outputs[: -self.count]  # type: ignore[no-any-return]
         except Exception:
             # What follows a check may fail because it does not hold.
@@ -109,6 +110,9 @@ class Snapshot:
         TORCH.set_versions(tuple(versions), tuple(versions.values()))
         for generator, state in zip(self.generators, self.states, strict=True):
             generator.set_state(state)
+
+
+_NOTHING = Snapshot((), ())
 
 
 def _version(tensor: torch.Tensor) -> int | None:
