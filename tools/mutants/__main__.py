@@ -1,6 +1,6 @@
 """Plants mutants and says which property test kills which: `nox -s mutants`.
 
-    python -m tools.mutants [--area AREA]... [--count 40] [--seed 0] [--quick] [--examples 25] [--seconds 120]
+    python -m tools.mutants [--area AREA]... [--count 40] [--seed 0] [--quick] [--examples 25] [--seconds 60]
                             [--longest 30] [--state FILE] [--list] [--report] [TESTS...]
 
 The mutants are edits of the syntax trees of passes, decompositions, type rules, lowerings, emission and guards
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tools.mutants.edits import AREAS, PACKAGES, ROOT, Mutant, sample
-from tools.mutants.runner import Runner, _read
+from tools.mutants.runner import Runner, read
 
 SURVIVORS = Path(__file__).with_name("survivors.txt")
 KILLED_AT_LEAST = 0.95
@@ -33,14 +33,20 @@ def main() -> int:
         return 0
     if not options.report:
         runner = Runner(chosen, options.state, options.examples, options.seconds, options.longest)
-        tests = options.tests or [*sorted(map(str, PACKAGES.glob("*/tests"))), str(ROOT / "integration_tests")]
+        tests = options.tests or property_tests()
         pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests], plugins=[runner])
     return report(chosen, options.state)
 
 
+def property_tests() -> list[str]:
+    """The files of tests that draw examples."""
+    files = [*PACKAGES.glob("*/tests/**/test_*.py"), *(ROOT / "integration_tests").glob("test_*.py")]
+    return [str(file) for file in sorted(files) if "hypothesis" in file.read_text()]
+
+
 def report(chosen: list[Mutant], state: Path) -> int:
     """Print the rate of each area, what each test kills, and the survivors; 1 if too many survive."""
-    rows, reasons = _read(state), explained()
+    rows, reasons = read(state), explained()
     outcomes = {mutant: _outcome(mutant, rows, reasons) for mutant in chosen if mutant.name in rows}
     print(f"\n{'area':16} mutants  killed  equivalent  survived  unreached   rate")
     for area in (*AREAS, "all"):
@@ -82,8 +88,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=40, help="mutants of each area")
     parser.add_argument("--seed", type=int, default=0, help="draws the mutants")
     parser.add_argument("--examples", type=int, default=25, help="of each property, at most")
-    parser.add_argument("--seconds", type=float, default=120, help="for each mutant")
-    parser.add_argument("--longest", type=float, default=30, help="leave out tests that take more seconds")
+    parser.add_argument("--seconds", type=float, default=60, help="of CPU for each mutant")
+    parser.add_argument("--longest", type=float, default=30, help="leave out tests that take more CPU seconds")
     parser.add_argument("--state", type=Path, default=ROOT / ".mutants.jsonl", help="where results are kept")
     parser.add_argument("--quick", action="store_true", help="three mutants of each area")
     parser.add_argument("--list", action="store_true", help="print the mutants and stop")

@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages"
@@ -58,14 +59,51 @@ class Mutant:
         module = self.file.split("/src/")[1].removesuffix(".py").replace("/", ".")
         return f"{module}:{self.function}:{self.edit}:{self.number}"
 
-    def planted(self) -> ast.Module:
-        """The module with the edit."""
-        tree = ast.parse((ROOT / self.file).read_text())
-        for function, edit, number, _, apply in _places(tree):
-            if (function, edit, number) == (self.function, self.edit, self.number):
-                apply()
-                return ast.fix_missing_locations(tree)
-        raise LookupError(f"{self.name} is no place of {self.file}")
+
+PROBE = "_mutant_probe"
+"""The builtin that a probe calls with the name of the mutant; it returns None."""
+
+
+def source_code(file: str) -> CodeType:
+    """A module as it is."""
+    return _compiled(file, ast.parse((ROOT / file).read_text()))
+
+
+def planted(mutant: Mutant) -> CodeType:
+    """The module with the edit."""
+    tree = ast.parse((ROOT / mutant.file).read_text())
+    for function, edit, number, _, apply in _places(tree):
+        if (function, edit, number) == (mutant.function, mutant.edit, mutant.number):
+            apply(None)
+            return _compiled(mutant.file, tree)
+    raise LookupError(f"{mutant.name} is no place of {mutant.file}")
+
+
+def probed(file: str, chosen: list[Mutant]) -> CodeType:
+    """The module with a probe in front of each place that one of these edits changes."""
+    tree = ast.parse((ROOT / file).read_text())
+    wanted = {(mutant.function, mutant.edit, mutant.number): mutant.name for mutant in chosen}
+    places = [(wanted.get(tuple(key)), node, apply) for *key, node, apply in _places(tree)]
+    for name, node, apply in reversed(places):  # what is inside first, since its parent is then put into a probe whole
+        if name is not None:
+            apply(_observed(node, ast.Call(ast.Name(PROBE, ast.Load()), [ast.Constant(name)], [])))
+    return _compiled(file, tree)
+
+
+def _observed(node: ast.AST, called: ast.Call) -> ast.AST:
+    """The node, evaluated behind a call that returns None."""
+    match node:
+        case ast.If(test=test):
+            node.test = ast.BoolOp(ast.Or(), [called, test])
+            return node
+        case ast.Expr(value=value):
+            node.value = ast.BoolOp(ast.Or(), [called, value])
+            return node
+    return ast.BoolOp(ast.Or(), [called, node])
+
+
+def _compiled(file: str, tree: ast.Module) -> CodeType:
+    return compile(ast.fix_missing_locations(tree), str(ROOT / file), "exec", dont_inherit=True)
 
 
 def mutants(area: str) -> list[Mutant]:
@@ -92,22 +130,30 @@ def sample(count: int, seed: int = 0, areas: tuple[str, ...] = tuple(AREAS)) -> 
     return chosen
 
 
-_Place = tuple[str, str, int, ast.AST, "object"]
+_Replace = Callable[[ast.AST], None]
+_Apply = Callable[[ast.AST | None], None]
 
 
-def _places(tree: ast.Module) -> Iterator[tuple[str, str, int, ast.AST, object]]:
-    """(function, edit, number, node, apply) of each place of an edit, inside of functions and lambdas."""
+def _places(tree: ast.Module) -> Iterator[tuple[str, str, int, ast.AST, _Apply]]:
+    """(function, edit, number, node, apply) of each place of an edit, inside of functions and lambdas.
+
+    `apply(None)` makes the edit, `apply(other)` puts another node there.
+    """
     counts: dict[tuple[str, str], int] = {}
     for function, node, replace in _nodes(tree):
         for edit, changed in _edits(node):
             number = counts[function, edit] = counts.get((function, edit), -1) + 1
-            yield function, edit, number, node, lambda replace=replace, changed=changed: replace(changed)
+
+            def apply(other: ast.AST | None, replace: _Replace = replace, changed: ast.AST = changed) -> None:
+                replace(changed if other is None else other)
+
+            yield function, edit, number, node, apply
 
 
-def _nodes(tree: ast.Module) -> Iterator[tuple[str, ast.AST, object]]:
+def _nodes(tree: ast.Module) -> Iterator[tuple[str, ast.AST, _Replace]]:
     """The nodes of all function bodies, with the function's qualified name and how to put another node there."""
 
-    def inside(node: ast.AST, scope: tuple[str, ...], is_code: bool) -> Iterator[tuple[str, ast.AST, object]]:
+    def inside(node: ast.AST, scope: tuple[str, ...], is_code: bool) -> Iterator[tuple[str, ast.AST, _Replace]]:
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list") or (
                 name == "args" and not isinstance(node, ast.Call)
@@ -142,9 +188,17 @@ def _scope(node: ast.AST, scope: tuple[str, ...], is_code: bool) -> tuple[tuple[
 
 
 def _is_left_alone(node: ast.AST) -> bool:
-    """What computes nothing that matters: messages of errors, docstrings, assertions."""
+    """What computes nothing that matters: messages of errors, docstrings, assertions, patterns."""
     match node:
-        case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom() | ast.AnnAssign():
+        case (
+            ast.Raise()
+            | ast.Assert()
+            | ast.pattern()
+            | ast.JoinedStr()
+            | ast.Import()
+            | ast.ImportFrom()
+            | ast.AnnAssign()
+        ):
             return True
         case ast.Expr(value=ast.Constant()):
             return True

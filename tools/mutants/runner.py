@@ -1,38 +1,47 @@
 """Runs property tests on mutants, in a process forked for each of them: a plugin of pytest.
 
-The tests are collected once. A first run of each, without a mutant, says how long it takes and which functions it
-calls; a test that fails there is left out. For a mutant, a forked process puts the changed code into the functions that
-are alive and runs the tests that call one of them, the quickest first, until one fails. Nothing is written to the tree.
+The tests are collected once. A first run of each, with a probe in the place of each mutant's edit, says how long it
+takes and which edits it evaluates; a test that fails there is left out. For a mutant, a forked process puts the changed
+code into the functions that are alive and runs the tests that evaluate the edit, the quickest first, until one fails;
+the failure counts if it comes again in a process of its own. Nothing is written to the tree.
 """
 
 from __future__ import annotations
 
-import ast
+import builtins
 import gc
+import hashlib
+import importlib
 import json
 import os
+import select
 import signal
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
-from tools.mutants.edits import ROOT, Mutant
+from tools.mutants.edits import PROBE, ROOT, Mutant, planted, probed, source_code
 
 FACTOR, LEAST_SECONDS = 10, 20
 """A test is stopped, which kills the mutant, after so many times its own seconds, and not before the least."""
+
+Tests = dict[pytest.Item, tuple[float, set[str]]]
+Changed = list[tuple[FunctionType, CodeType]]
+Codes = dict[CodeType, list[FunctionType]]
+Tell = Callable[[dict[str, Any]], None]
 
 
 class Runner:
     """What pytest does with the collected tests in place of running them.
 
     examples: of each property.
-    seconds: for each mutant; what is not run by then is counted as survived, and said.
-    longest: tests that take longer than so many seconds are left out.
+    seconds: of CPU for each mutant; what is not run by then is counted as survived, and said.
+    longest: tests that take longer than so many seconds of CPU are left out.
     state: a file of results, one JSON object a line, to which is added; mutants in it are not run again.
     """
 
@@ -51,9 +60,11 @@ class Runner:
             )  # fmt: skip
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        known = _read(self.state)
-        tests = self._tests(session.items, known)
+        known = read(self.state)
+        for mutant in self.chosen:  # some are imported when they are first used, which would be in a fork
+            importlib.import_module(mutant.name.partition(":")[0])
         codes = _codes({ROOT / mutant.file for mutant in self.chosen})
+        tests = self._tests(session.items, known, codes)
         for number, mutant in enumerate(self.chosen, 1):
             if mutant.name in known:
                 continue
@@ -62,42 +73,64 @@ class Runner:
             print(f"{number}/{len(self.chosen)} {mutant.name} {found['outcome']} {found.get('test', '')}", flush=True)
         return True
 
-    def _tests(self, items: list[pytest.Item], known: dict[str, Any]) -> dict[pytest.Item, tuple[float, set[str]]]:
-        """Of each test that passes: its seconds and the functions that it calls."""
-        found = {}
+    def _tests(self, items: list[pytest.Item], known: dict[str, Any], codes: Codes) -> Tests:
+        """Of each test that passes: its seconds and the mutants whose edits it evaluates."""
+        files = {mutant.file: [m for m in self.chosen if m.file == mutant.file] for mutant in self.chosen}
+        changed = [change for file, each in files.items() for change in _alive(file, probed(file, each), codes)]
+        version = hashlib.sha256("\n".join(sorted(mutant.name for mutant in self.chosen)).encode()).hexdigest()
+        found: Tests = {}
         for item in items:
             row = known.get(item.nodeid)
-            if row is None:
-                print(f"without a mutant: {item.nodeid}", flush=True)
-                row = _in_fork(lambda item=item: _trial(item), self.longest * 3)
-                _write(self.state, {"test": item.nodeid, **row})
-            if row.get("passed") and row["seconds"] <= self.longest:
-                found[item] = row["seconds"], set(row["calls"])
+            if row is None or row["probes"] != version:
+                row = _in_fork(lambda _, item=item: _trial(item, changed), self.longest * 3)
+                row = {"test": item.nodeid, "probes": version, "passed": False, **row}
+                _write(self.state, row)
+                print(f"without a mutant: {item.nodeid} {row.get('seconds', 0):.1f} s {row.get('fault')}", flush=True)
+            if row["passed"] and row["seconds"] <= self.longest:
+                found[item] = row["seconds"], set(row["hits"])
         return dict(sorted(found.items(), key=lambda pair: pair[1][0]))
 
-    def _judge(self, mutant: Mutant, tests: dict[pytest.Item, tuple[float, set[str]]], codes: Any) -> dict[str, Any]:
-        pairs = _changes(mutant)
-        alive = [(function, new) for old, new in pairs for function in codes.get((mutant.file, old), ())]
-        if not alive:
+    def _judge(self, mutant: Mutant, tests: Tests, codes: Codes) -> dict[str, Any]:
+        changed = _alive(mutant.file, planted(mutant), codes)
+        if not changed:
             return {"outcome": "not planted"}
-        names = {f"{mutant.file}:{old.co_firstlineno}" for old, _ in pairs}
-        reached = [(item, seconds) for item, (seconds, calls) in tests.items() if calls & names]
-        if not reached:
+        left = [(item, seconds) for item, (seconds, hits) in tests.items() if mutant.name in hits]
+        if not left:
             return {"outcome": "unreached"}
-        return _in_fork(lambda: _hunt(alive, reached, self.seconds), self.seconds + 30)
+        total, spent = len(left), 0.0
+        while left and spent < self.seconds:
+            found = _in_fork(lambda tell: _hunt(changed, left, self.seconds - spent, tell), self.longest)  # noqa: B023
+            if "outcome" not in found:
+                return {"outcome": "not planted", **found}
+            spent += found.get("seconds", 0.0)
+            if found["outcome"] == "survived":
+                return {**found, "ran": total - len(left) + found["ran"], "of": total}
+            position = next(at for at, (item, _) in enumerate(left) if item.nodeid == found["test"])
+            again = _in_fork(lambda tell: _hunt(changed, left[position:][:1], self.seconds, tell), self.longest)  # noqa: B023
+            if again["outcome"] == "killed":
+                return found
+            left = left[position + 1 :]
+        return {"outcome": "survived", "ran": total - len(left), "of": total}
 
 
-def _hunt(alive: list[tuple[FunctionType, CodeType]], reached: list[Any], limit: float) -> dict[str, Any]:
-    for function, code in alive:
+def _hunt(changed: Changed, reached: list[Any], limit: float, tell: Tell) -> dict[str, Any]:
+    for function, code in changed:
         function.__code__ = code
-    start = time.monotonic()
+    start = _seconds()
     for number, (item, seconds) in enumerate(reached):
-        if time.monotonic() - start > limit:
-            return {"outcome": "survived", "ran": number, "of": len(reached)}
-        fault = _run(item, max(LEAST_SECONDS, FACTOR * seconds))
+        if _seconds() - start > limit:
+            return {"outcome": "survived", "ran": number}
+        most = max(LEAST_SECONDS, FACTOR * seconds)
+        tell({"outcome": "killed", "test": item.nodeid, "limit": most})
+        fault = _run(item, most)
         if fault is not None:
-            return {"outcome": "killed", "test": item.nodeid, "fault": fault, "seconds": time.monotonic() - start}
-    return {"outcome": "survived", "ran": len(reached), "of": len(reached)}
+            return {"outcome": "killed", "test": item.nodeid, "fault": fault, "seconds": _seconds() - start}
+    return {"outcome": "survived", "ran": len(reached), "seconds": _seconds() - start}
+
+
+def _seconds() -> float:
+    """CPU seconds of this process and of the compilers that it ran."""
+    return sum(os.times()[:4])
 
 
 class OutOfTimeError(BaseException):
@@ -110,99 +143,91 @@ def _run(item: pytest.Item, limit: float) -> str | None:
     def stop(*_: object) -> None:
         raise OutOfTimeError
 
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(int(limit) + 1)
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, limit)
     try:
-        reports = pytest_runtestprotocol(item)
+        reports = runtestprotocol(item, log=False, nextitem=None)
     except OutOfTimeError:
         return "out of time"
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     failed = next((report for report in reports if report.failed), None)
     return None if failed is None else str(failed.longreprtext).strip().splitlines()[-1][:200]
 
 
-def pytest_runtestprotocol(item: pytest.Item) -> list[pytest.TestReport]:
-    from _pytest.runner import runtestprotocol
-
-    return runtestprotocol(item, log=False, nextitem=None)
-
-
-def _trial(item: pytest.Item) -> dict[str, Any]:
-    """One run without a mutant: seconds of a run, and the functions of packages/ that another calls."""
-    called: set[str] = set()
-    prefix = f"{ROOT}/"
-
-    def watch(frame: Any, event: str, _: Any) -> None:
-        if event == "call":
-            code = frame.f_code
-            if code.co_filename.startswith(prefix):
-                called.add(f"{code.co_filename.removeprefix(prefix)}:{code.co_firstlineno}")
-
-    sys.setprofile(watch)
-    start = time.monotonic()
+def _trial(item: pytest.Item, changed: Changed) -> dict[str, Any]:
+    """One run without a mutant: its seconds, and the mutants whose edits it evaluates."""
+    hits: set[str] = set()
+    setattr(builtins, PROBE, hits.add)
+    for function, code in changed:
+        function.__code__ = code
+    start = _seconds()
     fault = _run(item, 600)
-    sys.setprofile(None)
-    seconds = time.monotonic() - start
-    return {"passed": fault is None, "fault": fault, "seconds": seconds / 2, "calls": sorted(called)}
+    return {"passed": fault is None, "fault": fault, "seconds": _seconds() - start, "hits": sorted(hits)}
 
 
-def _in_fork(work: Any, limit: float) -> dict[str, Any]:
-    """The result of a function in a forked process, whose output is dropped."""
+def _in_fork(work: Callable[[Tell], dict[str, Any]], limit: float) -> dict[str, Any]:
+    """The last of what a function tells or returns in a forked process, whose output is dropped.
+
+    limit: CPU seconds between two rows, where a row names no other; in wall-clock time six times as many.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.setpgid(0, 0)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nothing, stream)
-        try:
-            data = json.dumps(work()).encode()
-        except BaseException as error:  # the outcome of a mutant, whatever it raises
-            data = json.dumps({"outcome": "killed", "test": "", "fault": f"{type(error).__name__}: {error}"}).encode()
-        with os.fdopen(writer, "wb") as out:
-            out.write(data)
-        os._exit(0)
+        _work(work, reader, writer)
     os.close(writer)
+    row: dict[str, Any] = {}
     data, late = b"", False
-    deadline = time.monotonic() + limit
-    os.set_blocking(reader, False)
     while True:
-        try:
-            block = os.read(reader, 1 << 16)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                late = True
-                os.killpg(child, signal.SIGKILL)
-                break
-            time.sleep(0.02)
-            continue
+        if not select.select([reader], [], [], 60 + 6 * row.get("limit", limit))[0]:
+            late = True
+            break
+        block = os.read(reader, 1 << 16)
         if not block:
             break
-        data += block
+        *rows, data = (data + block).split(b"\n")
+        row = json.loads(rows[-1]) if rows else row
+    if late:
+        os.killpg(child, signal.SIGKILL)
     os.close(reader)
     _, status = os.waitpid(child, 0)
-    if data and not late:
-        return dict(json.loads(data))
-    ended = "out of time" if late else f"ended by {status}"
-    return {"outcome": "killed", "test": "", "fault": ended, "passed": False, "seconds": limit, "calls": []}
+    done = "limit" not in row and bool(row)
+    return row if done else {**row, "fault": "out of time" if late else f"ended by {status}"}
 
 
-def _codes(files: set[Path]) -> dict[tuple[str, CodeType], list[FunctionType]]:
-    """The functions alive that these files define, by file and code."""
-    names = {str(file): str(file.relative_to(ROOT)) for file in files}
-    found: dict[tuple[str, CodeType], list[FunctionType]] = {}
+def _work(work: Callable[[Tell], dict[str, Any]], reader: int, writer: int) -> None:
+    os.setpgid(0, 0)
+    os.close(reader)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+
+    def tell(row: dict[str, Any]) -> None:
+        os.write(writer, json.dumps(row).encode() + b"\n")
+
+    told: list[dict[str, Any]] = []
+    try:
+        tell(work(lambda row: (told.append(row), tell(row))[1]))
+    except BaseException as error:  # the outcome of a mutant, whatever it raises
+        last = {key: value for row in told[-1:] for key, value in row.items() if key != "limit"}
+        tell({**last, "fault": f"{type(error).__name__}: {error}"[:200]})
+    finally:
+        os._exit(0)
+
+
+def _codes(files: set[Path]) -> Codes:
+    """The functions alive that these files define, by code."""
+    names = {str(file) for file in files}
+    found: Codes = {}
+    gc.unfreeze()
     for function in gc.get_objects():
         if isinstance(function, FunctionType) and function.__code__.co_filename in names:
-            found.setdefault((names[function.__code__.co_filename], function.__code__), []).append(function)
+            found.setdefault(function.__code__, []).append(function)
     return found
 
 
-def _changes(mutant: Mutant) -> list[tuple[CodeType, CodeType]]:
-    """The functions whose code differs with the mutant: before and after."""
-    path = str(ROOT / mutant.file)
-    before = compile(ast.parse(Path(path).read_text()), path, "exec", dont_inherit=True)
-    after = compile(mutant.planted(), path, "exec", dont_inherit=True)
+def _alive(file: str, changed: CodeType, codes: Codes) -> Changed:
+    """The functions alive whose code differs in the changed module, with the new code."""
     pairs: list[tuple[CodeType, CodeType]] = []
 
     def walk(old: CodeType, new: CodeType) -> None:
@@ -213,11 +238,12 @@ def _changes(mutant: Mutant) -> list[tuple[CodeType, CodeType]]:
                     pairs.append((one, other))
                     walk(one, other)
 
-    walk(before, after)
-    return pairs
+    walk(source_code(file), changed)
+    return [(function, new) for old, new in pairs for function in codes.get(old, ())]
 
 
-def _read(state: Path) -> dict[str, Any]:
+def read(state: Path) -> dict[str, Any]:
+    """The rows of a file of results, by mutant or test."""
     rows = [json.loads(line) for line in state.read_text().splitlines()] if state.exists() else []
     return {row.get("mutant") or row["test"]: row for row in rows}
 
