@@ -275,7 +275,8 @@ def run_graph(graph: LoopGraph, inputs: Mapping[str, torch.Tensor]) -> dict[str,
             tensors = {name: windowed(provide(name), types[name]) for name in used}
             args = [resolve(arg, tensors, {}) for arg in step.args]
             made = operator(step.target)(*args, **{k: resolve(arg, tensors, {}) for k, arg in step.kwargs.items()})
-            for name, value in zip(step.results, made if isinstance(made, tuple | list) else (made,), strict=True):
+            results = made if isinstance(made, tuple | list) else () if made is None else (made,)
+            for name, value in zip(step.results, results, strict=True):
                 if name:
                     memory[name] = flattened(value, types[name])
     return {name: provide(name)[: span(types[name])] for arg in graph.outputs for name in references(arg)}

@@ -237,7 +237,7 @@ def logaddexp(p: Builder, x: Value, y: Value) -> Value:
 @elementwise
 def logit(p: Builder, x: Value, eps: float | None = None) -> Value:
     if eps is not None:
-        x = p.minimum(p.maximum(x, float(eps)), 1.0 - eps)
+        x = p.where(p.lt(x, float(eps)), float(eps), p.minimum(x, 1.0 - eps))  # eps may be above a half
     return p.log(p.div(x, p.sub(1.0, x)))
 
 

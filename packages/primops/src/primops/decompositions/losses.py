@@ -218,7 +218,8 @@ def _margins(
     near = p.add(p.sub(x, p.broadcast(p.gather(x, 1, target), shape)), float(margin))
     own = p.eq(p.along(p.iota(shape[1], 0, 1, "int64"), shape, 1), p.broadcast(target, shape))
     if weight is not None:
-        weight = p.broadcast(p.index(p.convert(weight, x.dtype), (target,), False), shape)
+        weight = p.reshape(p.convert(weight, x.dtype), shape[1:])  # of one class, it may be a number
+        weight = p.broadcast(p.index(weight, (target,), False), shape)
     return near, own, weight
 
 

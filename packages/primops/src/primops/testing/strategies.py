@@ -12,13 +12,16 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from torch.utils._pytree import tree_map
 
 from absint.targets import resolve
 from absint.wire import to_arg
 from primops.effects import effect_of
 from primops.interpret import tensor_type
 from primops.meanings import DTYPES
+from primops.testing.schema_samples import schema_samples, schema_targets
 from stagewire.graph import Arg, Graph, Node, Ref, Value
+from stagewire.testing.ops import one_of
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Program = tuple[Graph, tuple[torch.Tensor, ...]]
@@ -55,10 +58,15 @@ class _Writer:
         tensor = (torch.randn(shape, generator=generator, dtype=torch.float64) * 2).to(DTYPES[dtype])
         if len(shape) > 1 and self.draw(st.booleans()):
             tensor = tensor.transpose(0, -1)
+        self.take(tensor)
+
+    def take(self, tensor: torch.Tensor) -> Ref:
+        """A tensor as a new input."""
         name = f"x{len(self.inputs)}"
         self.inputs.append(Value(name, tensor_type(tensor)))
         self.given.append(tensor)
         self.tensors[name] = tensor
+        return Ref(name)
 
     def pick(self, accept: Callable[[torch.Tensor], bool] = lambda t: True) -> str | None:
         """The name of a value that will do, or None."""
@@ -291,6 +299,20 @@ def _dropout(writer: _Writer) -> None:
         writer.call("aten.native_dropout.default", *operands, writer.draw(st.sampled_from((0.0, 0.3, 1.0))), True)
 
 
+def _sampled(writer: _Writer) -> None:
+    """Whatever has a decomposition, on operands of its own."""
+    target = one_of(writer.draw, _SAMPLED, len(writer.nodes))  # type: ignore[arg-type]
+    sample = writer.draw(st.sampled_from(schema_samples(target)))
+
+    def given(leaf: Any) -> Any:
+        return writer.take(leaf.detach()) if isinstance(leaf, torch.Tensor) else leaf
+
+    args, kwargs = tree_map(given, sample)
+    writer.call(target, *args, **kwargs)
+
+
+_SAMPLED = tuple(filter(schema_samples, schema_targets()))
+
 KINDS: dict[str, Callable[[_Writer], None]] = {
     "unary": _unary,
     "binary": _binary,
@@ -306,5 +328,6 @@ KINDS: dict[str, Callable[[_Writer], None]] = {
     "scatter": _scatter,
     "multiply": _multiply,
     "dropout": _dropout,
+    "sampled": _sampled,
 }
 """The kinds of calls, by name."""

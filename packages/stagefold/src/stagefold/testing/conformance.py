@@ -10,8 +10,9 @@ A stage at an end (capture, load) is run as a part of `stagefold.compile`.
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -27,13 +28,17 @@ from stagefold.pipeline import BOUNDARIES, ENDS, Pipeline, StageLike
 from stagefold.reference import meaning
 from stagefold.testing.programs import Trial, trials
 from stagewire.capture import Capture
-from stagewire.codec import decode, encode
+from stagewire.codec import Document, decode, encode
 from stagewire.errors import StageError
 
-__all__ = ["Misfit", "conform"]
+__all__ = ["Misfit", "conform", "faults"]
 
 _ZERO = 1e-14
 """What is as good as zero where terms cancel, as in lgamma near 1."""
+
+
+_TERMS = 2.0**-5
+"""The size of the terms that cancel where a whole result is near zero, in trials that are not `elementwise`."""
 
 
 class Misfit(NamedTuple):
@@ -137,12 +142,18 @@ def _judged(pipeline: Pipeline, slot: str, capture: Capture, trial: Trial, name:
         if not declared:
             yield Misfit(name, f"{type(error).__name__}: {error}", None)
         return
-    eager = results_of(lambda: meaning(capture), trial.inputs)
-    found = results_of(lambda: meaning(made), trial.inputs)
-    fault = _fault(found, eager, _exact(capture, trial), trial)
+    (fault,) = faults([made], capture, trial)
     if fault is not None:
         blamed = None if capture.symbols else blame_document(given, trial.inputs, pipeline)
         yield Misfit(name, fault, blamed)
+
+
+def faults(documents: Sequence[Document], capture: Capture, trial: Trial) -> list[str | None]:
+    """Of each document that was made of `capture`: a sentence on the first result of the trial that it gets wrong."""
+    eager = results_of(lambda: meaning(capture), trial.inputs)
+    wide = _exact(capture, trial)
+    found = [results_of(functools.partial(meaning, one), trial.inputs) for one in documents]
+    return [_fault(one, eager, wide, trial) for one in found]
 
 
 def _drawn(pipeline: Pipeline, slot: str, count: int) -> Iterator[Misfit]:
@@ -223,7 +234,7 @@ def _apart(found: Any, eager: Any, wide: Any, trial: Trial) -> str | None:
     target = torch.where(special, 0.0, wide.double() if isinstance(wide, torch.Tensor) else eager.double())
     off, own = (torch.where(special, 0.0, one.double()) - target for one in (found, eager))
     size = target.abs()
-    unit = torch.finfo(eager.dtype).eps * (size if trial.elementwise or not size.numel() else size.max())
+    unit = torch.finfo(eager.dtype).eps * (size if trial.elementwise or not size.numel() else size.max() + _TERMS)
     allowed = trial.ulps * (unit + _ZERO) + 2 * own.abs()
     if not trial.elementwise and own.numel():
         allowed = allowed + 2 * own.abs().max()
