@@ -2,6 +2,7 @@
 
     python -m tools.mutants [--area AREA]... [--count 40] [--seed 0] [--quick] [--examples 25] [--seconds 60]
                             [--longest 30] [--state FILE] [--list] [--report] [TESTS...]
+    python -m tools.mutants --blame [--programs 300] [--area AREA]... [--count 40] [--seed 0] [--state FILE]
 
 The mutants are edits of the syntax trees of passes, decompositions, type rules, lowerings, emission and guards
 (`edits.py`), `count` of each area, drawn by `seed`. Only tests that draw their examples are run (`runner.py`). Results
@@ -30,6 +31,11 @@ def main() -> int:
     chosen = sample(options.count, options.seed, tuple(options.area or AREAS))
     if options.list:
         print("\n".join(f"{mutant.name}  # {mutant.line}: {mutant.text}" for mutant in chosen))
+        return 0
+    if options.blame:
+        from tools.mutants.blaming import blame_all  # loads all packages
+
+        blame_all(chosen, options.state, options.programs)
         return 0
     if not options.report:
         runner = Runner(chosen, options.state, options.examples, options.seconds, options.longest)
@@ -94,6 +100,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="three mutants of each area")
     parser.add_argument("--list", action="store_true", help="print the mutants and stop")
     parser.add_argument("--report", action="store_true", help="print the tables of the results there are")
+    parser.add_argument("--blame", action="store_true", help="whether stagefold.blame names the mutants' places")
+    parser.add_argument("--programs", type=int, default=300, help="how many are drawn for --blame")
     options = parser.parse_args()
     options.count = 3 if options.quick else options.count
     return options

@@ -56,8 +56,12 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        module = self.file.split("/src/")[1].removesuffix(".py").replace("/", ".")
-        return f"{module}:{self.function}:{self.edit}:{self.number}"
+        return f"{self.module}:{self.function}:{self.edit}:{self.number}"
+
+    @property
+    def module(self) -> str:
+        """The name by which it is imported."""
+        return self.file.split("/src/")[1].removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 PROBE = "_mutant_probe"

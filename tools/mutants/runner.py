@@ -62,36 +62,36 @@ class Runner:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         known = read(self.state)
         for mutant in self.chosen:  # some are imported when they are first used, which would be in a fork
-            importlib.import_module(mutant.name.partition(":")[0])
-        codes = _codes({ROOT / mutant.file for mutant in self.chosen})
+            importlib.import_module(mutant.module)
+        codes = codes_of({ROOT / mutant.file for mutant in self.chosen})
         tests = self._tests(session.items, known, codes)
         for number, mutant in enumerate(self.chosen, 1):
             if mutant.name in known:
                 continue
             found = self._judge(mutant, tests, codes)
-            _write(self.state, {"mutant": mutant.name, "area": mutant.area, "line": mutant.line, **found})
+            write(self.state, {"mutant": mutant.name, "area": mutant.area, "line": mutant.line, **found})
             print(f"{number}/{len(self.chosen)} {mutant.name} {found['outcome']} {found.get('test', '')}", flush=True)
         return True
 
     def _tests(self, items: list[pytest.Item], known: dict[str, Any], codes: Codes) -> Tests:
         """Of each test that passes: its seconds and the mutants whose edits it evaluates."""
         files = {mutant.file: [m for m in self.chosen if m.file == mutant.file] for mutant in self.chosen}
-        changed = [change for file, each in files.items() for change in _alive(file, probed(file, each), codes)]
+        changed = [change for file, each in files.items() for change in alive(file, probed(file, each), codes)]
         version = hashlib.sha256("\n".join(sorted(mutant.name for mutant in self.chosen)).encode()).hexdigest()
         found: Tests = {}
         for item in items:
             row = known.get(item.nodeid)
             if row is None or row["probes"] != version:
-                row = _in_fork(lambda _, item=item: _trial(item, changed), self.longest * 3)
+                row = in_fork(lambda _, item=item: _trial(item, changed), self.longest * 3)
                 row = {"test": item.nodeid, "probes": version, "passed": False, **row}
-                _write(self.state, row)
+                write(self.state, row)
                 print(f"without a mutant: {item.nodeid} {row.get('seconds', 0):.1f} s {row.get('fault')}", flush=True)
             if row["passed"] and row["seconds"] <= self.longest:
                 found[item] = row["seconds"], set(row["hits"])
         return dict(sorted(found.items(), key=lambda pair: pair[1][0]))
 
     def _judge(self, mutant: Mutant, tests: Tests, codes: Codes) -> dict[str, Any]:
-        changed = _alive(mutant.file, planted(mutant), codes)
+        changed = alive(mutant.file, planted(mutant), codes)
         if not changed:
             return {"outcome": "not planted"}
         left = [(item, seconds) for item, (seconds, hits) in tests.items() if mutant.name in hits]
@@ -99,14 +99,14 @@ class Runner:
             return {"outcome": "unreached"}
         total, spent = len(left), 0.0
         while left and spent < self.seconds:
-            found = _in_fork(lambda tell: _hunt(changed, left, self.seconds - spent, tell), self.longest)  # noqa: B023
+            found = in_fork(lambda tell: _hunt(changed, left, self.seconds - spent, tell), self.longest)  # noqa: B023
             if "outcome" not in found:
                 return {"outcome": "not planted", **found}
             spent += found.get("seconds", 0.0)
             if found["outcome"] == "survived":
                 return {**found, "ran": total - len(left) + found["ran"], "of": total}
             position = next(at for at, (item, _) in enumerate(left) if item.nodeid == found["test"])
-            again = _in_fork(lambda tell: _hunt(changed, left[position:][:1], self.seconds, tell), self.longest)  # noqa: B023
+            again = in_fork(lambda tell: _hunt(changed, left[position:][:1], self.seconds, tell), self.longest)  # noqa: B023
             if again["outcome"] == "killed":
                 return found
             left = left[position + 1 :]
@@ -166,7 +166,7 @@ def _trial(item: pytest.Item, changed: Changed) -> dict[str, Any]:
     return {"passed": fault is None, "fault": fault, "seconds": _seconds() - start, "hits": sorted(hits)}
 
 
-def _in_fork(work: Callable[[Tell], dict[str, Any]], limit: float) -> dict[str, Any]:
+def in_fork(work: Callable[[Tell], dict[str, Any]], limit: float) -> dict[str, Any]:
     """The last of what a function tells or returns in a forked process, whose output is dropped.
 
     limit: CPU seconds between two rows, where a row names no other; in wall-clock time six times as many.
@@ -215,7 +215,7 @@ def _work(work: Callable[[Tell], dict[str, Any]], reader: int, writer: int) -> N
         os._exit(0)
 
 
-def _codes(files: set[Path]) -> Codes:
+def codes_of(files: set[Path]) -> Codes:
     """The functions alive that these files define, by code."""
     names = {str(file) for file in files}
     found: Codes = {}
@@ -226,7 +226,7 @@ def _codes(files: set[Path]) -> Codes:
     return found
 
 
-def _alive(file: str, changed: CodeType, codes: Codes) -> Changed:
+def alive(file: str, changed: CodeType, codes: Codes) -> Changed:
     """The functions alive whose code differs in the changed module, with the new code."""
     pairs: list[tuple[CodeType, CodeType]] = []
 
@@ -248,6 +248,6 @@ def read(state: Path) -> dict[str, Any]:
     return {row.get("mutant") or row["test"]: row for row in rows}
 
 
-def _write(state: Path, row: dict[str, Any]) -> None:
+def write(state: Path, row: dict[str, Any]) -> None:
     with state.open("a") as out:
         out.write(json.dumps(row) + "\n")
