@@ -84,6 +84,18 @@ def test_a_pass_of_the_loops(network: Network) -> None:
     assert (found.slot, found.culprit, found.calls) == ("loopir", "maximum_for_sub", ("prims.sub",))
 
 
+def test_a_pass_that_raises(network: Network) -> None:
+    def raises(graph: LoopGraph) -> LoopGraph:
+        raise KeyError("no such buffer")
+
+    passes = (*KERNEL_PASSES[:2], raises, *KERNEL_PASSES[2:])
+    found = stagefold.blame(network, X, options={"loopir.kernel_passes": passes})
+    assert found is not None
+    assert found.slot == "loopir"
+    assert found.culprit is not None
+    assert found.culprit.endswith("raises")
+
+
 def test_a_pass_over_the_joint_graph(network: Network) -> None:
     from aotgrad.passes import DEFAULT_PASSES
 
