@@ -533,3 +533,13 @@ def print_nodes() -> None:
             stagefold.compile(program, fullgraph=True, stages={"primops": aten})(*given(100))
         except Seen:
             assert "stagefold_tests.triton_sum.default" in nodes
+
+
+def test_under_no_device() -> None:
+    """`torch.cuda.device(-1)` is no change, on machines without a GPU too."""
+
+    def program(x, y):
+        with torch.cuda.device(-1):
+            return x * y + 1
+
+    check(program, stagefold.compile(program, fullgraph=True), 100)

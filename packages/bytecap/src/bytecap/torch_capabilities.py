@@ -45,6 +45,8 @@ _KNOWN = {
     "is_grad_enabled": "_C.is_grad_enabled",
     "no_subclass_function": "_C.DisableTorchFunctionSubclass",
     "group_tensors": "_C._group_tensors_by_device_and_dtype",
+    "exchange_gpu": "cuda._exchange_device",
+    "maybe_exchange_gpu": "cuda._maybe_exchange_device",
     "value_of_step": "optim.optimizer._get_value",
     "push_function_mode": "_C._push_on_torch_function_stack",
     "pop_function_mode": "_C._pop_torch_function_stack",

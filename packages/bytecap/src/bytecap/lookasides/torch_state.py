@@ -12,6 +12,7 @@ from torch.autograd.profiler import record_function
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.hook import directives
 from bytecap.nodes.autograd_functions import apply_function
+from bytecap.nodes.call_arguments import current_gpu
 from bytecap.nodes.gradients import autograd_grad
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
@@ -197,7 +198,20 @@ _CAPTURED = frozenset(
     }
 )
 
+
+def _exchange_gpu(tracer: Tracer, index: Value) -> Value:
+    """`with torch.cuda.device(index)`, of the GPU that is current already or of none (-1)."""
+    wanted = index.concrete()
+    if wanted < 0:
+        return Constant(-1)
+    if wanted != current_gpu(tracer).index:
+        raise UnsupportedCall("another current GPU in captured code")
+    return Constant(wanted)
+
+
 TORCH_STATE: dict[Any, Callable[..., Value]] = {
+    TORCH.exchange_gpu: _exchange_gpu,
+    TORCH.maybe_exchange_gpu: _exchange_gpu,
     directives.is_compiling: _always(True),
     torch.compiler.is_compiling: _is_compiling,
     torch.compiler.is_dynamo_compiling: _always(True),

@@ -32,11 +32,11 @@ def with_index(
         return args, kwargs
     name = getattr(function, "__name__", "")
     if name == "cuda" and len(args) == 1 and kwargs.get("device") is None:
-        return args, {**kwargs, "device": _current(tracer)}
+        return args, {**kwargs, "device": current_gpu(tracer)}
     if name in ("to", "cuda") and len(args) > 1 and _is_unnamed(args[1]):
-        args = (args[0], _current(tracer), *args[2:])
+        args = (args[0], current_gpu(tracer), *args[2:])
     if _is_unnamed(kwargs.get("device")):
-        kwargs = {**kwargs, "device": _current(tracer)}
+        kwargs = {**kwargs, "device": current_gpu(tracer)}
     return args, kwargs
 
 
@@ -46,7 +46,8 @@ def _is_unnamed(device: Any) -> bool:
     return isinstance(device, str) and device == "cuda"
 
 
-def _current(tracer: Tracer) -> torch.device:
+def current_gpu(tracer: Tracer) -> torch.device:
+    """The current GPU, which each call checks."""
     index = _GET()
     tracer.guards.reading(_GET, (), index)
     return torch.device("cuda", index)

@@ -13,6 +13,7 @@ the digest of what it does, so that programs in the cache find it again.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import threading
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
 
 NAMESPACE = "stagefold_triton"
-_DESCRIPTOR = ("base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32")
-"""What triton.tools.tensor_descriptor.TensorDescriptor is made of."""
-
 
 # What is evaluated in place of `run` of Triton's classes
 
@@ -143,8 +141,11 @@ class _Arguments:
             items = [self.place(f"{name}_{index}", item) for index, item in enumerate(value.values(self.tracer))]
             return _Group(value.python_type(), tuple(items))
         if value.python_type().__name__ == "TensorDescriptor":
-            fields = [self.place(f"{name}_{field}", value.get_attribute(self.tracer, field)) for field in _DESCRIPTOR]
-            return _Group(value.python_type(), tuple(fields))
+            parts = [
+                self.place(f"{name}_{field.name}", value.get_attribute(self.tracer, field.name))
+                for field in dataclasses.fields(value.python_type())  # which differ with the release of Triton
+            ]
+            return _Group(value.python_type(), tuple(parts))
         return _same_object(self.tracer, value, name)
 
     def _leaf(self, name: str, value: Value, kind: str) -> _Leaf:
