@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from torch._higher_order_ops import scan
 
 import stagefold
 from bytecap import optimize
@@ -189,3 +190,40 @@ def test_a_fault_of_a_stage_is_told_and_raised_under_verify(verify):
     else:
         with pytest.warns(RunsPlain, match="after a fault: TypeError: no such thing$"):
             same(compiled, selected, given(5))
+
+
+def branched(x):
+    y = x.sin() * 2
+    y = torch.cond(y.sum() > 0, lambda: (y * x).exp() + x.shape[0], lambda: y.neg().tanh())
+    return (y + 1).cos().sum(), y * y + 1
+
+
+def test_control_flow_is_a_part_whose_functions_are_parts():
+    backend = Counting()
+    compiled = optimize(branched, backend, fullgraph=True)
+    for x in (torch.ones(3), -torch.ones(3), torch.ones(4), -torch.ones(5)):
+        same(compiled, branched_plainly, x.requires_grad_())
+    kinds = [[bool(part.bodies) or part.compiled for part in cut(capture)[:-1]] for capture in backend.captures]
+    assert kinds == [[True, True, True]] * 2  # one for each size, then one for all
+    _, part, _, _ = cut(backend.captures[1])
+    assert [body.compiled for body in part.bodies] == [True, True]
+    assert part.symbols
+    assert [len(body.symbols) for body in part.bodies] == [1, 1]
+
+
+def branched_plainly(x):
+    y = x.sin() * 2
+    y = (y * x).exp() + x.shape[0] if y.sum() > 0 else y.neg().tanh()
+    return (y + 1).cos().sum(), y * y + 1
+
+
+@pytest.mark.parametrize(("length", "is_part"), [(3, False), (200, True)])
+def test_a_short_scan_is_compiled_as_it_stands(length, is_part):
+    def program(x):
+        return scan(lambda carry, row: ((carry + row).sin(), carry * row), torch.zeros(2), x * 2)[1].cos() + 1
+
+    backend = Counting()
+    x = torch.linspace(-1, 1, 2 * length).view(length, 2)
+    optimize(program, backend, fullgraph=True)(x)
+    (capture,) = backend.captures
+    assert any(part.bodies for part in cut(capture)) == is_part

@@ -4,7 +4,7 @@ apply    ::= name(*operands, captured)          captured: a tuple, which autogra
 forward  ::= run keep return                    the kept values are saved tensors, then plain ones
 backward ::= run return
 
-A function with a transform is what `absint.transforms` makes of its graph.
+A function with a transform is what `absint.transforms` or `absint.control_flow` makes of its graphs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Any, NoReturn
 import torch
 from torch.autograd.function import once_differentiable
 
+from absint.control_flow import run_control_flow
 from absint.errors import SymbolicSize, UnknownTarget, WrongResults
 from absint.forms import symbolic_form
 from absint.targets import resolve
 from absint.transforms import apply_transform
 from absint.wire import from_arg
-from stagewire.capture import CUSTOM, CustomFunction, Transform
+from stagewire.capture import CONTROL_FLOW, CUSTOM, CustomFunction, Transform
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import Graph, Node
 from stagewire.symbols import bind_sizes
@@ -70,10 +71,12 @@ def _transformed(
     def apply(*arguments: Any) -> tuple[Any, ...]:
         *operands, captured = arguments
 
-        def body(*given: Any) -> tuple[Any, ...]:
-            return run_graph(function.forward, (*given, *captured), known, size_of)
+        def body(graph: Graph) -> Callable[..., tuple[Any, ...]]:
+            return lambda *given: run_graph(graph, (*given, *captured), known, size_of)
 
-        return apply_transform(transform, body, tuple(operands))
+        if transform.kind in CONTROL_FLOW:
+            return run_control_flow(function, body, operands, captured)
+        return apply_transform(transform, body(function.forward), tuple(operands))
 
     return apply
 

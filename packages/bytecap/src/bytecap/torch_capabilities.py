@@ -173,4 +173,9 @@ TORCH = Capabilities(
         "torch._higher_order_ops.associative_scan", "associative_scan",
         "programs that call it run plain",
     ),
+    while_loop=Capability(
+        "torch._higher_order_ops.while_loop", "torch.while_loop", "programs that call it run plain"
+    ),
+    scan=Capability("torch._higher_order_ops.scan", "scan", "programs that call it run plain"),
+    map=Capability("torch._higher_order_ops.map", "map", "programs that call it run plain"),
 )  # fmt: skip

@@ -31,7 +31,7 @@ from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike, resolve_stage
 from stagefold.progress import Progress
 from stagefold.size_specialisation import SizeSpecialisations, holds, with_sizes
-from stagefold.subgraphs import SubgraphCalls, has_unbacked_symbols
+from stagefold.subgraphs import SubgraphCalls, runs_in_subgraphs
 from stagewire.capture import Capture
 from stagewire.errors import PartlyDone, StageError
 from stagewire.grad import Binding, Fresh, SavedInput, SavedResult, ViewOf
@@ -84,8 +84,8 @@ class StagefoldBackend:
         self._cache = Cache(options.cache_directory, options.cache_limits)
 
     def __call__(self, capture: Capture, example_inputs: tuple[Any, ...] | None) -> Callee:
-        if has_unbacked_symbols(capture):
-            return SubgraphCalls(capture, self._compiled, strict=self.options.verify).__call__
+        if runs_in_subgraphs(capture):
+            return SubgraphCalls(capture, lambda part: self(part, None), strict=self.options.verify).__call__
         return self._compiled(capture, example_inputs)
 
     def _compiled(self, capture: Capture, example_inputs: tuple[Any, ...] | None = None) -> Callee:

@@ -6,11 +6,13 @@ source  ::= local | global | cell | constant | attribute | item | ...       (a p
 guard   ::= kind source payload                                             (a condition on that value)
 function::= name forward:graph backward:graph?                              (a gradient that the program defines)
           | name forward:graph transform                                    (a function that torch.func transforms)
+          | name forward:graph second:graph? transform                      (cond, while_loop, scan: `CONTROL_FLOW`)
 check   ::= output line*                                                (a condition on data that the graph computes)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -242,7 +244,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class Transform(msgspec.Struct, frozen=True, kw_only=True):
-    """A function transform of `torch.func`, with trees flattened.
+    """A function transform of `torch.func`, or an op of control flow that runs functions; with trees flattened.
 
     kind: "call" is the function itself. arguments: how many operands the function takes; those of "jvp" and "vjp" are
     followed by tangents or cotangents. outputs: how many of the graph's outputs are the function's, the others being
@@ -251,9 +253,17 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True):
     Results: "vmap" each output; "grad" a gradient for each wanted argument, then each output; "jvp" the outputs, their
     tangents, the others; "vjp" a gradient for each argument; "jacrev" and "jacfwd" for each output the derivative by
     each wanted argument, then the others.
+
+    Control flow, whose results are new tensors; what the functions do not use has gradients of zeros:
+    cond: the operand is a bool of one element. The function where it is true, `second` where it is false.
+    while_loop: the operands are arguments of both functions. While the output of `second`, a bool of one element, is
+    true, the function's outputs are the next arguments. Results: the last ones.
+    scan: the first `carried` operands and the rows of the others (along dimension 0, there are `length`) are the
+    arguments. The first `carried` outputs are the next ones. Results: the last ones, then the others of all steps,
+    stacked.
     """
 
-    kind: Literal["call", "vmap", "grad", "jvp", "vjp", "jacrev", "jacfwd"]
+    kind: Literal["call", "vmap", "grad", "jvp", "vjp", "jacrev", "jacfwd", "cond", "while_loop", "scan"]
     arguments: int
     outputs: int
     wanted: tuple[int, ...] = ()
@@ -261,6 +271,12 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True):
     out_dims: tuple[int | None, ...] = ()
     randomness: Literal["error", "different", "same"] = "error"
     chunk_size: int | None = None
+    carried: int = 0
+    length: Dim = 0
+
+
+CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
+"""The kinds of `Transform` that run functions as often as data or sizes say."""
 
 
 class CustomFunction(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,6 +292,7 @@ class CustomFunction(msgspec.Struct, frozen=True, kw_only=True):
     saved: how many of the kept values are saved tensors, whose later change in place is an error of the backward.
     non_differentiable, written: numbers of results. once: the gradient itself cannot be differentiated.
     transform: the node applies this transform of the forward instead, which runs with gradients and keeps nothing.
+    second: another function that the transform takes, of the same inputs.
     """
 
     name: str
@@ -288,6 +305,13 @@ class CustomFunction(msgspec.Struct, frozen=True, kw_only=True):
     written: tuple[int, ...] = ()
     once: bool = False
     transform: Transform | None = None
+    second: Graph | None = None
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        """The graphs by the names of their fields."""
+        known = {"forward": self.forward, "backward": self.backward, "second": self.second}
+        return {name: graph for name, graph in known.items() if graph is not None}
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -329,6 +353,17 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, tag="capture", tag_fiel
     functions: tuple[CustomFunction, ...] = ()
     checks: tuple[Check, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
+
+
+def functions_of(functions: Iterable[CustomFunction], graph: Graph) -> tuple[CustomFunction, ...]:
+    """Those that a graph applies, and those that they apply, in their order."""
+    wanted = {node.target for node in graph.nodes if node.target.startswith(CUSTOM)}
+    found: list[CustomFunction] = []
+    for function in reversed(tuple(functions)) if wanted else ():
+        if CUSTOM + function.name in wanted:
+            found.append(function)
+            wanted.update(node.target for body in function.graphs.values() for node in body.nodes)
+    return tuple(reversed(found))
 
 
 def facts_of(capture: Capture) -> tuple[Relation, ...]:

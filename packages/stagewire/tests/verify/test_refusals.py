@@ -111,6 +111,18 @@ REFUSALS = (
     Refusal("C8", "capture_with_transform", "arguments=1", "arguments=2", "a transform of 2 arguments and 1 outputs"),
     Refusal("C8", "capture_with_transform", "outputs=1", "outputs=3", "a transform of 1 arguments and 3 outputs"),
     Refusal("C8", "capture_with_transform", "wanted=(0,)", "wanted=(1,)", "there is no argument 1"),
+    Refusal("C8", "capture_with_control_flow", 'kind="cond"', 'kind="call"', "call takes one function"),
+    Refusal("C8", "capture_with_control_flow", 'kind="scan"', 'kind="while_loop"', "while_loop takes two functions"),
+    Refusal(
+        "C8",
+        "capture_with_control_flow",
+        "return %k",
+        "return %k, %k",
+        "the second function takes 1 values and gives 2, not 1 and 1",
+    ),
+    Refusal(
+        "C8", "capture_with_control_flow", "carried=1", "carried=3", "scan of 2 arguments and 2 outputs has 2 results"
+    ),
     Refusal("C11", "capture_with_checkpoint", "last=2", "last=3", "there are no nodes 0 to 3"),
     Refusal(
         "C12",
@@ -369,6 +381,7 @@ def test_every_label_is_in_the_readme() -> None:
         "capture_with_function",
         "capture_with_check",
         "capture_with_transform",
+        "capture_with_control_flow",
         "capture_with_checkpoint",
         "grad",
         "prim",

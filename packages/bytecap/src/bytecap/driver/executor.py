@@ -30,10 +30,11 @@ from bytecap.errors import FixedSizesNeeded, InterpretError
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.objects.numbers.symbols import as_tensor
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import Capture
+from stagewire.capture import Capture, CustomFunction
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluator
 from stagewire.graph import Arg, Dict, List, Node, Ref, Slice, Tuple, last_uses, leaves
+from stagewire.substitution import map_sizes
 from stagewire.symbols import size_reader
 from stagewire.types import ScalarType
 
@@ -45,9 +46,21 @@ def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
     """
     if capture.symbols and (capture.functions or capture.checks or capture.checkpoints):
         raise FixedSizesNeeded(f"{capture.code.name}: custom functions, checks and checkpoints take no symbolic sizes")
+    if _names_sizes(capture.functions):
+        return partial(_interpret, capture)
     writer = _Writer(capture)
     exec(compile(writer.source(), f"<graph of {capture.code.name}>", "exec"), writer.names)
     return writer.names.pop("run")  # type: ignore[no-any-return]  # no cycle: dropped, it goes at once
+
+
+def _names_sizes(functions: tuple[CustomFunction, ...]) -> bool:
+    found: list[Expr] = []
+    map_sizes(functions, lambda size: found.append(size) or size)
+    return bool(found)
+
+
+def _interpret(capture: Capture, *inputs: Any) -> tuple[Any, ...]:
+    return interpret(capture, inputs)
 
 
 class _Writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -67,9 +68,10 @@ class GraphBuilder:
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
     use. is_closed: nothing more may be computed. inference: whether inference mode was "entered", or "left" again.
     made: inputs that the replacement makes; they stand behind the others. is_transformed: the body is that of a
-    function under a transform of torch.func. numbers: Python numbers that nodes give, of data. floats: those of them
-    that are computed of sizes, by what they compute. gradient_order: the body is that of a backward, whose results may
-    be differentiated in turn: 1, or one more for the backward of a function that such a body applies.
+    function under a transform of torch.func; is_branch: of one that control flow runs. numbers: Python numbers that
+    nodes give, of data. floats: those of them that are computed of sizes, by what they compute. gradient_order: the
+    body is that of a backward, whose results may be differentiated in turn: 1, or one more for the backward of a
+    function that such a body applies.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class GraphBuilder:
         self.is_closed = False
         self.inference: str | None = None
         self.is_transformed = is_transformed
+        self.is_branch = False
         self.gradient_order = gradient_order
         self.checkpoints: list[Checkpoint] = []
         self.used: set[str] = set()
@@ -157,7 +160,8 @@ class GraphBuilder:
 
     def _kept(self, used: set[str]) -> list[Input]:
         """The inputs that are used, by themselves or for their sizes."""
-        wanted = symbols_of_nodes(self.nodes) - self.numbers
+        bodies = (graph.nodes for function in self.functions for graph in function.graphs.values())
+        wanted = symbols_of_nodes([*self.nodes, *itertools.chain(*bodies)]) - self.numbers
         for item in self.inputs:
             if item.value.name in used:
                 wanted.difference_update(name for name, _, _ in bound_symbols(item.value))

@@ -23,6 +23,7 @@ from bytecap.lookasides.parameters import PARAMETERS
 from bytecap.lookasides.replaced_functions import DISTRIBUTIONS
 from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS
 from bytecap.lookasides.torch_state import REGIONS, TORCH_STATE
+from bytecap.nodes.control_flow import CONTROL_FLOW
 from bytecap.nodes.transforms import TRANSFORMS
 from bytecap.nodes.triton_kernels import KERNELS
 from bytecap.objects.arrays.inference import INFERENCE
@@ -30,8 +31,9 @@ from bytecap.objects.arrays.tensor_hooks import TENSOR_HOOKS
 from bytecap.objects.dispatch import HANDLERS
 
 for table in (
-    BUILTIN, CHECKED_FUNCTIONS, CLASSES, COPIES, DISTRIBUTIONS, FLEX_ATTENTION, INDEX_MODE, INFERENCE, INSPECTION,
-    NATIVE, KERNEL_CHOICES, KERNELS, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS, PARAMETERS, REGIONS, TENSOR_HOOKS,
+    BUILTIN, CHECKED_FUNCTIONS, CLASSES, CONTROL_FLOW, COPIES, DISTRIBUTIONS, FLEX_ATTENTION, INDEX_MODE, INFERENCE,
+    INSPECTION, NATIVE, KERNEL_CHOICES, KERNELS, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS, PARAMETERS, REGIONS,
+    TENSOR_HOOKS,
     TORCH_STATE, TORCH_FUNCTIONS, TRANSFORMS, NUMPY_CALLS,
 ):  # fmt: skip
     HANDLERS.update(table)

@@ -322,7 +322,7 @@ class _Application:
         operands = [operand.abstract for operand in self.operands]
         try:
             with self.tracer.mode:
-                return _Results.apply([result.abstract for result in results], *marks, *operands)
+                return Results.apply([result.abstract for result in results], *marks, *operands)
         except (RuntimeError, TypeError, ValueError) as error:
             raise self.tracer.raises(type(error), UnknownText(error)) from None
 
@@ -345,7 +345,7 @@ class _Application:
         return [tracer.inputs.tensor_of(out, name) for out, name in zip(outs, names, strict=True)]
 
 
-class _Results(torch.autograd.Function):
+class Results(torch.autograd.Function):
     """Gives finished results the history of a Function's results."""
 
     @staticmethod

@@ -23,7 +23,7 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import CUSTOM, CustomFunction, Transform
+from stagewire.capture import CUSTOM, CustomFunction, Transform, functions_of
 from stagewire.expr import Expr
 from stagewire.graph import Arg, Graph, Ref, Tuple, node_references
 from stagewire.graph import Value as WireValue
@@ -55,7 +55,7 @@ def map_leaves(tracer: Tracer, tree: Value, change: Callable[[Value], Value]) ->
         return made
     TORCH.require("tree_nodes")
     if tree.python_type() in TORCH.tree_nodes:
-        raise UnsupportedCall(f"a {tree.describe()} among the arguments of a function transform")
+        raise UnsupportedCall(f"a {tree.describe()} among the arguments or results of a function")
     return change(tree)
 
 
@@ -105,7 +105,7 @@ class TransformedFunction:
         self.args = args
         self.kwargs = kwargs
         self.outer = tracer.graph
-        if self.outer.is_body and not self.outer.is_transformed:
+        if self.outer.is_body and not (self.outer.is_transformed or self.outer.is_branch):
             raise UnsupportedCall("a function transform inside of a torch.autograd.Function")
         leaves = [*leaves_of(tracer, args), *leaves_of(tracer, kwargs)]
         self.operands = [leaf for leaf in leaves if isinstance(leaf, TensorValue)]
@@ -152,7 +152,7 @@ class TransformedFunction:
         """Whether the function draws random numbers."""
         graph, captured = self._graph([])
         given = [argument.abstract for argument in self.arguments] + [self._tensor(name).abstract for name in captured]
-        functions = custom_functions(_needed(self.outer.functions, graph), self._size_of)
+        functions = custom_functions(functions_of(self.outer.functions, graph), self._size_of)
         with _Draws() as mode:
             run_graph(graph, tuple(given), functions, self._size_of)
         return mode.found
@@ -174,7 +174,7 @@ class TransformedFunction:
             forward=graph,
             transform=Transform(kind=kind, arguments=len(self.operands), outputs=count, **options),  # type: ignore[arg-type]
         )
-        known = _needed(self.outer.functions, graph)
+        known = functions_of(self.outer.functions, graph)
         apply = custom_functions((*known, function), self._size_of)[CUSTOM + function.name]
         held = tuple(self._tensor(name).abstract for name in captured)
         found = tensors_in(evaluate(tracer, apply, (*[operand.abstract for operand in operands], held), {}))
@@ -210,15 +210,3 @@ class TransformedFunction:
             if tensor.name == name:
                 return tensor
         raise UnsupportedValue(f"a tensor {name} that was made outside the captured graph")
-
-
-def _needed(functions: Sequence[CustomFunction], graph: Graph) -> tuple[CustomFunction, ...]:
-    """Those that a graph applies, and those that they apply, in their order."""
-    wanted = {node.target for node in graph.nodes if node.target.startswith(CUSTOM)}
-    found: list[CustomFunction] = []
-    for function in reversed(functions) if wanted else ():
-        if CUSTOM + function.name in wanted:
-            found.append(function)
-            bodies = [function.forward] if function.backward is None else [function.forward, function.backward]
-            wanted.update(node.target for body in bodies for node in body.nodes)
-    return tuple(reversed(found))

@@ -1,7 +1,9 @@
-"""Captures with unbacked symbols (sizes or numbers that data decides: `x[mask]`, `nonzero()`, `int(tensor)`).
+"""Captures with unbacked symbols (sizes or numbers that data decides: `x[mask]`, `nonzero()`, `int(tensor)`), and with
+control flow (`torch.cond`, `while_loop`, `scan`).
 
-    capture  ::= subgraph*              split where a symbol gets its value
+    capture  ::= subgraph*              split where a symbol gets its value, and at control flow
     subgraph ::= plain | compiled       plain: the calls that decide, run by ATen; compiled: everything between them
+               | control                functions (subgraphs in turn), run as often as data or sizes say
     compiled subgraph, at a call
              ::= variant(sizes fit)     compiled when it first runs: sizes are symbols, and numbers of its inputs
                | plain                  a size of 0 or 1, or more kinds of sizes than variants
@@ -15,4 +17,4 @@ strides is compared with the tensors of each call, so that data which nobody for
 from stagefold.subgraphs.call import SubgraphCalls as SubgraphCalls
 from stagefold.subgraphs.cut import Subgraph as Subgraph
 from stagefold.subgraphs.cut import cut as cut
-from stagefold.subgraphs.cut import has_unbacked_symbols as has_unbacked_symbols
+from stagefold.subgraphs.cut import runs_in_subgraphs as runs_in_subgraphs

@@ -1,4 +1,5 @@
-"""`SubgraphCalls`: a program of parts as a callable; `PartCall`: one compiled part, with the variants that it has."""
+"""`SubgraphCalls`: a program of parts as a callable; `PartCall`: one compiled part, with the variants that it has;
+`ControlCall`: control flow over such parts."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import bytecap
+from absint.control_flow import run_control_flow
 from stagefold.errors import RunsPlain, is_refusal
 from stagefold.size_specialisation import with_sizes
 from stagefold.subgraphs.cut import Subgraph, changes_modes, cut, enter
@@ -16,6 +18,7 @@ from stagefold.subgraphs.variant import LEAST, capture_for, fits
 from stagewire.capture import Capture, Relation
 from stagewire.errors import PartlyDone
 from stagewire.expr import symbol
+from stagewire.graph import Graph, Ref, leaves
 from stagewire.symbols import size_reader
 
 Callee = Callable[..., tuple[Any, ...]]
@@ -86,6 +89,41 @@ class PartCall:
             warnings.warn(f"{capture.code.name} runs plain in a part, after a fault: {what}", RunsPlain, stacklevel=5)
 
 
+class ControlCall:
+    """`call(*inputs)`: the results of a node of control flow. Its functions are callables of what they take, what the
+    node has captured for them, and the symbols among the inputs that they mention."""
+
+    def __init__(self, part: Subgraph, make: Callable[[Capture], Callee], strict: bool) -> None:
+        (node,) = part.capture.graph.nodes
+        self.function = part.capture.functions[-1]
+        self._operands = [operand for operand in node.args[:-1] if isinstance(operand, Ref)]
+        self._captured = [leaf for leaf in leaves(node.args[-1]) if isinstance(leaf, Ref)]
+        self._names = part.inputs
+        self._outputs = [[value.name for value in node.results].index(name) for name in part.outputs]
+        self._bodies = {}
+        for graph, body in zip(self.function.graphs.values(), part.bodies, strict=True):
+            self._bodies[id(graph)] = callable_of(body, make, strict), body.inputs[len(graph.inputs) :]
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        values = dict(zip(self._names, inputs, strict=True))
+        captured = [values[each.name] for each in self._captured]
+
+        def body_of(graph: Graph) -> Callee:
+            call, sizes = self._bodies[id(graph)]
+            behind = (*captured, *[values[name] for name in sizes])
+            return lambda *given: call(*given, *behind)
+
+        made = run_control_flow(self.function, body_of, [values[each.name] for each in self._operands], captured)
+        return tuple([made[number] for number in self._outputs])
+
+
+def callable_of(part: Subgraph, make: Callable[[Capture], Callee], strict: bool) -> Callee:
+    """What runs a part: make, strict as for `PartCall`."""
+    if part.bodies:
+        return ControlCall(part, make, strict)
+    return PartCall(part, make, strict) if part.compiled else bytecap.executor(part.capture)
+
+
 class SubgraphCalls:
     """`call(*inputs)`: the parts one after the other; values go when the last part that takes them has run.
 
@@ -97,9 +135,7 @@ class SubgraphCalls:
         names = [value.name for value in capture.graph.inputs]
         names += [name for part in parts for name in (*part.inputs, *part.outputs)]
         places = {name: place for place, name in enumerate(dict.fromkeys(names))}
-        self.calls = [
-            PartCall(part, make, strict) if part.compiled else bytecap.executor(part.capture) for part in parts
-        ]
+        self.calls = [callable_of(part, make, strict) for part in parts]
         self._count, self._width = len(places), len(capture.inputs)
         self._read_sizes = size_reader(capture.graph.inputs)
         self._sizes = tuple([(known.name, places[known.name]) for known in capture.symbols if known.name in places])

@@ -2,6 +2,7 @@
 
     plain part    ::= node+     nodes that give numbers (`.item()`, `.size()`), that take a float which data decides, or
                                 whose results have sizes that no earlier value has; few nodes between such ones
+    control part  ::= node      control flow (`cond`, `while_loop`, a long `scan`), whose functions are parts in turn
     compiled part ::= node+     all others
 
 Values go from part to part by name. A part gets every symbol that it mentions as an int among its inputs.
@@ -12,18 +13,33 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from typing import Any
 
 import torch
 from msgspec.structs import replace
 
 from stagefold.torch_capabilities import TORCH
-from stagewire.capture import Capture, Checkpoint, GlobalState, Guard, Input, Local, Symbol
+from stagewire.capture import (
+    CONTROL_FLOW,
+    CUSTOM,
+    Capture,
+    Checkpoint,
+    CustomFunction,
+    GlobalState,
+    Guard,
+    Input,
+    Local,
+    Symbol,
+    functions_of,
+)
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, DTypeArg, Graph, Node, Ref, Value, leaves, node_references
 from stagewire.substitution import map_sizes
 from stagewire.types import ScalarType, TensorType
 
+# A scan of so few calls is compiled as they stand, one after the other.
+_UNROLLED = 64
 # A kernel of one call is no faster than the call.
 _FEWEST_CALLS = 2
 _VIEWS = frozenset(
@@ -39,7 +55,8 @@ class Subgraph:
     """Consecutive nodes as a program of their own; `capture.state` has the modes that they start in.
 
     compiled: worth it. inputs, outputs: names of values of the whole program; the name of a symbol is its value.
-    symbols: the program's own that are among the inputs. unknown: those that data decides.
+    symbols: the program's own that are among the inputs. unknown: those that data decides. bodies: what the node of
+    control flow that it consists of runs, in the order of the function's graphs.
     """
 
     capture: Capture
@@ -48,6 +65,28 @@ class Subgraph:
     outputs: tuple[str, ...]
     symbols: tuple[Symbol, ...]
     unknown: tuple[str, ...]
+    bodies: tuple[Subgraph, ...] = ()
+
+
+def runs_in_subgraphs(capture: Capture) -> bool:
+    """Whether the program is one for `cut`: data decides sizes, or what runs."""
+    return has_unbacked_symbols(capture) or bool(_controls(capture))
+
+
+def _controls(capture: Capture) -> dict[str, CustomFunction]:
+    """The control flow that no stage takes, by targets."""
+    kinds = {CUSTOM + each.name: each for each in capture.functions if each.transform is not None}
+    return {
+        target: function
+        for target, function in kinds.items()
+        if function.transform.kind in CONTROL_FLOW and not _is_short(function)
+    }
+
+
+def _is_short(function: CustomFunction) -> bool:
+    transform, count = function.transform, len(function.forward.nodes)
+    is_scan = transform is not None and transform.kind == "scan"
+    return is_scan and isinstance(transform.length, int) and transform.length * count <= _UNROLLED
 
 
 def has_unbacked_symbols(capture: Capture) -> bool:
@@ -72,7 +111,7 @@ def cut(capture: Capture) -> tuple[Subgraph, ...]:
     scope = _Scope.of(capture)
     stretches = list(_stretches(capture))
     parts, state, first = [], capture.state, 0
-    for (nodes, compiled), later in zip(stretches, _used_behind(capture.graph, stretches), strict=True):
+    for (nodes, compiled), later in zip(stretches, _used_behind(capture, stretches), strict=True):
         outputs = tuple([value.name for node in nodes for value in node.results if value.name in later])
         parts.append(scope.part(nodes, outputs, first, state, compiled))
         state, first = state_behind(state, nodes), first + len(nodes)
@@ -84,20 +123,31 @@ def cut(capture: Capture) -> tuple[Subgraph, ...]:
 
 def _stretches(capture: Capture) -> Iterator[tuple[tuple[Node, ...], bool]]:
     """The nodes of each part, and whether it is compiled."""
-    keys = zip(_needs_data(capture), _recording(capture), strict=True)
-    runs = itertools.groupby(zip(capture.graph.nodes, keys, strict=True), key=lambda pair: pair[1])
+    controls = _controls(capture)
+    around = {CUSTOM + each.name for each in capture.functions if _applies(capture, each, controls)}
+    nodes = capture.graph.nodes
+    own = [number if node.target in controls else None for number, node in enumerate(nodes)]
+    of_data = [has or node.target in around for has, node in zip(_needs_data(capture), nodes, strict=True)]
+    keys = zip(of_data, _recording(capture), own, strict=True)
+    runs = itertools.groupby(zip(nodes, keys, strict=True), key=lambda pair: pair[1])
     plain: tuple[Node, ...] = ()
-    for (needs_data, _), pairs in runs:
+    for (needs_data, _, control), pairs in runs:
         nodes = tuple([node for node, _ in pairs])
-        if needs_data or not _is_worth_it(nodes):
+        if control is None and (needs_data or not _is_worth_it(nodes)):
             plain += nodes
             continue
         if plain:
             yield plain, False
         plain = ()
-        yield nodes, True
+        yield nodes, control is None
     if plain:
         yield plain, False
+
+
+def _applies(capture: Capture, function: CustomFunction, controls: dict[str, CustomFunction]) -> bool:
+    """Whether a function has control flow inside."""
+    inside = [each for graph in function.graphs.values() for each in functions_of(capture.functions, graph)]
+    return any(CUSTOM + each.name in controls for each in inside)
 
 
 def _recording(capture: Capture) -> Iterator[int]:
@@ -145,10 +195,10 @@ def _symbols(value: Value) -> Iterator[str]:
         yield value.name
 
 
-def _used_behind(graph: Graph, stretches: list[tuple[tuple[Node, ...], bool]]) -> list[set[str]]:
+def _used_behind(capture: Capture, stretches: list[tuple[tuple[Node, ...], bool]]) -> list[set[str]]:
     """For each part: the names that something behind it uses, a symbol being used where it is in a type."""
-    types = {value.name: value for node in graph.nodes for value in node.results}
-    used = {name for output in graph.outputs for name in _names(output)}
+    types = {value.name: value for node in capture.graph.nodes for value in node.results}
+    used = {name for output in capture.graph.outputs for name in _names(output)}
     behind: list[set[str]] = []
     for nodes, _ in reversed(stretches):
         behind.append(set(used))
@@ -156,6 +206,7 @@ def _used_behind(graph: Graph, stretches: list[tuple[tuple[Node, ...], bool]]) -
             used.update(_names_in(node))
             values = (*node.results, *(types[name] for name in node_references(node) if name in types))
             used.update(name for value in values for name in _symbols(value))
+        used |= _mentioned(functions_of(capture.functions, Graph((), nodes, ())))
     return behind[::-1]
 
 
@@ -186,6 +237,7 @@ class _Scope:
     symbols: frozenset[str]
     decided: frozenset[str]
     guards: tuple[tuple[Guard, frozenset[str]], ...]
+    controls: dict[str, CustomFunction]
 
     @staticmethod
     def of(capture: Capture) -> _Scope:
@@ -198,6 +250,7 @@ class _Scope:
             frozenset(symbol.name for symbol in capture.symbols),
             frozenset(value.name for value in results if value.type == ScalarType("int")),
             tuple([(guard, frozenset(_mentioned(guard))) for guard in capture.guards]),
+            _controls(capture),
         )
 
     def part(
@@ -207,7 +260,15 @@ class _Scope:
         made = {value.name for node in nodes for value in node.results}
         used = dict.fromkeys(name for node in nodes for name in node_references(node) if name not in made)
         graph = Graph(tuple([self.values[name] for name in used]), nodes, tuple([Ref(name) for name in outputs]))
-        return self._part(graph, outputs, first, state, compiled)
+        part = self._part(graph, outputs, first, state, compiled)
+        function = self.controls.get(nodes[0].target)
+        return part if function is None else replace_fields(part, bodies=self._bodies(function, state))
+
+    def _bodies(self, function: CustomFunction, state: GlobalState) -> tuple[Subgraph, ...]:
+        """What control flow runs; no checkpoint of the program is inside."""
+        end = len(self.whole.graph.nodes)
+        graphs = function.graphs.values()
+        return tuple([self._part(graph, (), end, state, _is_worth_it(graph.nodes)) for graph in graphs])
 
     def last_part(self, first: int) -> Subgraph:
         """The outputs of the program."""
@@ -217,14 +278,15 @@ class _Scope:
         return self._part(graph, (), first, self.whole.state, False)
 
     def _part(self, graph: Graph, outputs: tuple[str, ...], first: int, state: GlobalState, compiled: bool) -> Subgraph:
-        mentioned = _mentioned(graph)
+        functions = functions_of(self.whole.functions, graph)
+        mentioned = _mentioned((graph, functions))
         made = {value.name for node in graph.nodes for value in node.results}
         taken = {value.name for value in graph.inputs}
         numbers = sorted((mentioned & (self.symbols | self.decided)) - made - taken)
         # The place of a slice in its storage may be of no interest to the program, so that no node computes it.
         unread = mentioned - self.symbols - self.decided
         if unread:
-            graph = map_sizes(graph, lambda size: 0 if symbols_of(size) & unread else size)
+            graph, functions = map_sizes((graph, functions), lambda size: 0 if symbols_of(size) & unread else size)
         inputs = (*graph.inputs, *(Value(name, ScalarType("int")) for name in numbers))
         items = tuple([self._input(value) for value in inputs])
         names = tuple([value.name for value in inputs])
@@ -233,6 +295,7 @@ class _Scope:
             self.whole,
             graph=replace(graph, inputs=inputs),
             inputs=items,
+            functions=functions,
             state=state,
             guards=tuple([guard for guard, symbols in self.guards if symbols <= set(names)]),
             symbols=(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -123,7 +124,30 @@ def custom_functions(draw: st.DrawFn, name: str) -> capture.CustomFunction:
     )
 
 
-_FUNCTIONS = st.one_of(st.just(()), custom_functions("first").map(lambda function: (function,)))
+@st.composite
+def control_flow(draw: st.DrawFn, name: str) -> capture.CustomFunction:
+    """`cond`, `while_loop` or `scan` over functions of elementwise ops."""
+    kind: Any = draw(st.sampled_from(sorted(capture.CONTROL_FLOW)))
+    calls = dataclasses.replace(TORCH, opaque=None, handles=False)
+    first = draw(graphs(calls, phase="forward"))
+    outputs = [Ref(value.name) for value in first.inputs] if kind == "while_loop" else first.outputs
+    taken = tuple([item for item in outputs if isinstance(item, Ref)])
+    first = Graph(first.inputs, first.nodes, taken)
+    second = None if kind == "scan" else Graph(first.inputs, (), taken if kind == "cond" else (None,))
+    arguments = 0 if kind == "cond" else len(taken) if kind == "while_loop" else draw(st.integers(0, len(first.inputs)))
+    carried = draw(st.integers(0, min(arguments, len(taken)))) if kind == "scan" else 0
+    transform = capture.Transform(
+        kind=kind, arguments=arguments, outputs=len(taken), carried=carried, length=draw(st.integers(0, 5))
+    )
+    operands = 1 if kind == "cond" else arguments
+    return capture.CustomFunction(
+        name=name, operands=operands, results=len(taken), forward=first, second=second, transform=transform
+    )
+
+
+_FUNCTIONS = st.one_of(
+    st.just(()), st.one_of(custom_functions("first"), control_flow("first")).map(lambda function: (function,))
+)
 
 
 @st.composite

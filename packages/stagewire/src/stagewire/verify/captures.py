@@ -8,7 +8,7 @@ C5 a literal of a guard holds no reference
 C6 a length, a position or a first line is not negative
 C7 a document that names a handle is not portable
 C8 a custom function has a name of its own, and graphs with as many inputs and outputs as it says; the operands are the
-   forward's first inputs
+   forward's first inputs; a second function is there for `cond` and `while_loop`, of the same inputs
 C9 a node that applies a custom function names one, with its operands and a tuple, and has its results
 C10 a check names an output of the graph that is a bool tensor without dimensions
 C11 a checkpoint is a range of the graph's nodes

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stagewire.capture import CUSTOM, Capture, CustomFunction, Transform
+from stagewire.capture import CONTROL_FLOW, CUSTOM, Capture, CustomFunction, Transform
 from stagewire.graph import Graph, Node, Tuple
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import check_graph
 from stagewire.verify.types import Symbols
 
-# Kinds whose node is given tangents behind the arguments.
-_PAIRED = frozenset({"jvp", "vjp"})
+# Kinds whose node is given tangents behind the arguments, or a predicate.
+_MORE = frozenset({"jvp", "vjp", "cond"})
+# Kinds that take two functions.
+_OF_TWO = frozenset({"cond", "while_loop"})
 
 
 def check_functions(document: Capture, symbols: Symbols) -> Faults:
@@ -19,7 +21,7 @@ def check_functions(document: Capture, symbols: Symbols) -> Faults:
         yield Fault("C8", f"the function {name!r} is defined twice or has no name", ("functions", position))
     for position, function in enumerate(document.functions):
         path: Path = ("functions", position)
-        for part, graph in _graphs(function):
+        for part, graph in function.graphs.items():
             yield from check_graph(graph, symbols, (*path, part))
         yield from _check_counts(function, path)
     known = {CUSTOM + function.name: function for function in document.functions}
@@ -29,29 +31,41 @@ def check_functions(document: Capture, symbols: Symbols) -> Faults:
                 yield from _check_node(node, known.get(node.target), (*place, "nodes", number))
 
 
-def _graphs(function: CustomFunction) -> Iterator[tuple[str, Graph]]:
-    yield "forward", function.forward
-    if function.backward is not None:
-        yield "backward", function.backward
-
-
 def all_graphs(document: Capture) -> Iterator[tuple[Path, Graph]]:
     """Every graph of a capture with its place."""
     yield ("graph",), document.graph
     for position, function in enumerate(document.functions):
-        for part, graph in _graphs(function):
+        for part, graph in function.graphs.items():
             yield ("functions", position, part), graph
 
 
 def _check_transform(function: CustomFunction, transform: Transform, path: Path) -> Faults:
     arguments, outputs = transform.arguments, transform.outputs
-    has_operands = function.operands >= arguments if transform.kind in _PAIRED else function.operands == arguments
+    has_operands = function.operands >= arguments if transform.kind in _MORE else function.operands == arguments
     if not has_operands or arguments > len(function.forward.inputs) or outputs > len(function.forward.outputs):
         message = f"a transform of {arguments} arguments and {outputs} outputs"
         yield Fault("C8", f"{message}, which the function has not", path)
+    yield from _check_second(function, transform, path)
     for number in transform.wanted:
         if not 0 <= number < arguments:
             yield Fault("C8", f"there is no argument {number}", path)
+
+
+def _check_second(function: CustomFunction, transform: Transform, path: Path) -> Faults:
+    second, kind = function.second, transform.kind
+    if (second is not None) != (kind in _OF_TWO):
+        yield Fault("C8", f"{kind} takes {'two functions' if kind in _OF_TWO else 'one function'}", path)
+    elif second is not None:
+        counts = len(second.inputs), len(second.outputs)
+        right = len(function.forward.inputs), 1 if kind == "while_loop" else transform.outputs
+        if counts != right:
+            message = f"the second function takes {counts[0]} values and gives {counts[1]}"
+            yield Fault("C8", f"{message}, not {right[0]} and {right[1]}", path)
+    if kind in CONTROL_FLOW:
+        carried = transform.outputs if kind == "while_loop" else transform.carried
+        if not 0 <= carried <= transform.arguments or not carried <= transform.outputs == function.results:
+            message = f"{kind} of {transform.arguments} arguments and {transform.outputs} outputs"
+            yield Fault("C8", f"{message} has {function.results} results", path)
 
 
 def _check_counts(function: CustomFunction, path: Path) -> Faults:

@@ -1,0 +1,297 @@
+"""`torch.cond`, `while_loop`, `scan`, `associative_scan` and `map` in one graph, against Python's own control flow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import stagefold
+from stagewire.codec import decode, encode
+
+pytestmark = pytest.mark.filterwarnings("error::stagefold.errors.RunsPlain")
+OPS = sys.modules["torch._higher_order_ops"]
+while_loop, scan, map_rows = OPS.while_loop, OPS.scan, OPS.map  # type: ignore[attr-defined]
+
+
+class Plain:
+    """The ops by Python's statements: for the tests' programs, whose trees are tuples of tensors."""
+
+    @staticmethod
+    def cond(predicate: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+        return true_fn(*operands) if predicate else false_fn(*operands)
+
+    @staticmethod
+    def while_loop(cond_fn: Any, body_fn: Any, carried: Any) -> Any:
+        while cond_fn(*carried):
+            carried = body_fn(*carried)
+        return carried
+
+    @staticmethod
+    def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
+        rows, carry = list(xs.unbind(dim)), init
+        found = []
+        for row in reversed(rows) if reverse else rows:
+            carry, y = combine_fn(carry, row)
+            found.append(y)
+        return carry, torch.stack(found[::-1] if reverse else found, dim if dim < y.dim() + 1 else 0)
+
+    @staticmethod
+    def map(f: Any, xs: Any, *args: Any) -> Any:
+        return torch.stack([f(row, *args) for row in xs.unbind()])
+
+
+class Torch:
+    """The ops."""
+
+    cond, while_loop, scan, map = (staticmethod(op) for op in (torch.cond, while_loop, scan, map_rows))
+
+
+SCALE = nn.Parameter(torch.linspace(0.5, 1.5, 4))
+NETWORK = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+
+
+def branches(ops: Any, x: Tensor) -> Any:
+    return ops.cond(x.sum() > 0, lambda v: (v * SCALE).sin() + 1, lambda v: v.cos() * 2, (x,)) * 3
+
+
+def branch_without_operands(ops: Any, x: Tensor) -> Any:
+    """Closures only; one branch needs no gradient at all, the other none of `SCALE`."""
+    y = x.exp()
+    return ops.cond(x.mean() > 0, lambda: y * SCALE, lambda: torch.zeros(3, 4)) + y
+
+
+def branch_of_modules(ops: Any, x: Tensor) -> Any:
+    return ops.cond(x.sum() > 0, NETWORK, torch.relu, (x,)).square()
+
+
+def branches_that_give_operands(ops: Any, x: Tensor) -> Any:
+    same, pair = ops.cond(x.sum() > 0, lambda v: (v, (v.t(), v)), lambda v: (v + 1, (v.t() * 2, v)), (x,))
+    return same * 2, pair[0].t() + pair[1]
+
+
+def branches_of_other_layouts(ops: Any, x: Tensor) -> Any:
+    return ops.cond(x.sum() > 0, lambda v: v.sin().t(), lambda v: v.t().contiguous().cos(), (x,)) @ x
+
+
+def nested(ops: Any, x: Tensor) -> Any:
+    def outer(v: Tensor) -> Tensor:
+        w = v * 2
+        inner = ops.cond(w.amax() > 2, lambda u: u.sin() * w, lambda u: u.cos() - w, (v,))
+        return inner * SCALE + ops.map(lambda row: row.exp() + SCALE, v)
+
+    return ops.cond(x.sum() > 0, outer, lambda v: v.tanh() * SCALE, (x,)) + 1
+
+
+def loop(ops: Any, x: Tensor) -> Any:
+    def step(count: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return count + 1, v * SCALE + v.sin()
+
+    return ops.while_loop(
+        lambda count, v: count < x.abs().sum().int() % 5, step, (torch.zeros((), dtype=torch.int64), x)
+    )
+
+
+def loop_that_changes_layout(ops: Any, x: Tensor) -> Any:
+    y = x[:3, :3]
+    return ops.while_loop(
+        lambda n, v: n < 3, lambda n, v: (n + 1, (v + 1).t().contiguous().sin()), (torch.tensor(0), y.t())
+    )
+
+
+def loop_of_branches(ops: Any, x: Tensor) -> Any:
+    def step(count: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return count + 1, ops.cond(v.sum() > 1, lambda u: u * 0.5, lambda u: u * SCALE + 1, (v,))
+
+    return ops.while_loop(lambda count, v: count < 4, step, (torch.tensor(0), x))
+
+
+def running(ops: Any, x: Tensor) -> Any:
+    def step(carry: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        carry = torch.tanh(carry * SCALE + row)
+        return carry, carry * 2 + row
+
+    return ops.scan(step, torch.zeros(4), x)
+
+
+def running_backwards(ops: Any, x: Tensor) -> Any:
+    y = x.repeat(20, 1) * SCALE
+
+    def step(carry: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+        return (carry + column).sin(), carry * column
+
+    return ops.scan(step, y.mean(1), y.t().repeat(10, 1), dim=0, reverse=True), ops.scan(step, y.mean(1), y, dim=1)
+
+
+def long_scan(ops: Any, x: Tensor) -> Any:
+    """Too long to be unrolled: a program for each step."""
+    y = x.repeat(30, 1)
+
+    def step(carry: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        carry = (carry * SCALE).cos() + row
+        return carry, (carry - row).tanh()
+
+    return ops.scan(step, torch.zeros(4), y * 2)
+
+
+def rows(ops: Any, x: Tensor) -> Any:
+    weight = SCALE.outer(SCALE)
+    return ops.map(lambda row, bias: (row @ weight).relu() + bias, x, x[0]) * 2
+
+
+PROGRAMS = [
+    branches, branch_without_operands, branch_of_modules, branches_that_give_operands, branches_of_other_layouts,
+    nested, loop, loop_that_changes_layout, loop_of_branches, running, running_backwards, long_scan, rows,
+]  # fmt: skip
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    return [tree] if isinstance(tree, Tensor) else [leaf for item in tree for leaf in leaves(item)]
+
+
+def outcome(program: Callable[..., Any], x: Tensor, *, training: bool) -> Any:
+    """Results, and gradients of everything by a sum of them; what has no gradient has one of zeros."""
+    x = x.clone().requires_grad_(training)
+    weights = [SCALE, *NETWORK.parameters()]
+    with torch.set_grad_enabled(training):
+        found = leaves(program(x))
+    if not training:
+        return found
+    sources = [x, *weights]
+    total = sum((each.float() * each.float().cos()).sum() for each in found)
+    gradients = torch.autograd.grad(total, sources, allow_unused=True)
+    return found, [torch.zeros_like(s) if g is None else g for s, g in zip(sources, gradients, strict=True)]
+
+
+def inputs() -> list[Tensor]:
+    """Each predicate true and false."""
+    torch.manual_seed(5)
+    x = torch.randn(3, 4)
+    return [x.abs(), -x.abs(), x.abs() * 2]
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
+def test_same_as_python(program: Callable[..., Any], training: bool) -> None:
+    compiled = stagefold.compile(lambda x: program(Torch, x), fullgraph=True)
+    for x in inputs():
+        expected = outcome(lambda x: program(Plain, x), x, training=training)
+        torch.testing.assert_close(outcome(compiled, x, training=training), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("program", [branches, nested, loop, long_scan, rows], ids=lambda each: each.__name__)
+def test_sizes_that_change(program: Callable[..., Any]) -> None:
+    compiled = stagefold.compile(lambda x: program(Torch, x), fullgraph=True)
+    for count in (3, 5, 8, 2, 1):
+        x = torch.linspace(-1, 1, count * 4).view(count, 4) + (0.5 if count % 2 else -0.5)
+        expected = outcome(lambda x: program(Plain, x), x, training=True)
+        torch.testing.assert_close(outcome(compiled, x, training=True), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
+def test_meaning_of_the_document(program: Callable[..., Any]) -> None:
+    x = inputs()[0]
+    (capture,) = stagefold.explain(lambda x: program(Torch, x), x).graphs
+    parameters = {f"_{name}".replace(".", "_"): value for name, value in NETWORK.named_parameters()}
+    values = [
+        x if one.role == "tensor" else parameters.get(f"_{one.value.name.removeprefix('NETWORK_')}", SCALE)
+        for one in capture.inputs
+    ]
+    found = stagefold.meaning(decode(encode(capture)))(*values)
+    torch.testing.assert_close(list(found), leaves(program(Plain, x)), rtol=1e-4, atol=1e-5)
+
+
+def drawing(ops: Any, x: Tensor) -> Any:
+    """Only the branch that runs draws."""
+    drop = nn.functional.dropout
+    return ops.cond(x.sum() > 0, lambda v: drop(v, 0.5, True), lambda v: torch.rand_like(v) + v, (x,)) + torch.rand(4)
+
+
+def under_autocast(ops: Any, x: Tensor) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return ops.cond(x.sum() > 0, lambda v: v @ v.t(), lambda v: v @ (2 * v).t(), (x,)).float()
+
+
+def without_gradients(ops: Any, x: Tensor) -> Any:
+    with torch.no_grad():
+        a = ops.cond(x.sum() > 0, lambda v: v * SCALE, lambda v: v.sin() * 2, (x,))
+    return a + ops.cond(x.sum() > 0, lambda v: (v * SCALE).detach() * v, lambda v: v.sin() * SCALE, (x,))
+
+
+def numbers(ops: Any, x: Tensor) -> Any:
+    """Integers, bools and complex numbers, and no elements."""
+    whole, empty = (x * 10).long(), x[:, :0]
+    first = ops.cond(x.sum() > 0, lambda v: (v * 2, v > 1), lambda v: (v + 1, v < 0), (whole,))
+    second = ops.cond(x.sum() > 0, lambda v: torch.complex(v, v) * 2, lambda v: torch.complex(v, -v).exp(), (x,))
+    return first[0] - 1, ~first[1], torch.view_as_real(second * second), ops.map(lambda row: row.sin() + 1, empty)
+
+
+@pytest.mark.parametrize("program", [drawing, under_autocast, without_gradients, numbers], ids=lambda p: p.__name__)
+def test_modes_and_kinds(program: Callable[..., Any]) -> None:
+    compiled = stagefold.compile(lambda x: program(Torch, x), fullgraph=True)
+    for x in inputs():
+        found = []
+        for call in (compiled, lambda x: program(Plain, x)):
+            torch.manual_seed(3)
+            found.append((outcome(call, x, training=True), torch.rand(1)))
+        torch.testing.assert_close(*found)
+
+
+class Squared(torch.autograd.Function):
+    """With a gradient that is not its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return gradient * 5 * x
+
+
+def test_functions_of_the_program_inside() -> None:
+    def program(ops: Any, x: Tensor) -> Tensor:
+        return ops.cond(x.sum() > 0, lambda v: Squared.apply(v * SCALE), lambda v: v + Squared.apply(SCALE), (x,)) * 2
+
+    compiled = stagefold.compile(lambda x: program(Torch, x), fullgraph=True)
+    for x in inputs():
+        expected = outcome(lambda x: program(Plain, x), x, training=True)
+        torch.testing.assert_close(outcome(compiled, x, training=True), expected)
+
+
+def test_gradient_of_a_gradient() -> None:
+    compiled = stagefold.compile(lambda x: branches(Torch, x), fullgraph=True)
+    for x in inputs():
+        found = []
+        for call in (compiled, lambda x: branches(Plain, x)):
+            leaf = x.clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(call(leaf).sum(), leaf, create_graph=True)
+            found.append(torch.autograd.grad(gradient.square().sum(), leaf)[0])
+        torch.testing.assert_close(*found)
+
+
+def test_associative_scan() -> None:
+    op = sys.modules["torch._higher_order_ops.associative_scan"].associative_scan  # type: ignore[attr-defined]
+    compiled = stagefold.compile(lambda x: op(lambda a, b: a * b, x, 0, combine_mode="generic") + 1, fullgraph=True)
+    for x in inputs():
+        expected = outcome(lambda x: x.cumprod(0) + 1, x, training=True)
+        torch.testing.assert_close(outcome(compiled, x, training=True), expected)
+
+
+def test_zeros_as_torch_gives_them() -> None:
+    """A branch that does not use a parameter gives it a gradient of zeros, and results that require grad."""
+    compiled = stagefold.compile(lambda x: branch_without_operands(Torch, x), fullgraph=True)
+    for call in (compiled, lambda x: branch_without_operands(Torch, x)):
+        SCALE.grad = None
+        result = call(-torch.ones(3, 4))
+        assert result.requires_grad
+        result.sum().backward()
+        assert SCALE.grad is not None
+        assert SCALE.grad.tolist() == [0.0] * 4
+    SCALE.grad = None

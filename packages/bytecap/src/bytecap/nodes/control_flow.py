@@ -1,0 +1,356 @@
+"""Control flow as ops: the functions are evaluated once each, and become one custom function of the capture.
+
+    torch.cond(predicate, true_fn, false_fn, operands)  ->  results = custom.cond(predicate, captured)
+    while_loop(cond_fn, body_fn, carried)               ->  results = custom.while_loop(*carried, captured)
+    scan(combine_fn, init, xs), map(f, xs, *args)       ->  results = custom.scan(*carried, *xs, captured)
+
+A function sees the tensors round it; arguments that differ from step to step are values of its own. Its results are
+new tensors, unlike in torch, which refuses to give back an operand. What it changes outside of it is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from absint import AbstractTensor
+from absint.control_flow import is_differentiable
+from absint.meta import contiguous
+from absint.symbolic import dim_of
+from bytecap.errors import DataDependent, UnsupportedCall, UnsupportedValue
+from bytecap.graph.builder import GraphBuilder, Outside, tensor_type
+from bytecap.nodes.autograd_functions import Results, state_of_effect
+from bytecap.nodes.torch_calls import call_torch
+from bytecap.nodes.transformed_functions import leaves_of, map_leaves
+from bytecap.objects.arrays.tensors import TensorValue
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import ListValue, TupleValue
+from bytecap.torch_capabilities import TORCH
+from stagewire.capture import CUSTOM, CustomFunction, Transform
+from stagewire.graph import Arg, Graph, Node, Ref, Tuple, node_references
+from stagewire.graph import Value as WireValue
+
+if TYPE_CHECKING:
+    from bytecap.evaluator.tracer import Tracer
+
+_NOTHING, _ZERO, _FALSE = TupleValue([]), Constant(0), Constant(False)
+_FIX = "Have the functions return what they compute; torch refuses the same."
+
+
+class Body:
+    """One of the functions, evaluated once.
+
+    arguments: those values of its own that stand among `args`. outputs: its tensors, each in memory of its own.
+    tree: what it returns.
+    """
+
+    def __init__(self, tracer: Tracer, kind: str, function: Value, args: Sequence[Value]) -> None:
+        self.tracer, self.kind = tracer, kind
+        outer = tracer.graph
+        if outer.is_transformed:
+            raise UnsupportedCall(f"{kind} under a transform of torch.func")
+        self.builder = GraphBuilder(outer, gradient_order=outer.gradient_order)
+        self.builder.is_branch = outer.is_branch or not outer.is_body
+        known = {id(tensor.abstract.storage_record) for tensor in tracer.inputs.tensors.values()}
+        writes, effects = len(tracer.mode.written), [state_of_effect(effect) for effect in tracer.effects]
+        numbers = set(tracer.sizes.env.unbacked)
+        with self._recording():
+            self.tree = function.call(tracer, list(args), {})
+        if [state_of_effect(effect) for effect in tracer.effects] != effects:
+            raise UnsupportedCall(f"a function of {kind} changes an object outside of it", fix=_FIX)
+        known.update(id(x.abstract.storage_record) for x in tracer.inputs.tensors.values() if x.real is not None)
+        if any(id(memory) in known for memory in tracer.mode.written[writes:]):
+            raise UnsupportedCall(f"a function of {kind} writes a tensor that it did not make", fix=_FIX)
+        if set(tracer.sizes.env.unbacked) != numbers:
+            raise DataDependent(f"a function of {kind} in which data decides a size")
+        self.outputs = [leaf for leaf in leaves_of(tracer, self.tree) if isinstance(leaf, TensorValue)]
+        for number, output in enumerate(self.outputs):
+            memory = id(output.abstract.storage_record)
+            if memory in known or output.abstract.storage_offset():
+                self.copy(number)
+            known.add(memory)
+
+    @contextlib.contextmanager
+    def _recording(self) -> Iterator[None]:
+        enabled = torch.is_grad_enabled()
+        self.tracer.graphs.append(self.builder)
+        try:
+            yield
+            if torch.is_grad_enabled() != enabled:
+                raise UnsupportedCall(f"a function of {self.kind} changes whether gradients are recorded", fix=_FIX)
+        finally:
+            self.tracer.graphs.pop()
+            TORCH.set_grad_enabled(enabled)
+
+    def copy(self, number: int, layout: torch.memory_format = torch.preserve_format) -> None:
+        """Give a copy of an output instead."""
+        with self._recording():
+            options: dict[str, Value] = {"memory_format": Constant(layout)}
+            made = call_torch(self.tracer, torch.clone, [self.outputs[number]], options)
+        assert isinstance(made, TensorValue)
+        self.outputs[number] = made
+
+    def row_major(self, number: int) -> None:
+        """Give an output in row-major order."""
+        self.copy(number, torch.contiguous_format)
+
+    def captured(self, arguments: Sequence[TensorValue]) -> list[str]:
+        """What it uses from outside."""
+        own = {value.name for node in self.builder.nodes for value in node.results}
+        own.update(argument.name for argument in arguments)
+        used = [name for node in self.builder.nodes for name in node_references(node)]
+        used += [output.name for output in self.outputs]
+        return [name for name in dict.fromkeys(used) if name not in own]
+
+    def graph(self, arguments: Sequence[TensorValue], captured: Sequence[TensorValue]) -> Graph:
+        """What was recorded, as a function of these."""
+        inputs = tuple(WireValue(x.name, tensor_type(x.abstract)) for x in (*arguments, *captured))
+        return Graph(inputs, tuple(self.builder.nodes), tuple(Ref(output.name) for output in self.outputs))
+
+
+class _Call:
+    """One call of an op: the functions that it runs, and the node."""
+
+    def __init__(self, tracer: Tracer, kind: str) -> None:
+        self.tracer, self.kind = tracer, kind
+        self.arguments: list[TensorValue] = []
+
+    def argument(self, like: AbstractTensor, *, is_carried: bool) -> TensorValue:
+        """A value of the functions' own. One that is carried may require grad from the second step on."""
+        grad = like.requires_grad or (is_carried and torch.is_grad_enabled() and is_differentiable(like))
+        abstract = AbstractTensor(like.meta, requires_grad=grad)
+        if grad:
+            with torch.enable_grad():
+                abstract = super(torch.autograd.Function, Outside).apply(abstract)
+        value = TensorValue(abstract, self.tracer.graph.name("argument"))
+        self.tracer.inputs.tensors[id(abstract)] = value
+        self.arguments.append(value)
+        return value
+
+    def record(
+        self,
+        operands: Sequence[TensorValue],
+        bodies: Sequence[Body],
+        types: Sequence[AbstractTensor],
+        **options: Any,
+    ) -> Iterator[TensorValue]:
+        """Add the node; its results. bodies: one function or two. types: what the results are like."""
+        tracer, graph, arguments = self.tracer, self.tracer.graph, self.arguments
+        names = dict.fromkeys(name for body in bodies for name in body.captured(arguments))
+        captured = [self._tensor(name) for name in names]
+        graphs = [body.graph(arguments, captured) for body in bodies]
+        function = CustomFunction(
+            name=graph.name(self.kind),
+            operands=len(operands),
+            results=len(types),
+            forward=graphs[0],
+            second=graphs[1] if len(graphs) > 1 else None,
+            transform=Transform(kind=self.kind, arguments=len(arguments), outputs=len(types), **options),  # type: ignore[arg-type]
+        )
+        graph.functions.append(function)
+        graph.hidden.update(argument.name for argument in arguments)
+        graph.hidden.update(value.name for body in graphs for node in body.nodes for value in node.results)
+        sources = [value.abstract for value in (*operands, *captured)]
+        with tracer.mode:
+            results = Results.apply([AbstractTensor(each.meta) for each in types], [], [], *sources)
+        args: tuple[Arg, ...] = (*[Ref(x.name) for x in operands], Tuple(tuple(Ref(x.name) for x in captured)))
+        wires = [WireValue(graph.name(self.kind), tensor_type(result)) for result in results]
+        graph.append(Node(CUSTOM + function.name, args, {}, tuple(wires), tracer.line()))
+        return iter([tracer.inputs.tensor_of(x, wire.name) for x, wire in zip(results, wires, strict=True)])
+
+    def _tensor(self, name: str) -> TensorValue:
+        for tensor in self.tracer.inputs.tensors.values():
+            if tensor.name == name:
+                return tensor
+        raise UnsupportedValue(f"a tensor {name} that was made outside the captured graph")
+
+    def take(self, results: Iterator[TensorValue], tree: Value) -> Value:
+        """A tree of this form with the next results for its tensors."""
+        return map_leaves(self.tracer, tree, lambda leaf: next(results) if isinstance(leaf, TensorValue) else leaf)
+
+
+def cond(tracer: Tracer, pred: Value, true_fn: Value, false_fn: Value, operands: Value = _NOTHING) -> Value:
+    """`torch.cond`. What is known now is no op: a bool, or a condition on sizes, which is guarded then."""
+    args = operands.values(tracer)  # type: ignore[attr-defined]
+    if not isinstance(pred, TensorValue):
+        return (true_fn if pred.truth(tracer) else false_fn).call(tracer, list(args), {})
+    if pred.abstract.numel() != 1:
+        raise UnsupportedCall("torch.cond of a predicate of more than one element")
+    call = _Call(tracer, "cond")
+    bodies = first, second = Body(tracer, "cond", true_fn, args), Body(tracer, "cond", false_fn, args)
+    _refuse_other_form(tracer, "the functions of cond return", first.tree, second.tree)
+    for number in range(len(first.outputs)):
+        _refuse_other_type("the functions of cond return", first.outputs[number], second.outputs[number])
+        if first.outputs[number].abstract.stride() != second.outputs[number].abstract.stride():
+            first.row_major(number)
+            second.row_major(number)
+    results = call.record([pred], bodies, [output.abstract for output in first.outputs])
+    return call.take(results, first.tree)
+
+
+def scan(
+    tracer: Tracer,
+    combine_fn: Value,
+    init: Value,
+    xs: Value,
+    *,
+    dim: Value = _ZERO,
+    reverse: Value = _FALSE,
+) -> Value:
+    """`scan` of torch._higher_order_ops: `carry, y = combine_fn(carry, x)` for each slice `x` of xs along `dim`."""
+    if not leaves_of(tracer, xs):
+        return TupleValue([init, ListValue([])])
+    where, backwards = dim.concrete(), reverse.truth(tracer)
+    sequences = _tensors(tracer, "xs of scan", xs)
+    if where < 0:
+        where += sequences[0].abstract.dim()
+    if not 0 <= where < min(each.abstract.dim() for each in sequences):
+        raise UnsupportedCall("scan along a dimension that xs have not")
+
+    def moved(leaf: Value) -> Value:
+        leaf = call_torch(tracer, torch.movedim, [leaf, Constant(where), Constant(0)], {}) if where else leaf
+        return call_torch(tracer, torch.flip, [leaf, TupleValue([Constant(0)])], {}) if backwards else leaf
+
+    def moved_back(leaf: Value) -> Value:
+        leaf = call_torch(tracer, torch.flip, [leaf, TupleValue([Constant(0)])], {}) if backwards else leaf
+        is_moved = where and where < leaf.abstract.dim()  # type: ignore[attr-defined]
+        return call_torch(tracer, torch.movedim, [leaf, Constant(0), Constant(where)], {}) if is_moved else leaf
+
+    carry, rows = _scan(tracer, combine_fn, init, map_leaves(tracer, xs, moved))
+    return TupleValue([carry, map_leaves(tracer, rows, moved_back)])
+
+
+def map_rows(tracer: Tracer, f: Value, xs: Value, *args: Value) -> Value:
+    """`map` of torch._higher_order_ops: `f(x, *args)` for each slice `x` of xs along dimension 0, stacked."""
+    return _scan(tracer, f, TupleValue([]), xs, args)[1]
+
+
+def _scan(
+    tracer: Tracer, function: Value, init: Value, xs: Value, more: Sequence[Value] | None = None
+) -> tuple[Value, Value]:
+    """The last carry and the stacked rows. more: of a map, whose function has no carry, what it takes besides a row."""
+    what = "scan" if more is None else "map"
+    sequences, carried = _tensors(tracer, f"xs of {what}", xs), _tensors(tracer, "init of scan", init)
+    count = sequences[0].abstract.shape[0] if sequences and sequences[0].abstract.dim() else 0
+    if not count or any(not each.abstract.dim() or each.abstract.shape[0] != count for each in sequences):
+        raise UnsupportedCall(f"{what} over xs of no rows, or of differing numbers of rows")
+    with tracer.mode:
+        rows = [each.abstract.select(0, 0) for each in sequences]
+
+    def evaluate(call: _Call, carries: Sequence[TensorValue]) -> Body:
+        arguments = [call.argument(carry.abstract, is_carried=True) for carry in carries]
+        arguments += [call.argument(row, is_carried=False) for row in rows]
+        given = iter(arguments)
+        args = [call.take(given, init), call.take(given, xs)] if more is None else [call.take(given, xs), *more]
+        return Body(tracer, what, function, args)
+
+    call, carried, body = _with_carries("scan", tracer, carried, evaluate)
+    tree: Value = body.tree
+    if more is None:
+        items = tree.values(tracer) if isinstance(tree, (TupleValue, ListValue)) else []
+        if len(items) != 2:
+            raise UnsupportedCall("scan of a function that returns no pair of a carry and a row")
+        _refuse_other_form(tracer, "the carry of scan is", init, items[0])
+        init, tree = items
+    _tensors(tracer, f"what a function of {what} returns", tree)
+    outputs = [output.abstract for output in body.outputs]
+    stacked = [AbstractTensor(contiguous((count, *x.shape), x.dtype, x.device)) for x in outputs[len(carried) :]]
+    types = [*outputs[: len(carried)], *stacked]
+    results = call.record([*carried, *sequences], [body], types, carried=len(carried), length=dim_of(count))
+    return call.take(results, init), call.take(results, tree)
+
+
+def while_loop(tracer: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> Value:
+    """`torch.while_loop`: `carried = body_fn(*carried)` while `cond_fn(*carried)`."""
+    carried = _tensors(tracer, "what while_loop carries", carried_inputs)
+    arguments: Value = carried_inputs
+
+    def evaluate(call: _Call, carries: Sequence[TensorValue]) -> Body:
+        nonlocal arguments
+        arguments = call.take(iter([call.argument(x.abstract, is_carried=True) for x in carries]), carried_inputs)
+        body = Body(tracer, "while_loop", body_fn, arguments.values(tracer))  # type: ignore[attr-defined]
+        _refuse_other_form(tracer, "the function of while_loop returns", carried_inputs, body.tree)
+        return body
+
+    call, carried, body = _with_carries("while_loop", tracer, carried, evaluate)
+    condition = Body(tracer, "while_loop", cond_fn, arguments.values(tracer))  # type: ignore[attr-defined]
+    holds = condition.tree.abstract if isinstance(condition.tree, TensorValue) else None
+    if holds is None or holds.dtype != torch.bool or holds.dim():
+        raise UnsupportedCall("while_loop whose condition is no bool tensor without dimensions")
+    results = call.record(carried, [body, condition], [output.abstract for output in body.outputs])
+    return call.take(results, body.tree)
+
+
+def _with_carries(
+    kind: str,
+    tracer: Tracer,
+    carried: list[TensorValue],
+    evaluate: Callable[[_Call, Sequence[TensorValue]], Body],
+) -> tuple[_Call, list[TensorValue], Body]:
+    """The function for carries whose layout it keeps: where it gives another one, all are in row-major order."""
+    functions = len(tracer.graph.functions)
+    call = _Call(tracer, kind)
+    body = evaluate(call, carried)
+    others = [
+        number
+        for number, (before, after) in enumerate(zip(carried, body.outputs, strict=False))
+        if before.abstract.stride() != after.abstract.stride()
+    ]
+    for before, after in zip(carried, body.outputs, strict=False):
+        _refuse_other_type(f"{kind} carries", before, after)
+    if not others:
+        return call, carried, body
+    del tracer.graph.functions[functions:]
+    carried = list(carried)
+    for number in others:
+        carried[number] = call_torch(  # type: ignore[call-overload]
+            tracer, torch.clone, [carried[number]], {"memory_format": Constant(torch.contiguous_format)}
+        )
+    call = _Call(tracer, kind)
+    body = evaluate(call, carried)
+    for number in range(len(carried)):
+        if carried[number].abstract.stride() != body.outputs[number].abstract.stride():
+            body.row_major(number)
+    return call, carried, body
+
+
+def _tensors(tracer: Tracer, what: str, tree: Value) -> list[TensorValue]:
+    leaves = leaves_of(tracer, tree)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, TensorValue)]
+    if len(tensors) != len(leaves):
+        raise UnsupportedCall(f"{what}: something else than tensors")
+    return tensors
+
+
+def _form_of(tracer: Tracer, tree: Value) -> Any:
+    """What two trees have in common that differ in their tensors only, to be compared."""
+    if isinstance(tree, (TupleValue, ListValue)):
+        return tree.python_type(), tuple(_form_of(tracer, item) for item in tree.values(tracer))
+    if isinstance(tree, DictValue):
+        return tree.cls, tuple((key.concrete(), _form_of(tracer, item)) for key, item in tree.pairs(tracer))
+    return torch.Tensor if isinstance(tree, TensorValue) else (tree.python_type(), tree.concrete())
+
+
+def _refuse_other_form(tracer: Tracer, what: str, one: Value, other: Value) -> None:
+    if _form_of(tracer, one) != _form_of(tracer, other):
+        raise UnsupportedCall(f"{what} trees of another form, or other numbers", fix=_FIX)
+
+
+def _refuse_other_type(what: str, one: TensorValue, other: TensorValue) -> None:
+    first, second = one.abstract, other.abstract
+    kinds = [(x.dtype, x.device, x.dim()) for x in (first, second)]
+    if kinds[0] != kinds[1] or first.shape != second.shape:
+        raise UnsupportedCall(f"{what} a {one.describe()}, and a {other.describe()}", fix=_FIX)
+
+
+CONTROL_FLOW: dict[Any, Callable[..., Value]] = {
+    torch.cond: cond,
+    TORCH.while_loop: while_loop,
+    TORCH.scan: scan,
+    TORCH.map: map_rows,
+}
