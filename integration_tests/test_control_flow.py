@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.testing._internal.hop_db import hop_db
 
 import stagefold
 from stagewire.codec import decode, encode
@@ -295,3 +296,48 @@ def test_zeros_as_torch_gives_them() -> None:
         assert SCALE.grad is not None
         assert SCALE.grad.tolist() == [0.0] * 4
     SCALE.grad = None
+
+
+DATABASE = [op for op in hop_db if op.name in ("cond", "map", "scan", "while_loop")]
+
+
+@pytest.mark.parametrize("op", DATABASE, ids=lambda op: f"{op.name}_{op.variant_test_name}")
+def test_torch_s_own_samples(op: Any) -> None:
+    """Values as of torch's op, which compiles it by Dynamo; and gradients, those of while_loop too."""
+    compiled = stagefold.compile(op.op, fullgraph=True)
+    for sample in op.sample_inputs("cpu", torch.float32, requires_grad=True):
+        args = [sample.input, *sample.args]
+        args = [arg.requires_grad_() if isinstance(arg, Tensor) and arg.is_floating_point() else arg for arg in args]
+        found = [leaves(call(*args, **sample.kwargs)) for call in (compiled, op.op)]
+        torch.testing.assert_close(*found)
+        sources = [x for x in leaves(args) if x.requires_grad]
+        totals = [sum(x.square().sum() for x in results if x.requires_grad) for results in found]
+        torch.testing.assert_close(*[torch.autograd.grad(total, sources) for total in totals])
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("program", [branches, nested, loop, running, rows], ids=lambda each: each.__name__)
+def test_back_ends_of_torch_compile_get_torch_s_operators(program: Callable[..., Any], training: bool) -> None:
+    compiled = stagefold.compile(lambda x: program(Torch, x), fullgraph=True, backend="aot_eager")
+    for x in inputs():
+        expected = outcome(lambda x: program(Plain, x), x, training=training)
+        torch.testing.assert_close(outcome(compiled, x, training=training), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_writes_without_gradients() -> None:
+    """Of an operand, a closure, and a tensor of the program's own, read behind them."""
+
+    def program(ops: Any, x: Tensor, buffer: Tensor) -> Any:
+        with torch.no_grad():
+            own = x * 2
+            y = ops.cond(x.sum() > 0, lambda v: v.add_(buffer.mul_(2)).sin(), lambda v: own.sub_(1) * v, (x,))
+            n, z = ops.while_loop(lambda n, v: n < 3, lambda n, v: (n + 1, v * own.add_(1)), (torch.tensor(0), y))
+        return y.cos() + x, n, z + buffer, own * 2
+
+    compiled = stagefold.compile(lambda x, buffer: program(Torch, x, buffer), fullgraph=True)
+    for x in inputs():
+        found = []
+        for call in (compiled, lambda x, buffer: program(Plain, x, buffer)):
+            given, buffer = x.clone(), torch.ones(4)
+            found.append((call(given, buffer), given, buffer))
+        torch.testing.assert_close(*found)

@@ -93,6 +93,55 @@ def test_a_predicate_that_is_known_is_no_op() -> None:
     assert not capture.functions
 
 
+def test_numbers_that_are_carried_are_known() -> None:
+    """The second example of torch's documentation, and one whose length is a size."""
+
+    def program(x: torch.Tensor) -> Any:
+        return while_loop(lambda i, v: 2 * i < v.shape[0], lambda i, v: (i + 1, v + i), (0, x))
+
+    call = optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)
+    for count in (4, 7, 1):
+        found = call(torch.zeros(count, 2))
+        steps = (count + 1) // 2
+        assert found[0] == steps
+        assert found[1].unique().tolist() == [steps * (steps - 1) / 2]
+    assert not captured(program, X).functions
+
+
+def test_writes_without_gradients() -> None:
+    """As torch allows: of operands and of what the functions close over, and not of what is carried."""
+
+    def program(x: torch.Tensor, buffer: torch.Tensor) -> Any:
+        with torch.no_grad():
+            y = torch.cond(x.sum() > 0, lambda v: v.add_(buffer.mul_(2)), lambda v: v * 2, (x,))
+            n, z = while_loop(
+                lambda n, v: n < 3, lambda n, v: (n + buffer.add_(1).long()[0], v * 2), (torch.tensor(0), y)
+            )
+        return y + x, n, z + buffer
+
+    call = optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)
+    x, buffer = X.clone(), torch.ones(4)
+    found = call(x, buffer)
+    y = X + 2
+    assert torch.equal(x, y)
+    assert torch.equal(buffer, torch.full((4,), 3.0))
+    torch.testing.assert_close(found, (y * 2, torch.tensor(3), y * 2 + 3))
+    x, buffer = -X, torch.ones(4)
+    torch.testing.assert_close(call(x, buffer)[0], -3 * X)
+    assert torch.equal(x, -X)
+
+
+def writes_what_is_carried(x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        return while_loop(lambda n, v: n < 3, lambda n, v: (n.add_(1), v * 2), (torch.tensor(0), x))[1] * 2
+
+
+def writes_a_known_number(x: torch.Tensor) -> Any:
+    count = torch.zeros(())
+    with torch.no_grad():
+        return torch.cond(x.sum() > 0, lambda v: v * count.add_(1), lambda v: v, (x,)), count
+
+
 def cond(true_fn: Any, false_fn: Any = torch.sin) -> Any:
     return lambda x: torch.cond(x.sum() > 0, true_fn, false_fn, (x,)) * 2
 
@@ -130,6 +179,10 @@ REFUSED = [
     (cond(lambda v: v[v > 0].sum()), "depends"),
     (lambda x: torch.cond(x > 0, torch.sin, torch.cos, (x,)), "a predicate of more than one element"),
     (lambda x: torch.vmap(cond(lambda v: v * 2))(x), "cond under a transform of torch.func"),
+    (writes_what_is_carried, "a function of while_loop writes a tensor"),
+    (writes_a_known_number, "a function of cond writes a tensor"),
+    (lambda x: while_loop(lambda n, v: v.sum() < n, lambda n, v: (n, v + 1), (3, x))[1], "depends on data"),
+    (lambda x: while_loop(lambda n, v: n < 200, lambda n, v: (n + 1, v + 1), (0, x))[1], "more than 100 steps"),
     (loop(lambda n, v: (n + 1.0, v)), "while_loop carries a"),
     (loop(lambda n, v: (n + 1,)), "the function of while_loop returns trees of another form"),
     (loop(lambda n, v: (n + 1, v.add_(1))), "a function of while_loop writes a tensor"),

@@ -5,7 +5,9 @@
     scan(combine_fn, init, xs), map(f, xs, *args)       ->  results = custom.scan(*carried, *xs, captured)
 
 A function sees the tensors round it; arguments that differ from step to step are values of its own. Its results are
-new tensors, unlike in torch, which refuses to give back an operand. What it changes outside of it is refused.
+new tensors, unlike in torch, which refuses to give back an operand. What it changes outside of it is refused, but that
+it may write tensors where no gradients are recorded, as in torch. A while_loop that carries numbers and is told by them
+how long to run is no op: its steps stand one after the other.
 """
 
 from __future__ import annotations
@@ -39,17 +41,21 @@ if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
 
 _NOTHING, _ZERO, _FALSE = TupleValue([]), Constant(0), Constant(False)
+_MOST_STEPS = 100
+_TENSORS = "Carry tensors without dimensions in place of numbers."
 _FIX = "Have the functions return what they compute; torch refuses the same."
 
 
 class Body:
     """One of the functions, evaluated once.
 
-    arguments: those values of its own that stand among `args`. outputs: its tensors, each in memory of its own.
+    own: what stands among `args` for other tensors at each step. outputs: its tensors, each in memory of its own.
     tree: what it returns.
     """
 
-    def __init__(self, tracer: Tracer, kind: str, function: Value, args: Sequence[Value]) -> None:
+    def __init__(
+        self, tracer: Tracer, kind: str, function: Value, args: Sequence[Value], own: Sequence[TensorValue] = ()
+    ) -> None:
         self.tracer, self.kind = tracer, kind
         outer = tracer.graph
         if outer.is_transformed:
@@ -57,6 +63,7 @@ class Body:
         self.builder = GraphBuilder(outer, gradient_order=outer.gradient_order)
         self.builder.is_branch = outer.is_branch or not outer.is_body
         known = {id(tensor.abstract.storage_record) for tensor in tracer.inputs.tensors.values()}
+        with_content = {id(memory) for memory in _memory(tracer) if memory.constant is not None}
         writes, effects = len(tracer.mode.written), [state_of_effect(effect) for effect in tracer.effects]
         numbers = set(tracer.sizes.env.unbacked)
         with self._recording():
@@ -64,7 +71,9 @@ class Body:
         if [state_of_effect(effect) for effect in tracer.effects] != effects:
             raise UnsupportedCall(f"a function of {kind} changes an object outside of it", fix=_FIX)
         known.update(id(x.abstract.storage_record) for x in tracer.inputs.tensors.values() if x.real is not None)
-        if any(id(memory) in known for memory in tracer.mode.written[writes:]):
+        written = {id(memory) for memory in tracer.mode.written[writes:]}
+        final = known if torch.is_grad_enabled() else {id(x.abstract.storage_record) for x in own} | with_content
+        if not written.isdisjoint(final):
             raise UnsupportedCall(f"a function of {kind} writes a tensor that it did not make", fix=_FIX)
         if set(tracer.sizes.env.unbacked) != numbers:
             raise DataDependent(f"a function of {kind} in which data decides a size")
@@ -111,6 +120,10 @@ class Body:
         """What was recorded, as a function of these."""
         inputs = tuple(WireValue(x.name, tensor_type(x.abstract)) for x in (*arguments, *captured))
         return Graph(inputs, tuple(self.builder.nodes), tuple(Ref(output.name) for output in self.outputs))
+
+
+def _memory(tracer: Tracer) -> Iterator[Any]:
+    return (tensor.abstract.storage_record for tensor in tracer.inputs.tensors.values())
 
 
 class _Call:
@@ -247,7 +260,7 @@ def _scan(
         arguments += [call.argument(row, is_carried=False) for row in rows]
         given = iter(arguments)
         args = [call.take(given, init), call.take(given, xs)] if more is None else [call.take(given, xs), *more]
-        return Body(tracer, what, function, args)
+        return Body(tracer, what, function, args, call.arguments)
 
     call, carried, body = _with_carries("scan", tracer, carried, evaluate)
     tree: Value = body.tree
@@ -267,23 +280,37 @@ def _scan(
 
 def while_loop(tracer: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> Value:
     """`torch.while_loop`: `carried = body_fn(*carried)` while `cond_fn(*carried)`."""
+    if not all(isinstance(leaf, TensorValue) for leaf in leaves_of(tracer, carried_inputs)):
+        return _known_steps(tracer, cond_fn, body_fn, carried_inputs)
     carried = _tensors(tracer, "what while_loop carries", carried_inputs)
     arguments: Value = carried_inputs
 
     def evaluate(call: _Call, carries: Sequence[TensorValue]) -> Body:
         nonlocal arguments
         arguments = call.take(iter([call.argument(x.abstract, is_carried=True) for x in carries]), carried_inputs)
-        body = Body(tracer, "while_loop", body_fn, arguments.values(tracer))  # type: ignore[attr-defined]
+        body = Body(tracer, "while_loop", body_fn, arguments.values(tracer), call.arguments)  # type: ignore[attr-defined]
         _refuse_other_form(tracer, "the function of while_loop returns", carried_inputs, body.tree)
         return body
 
     call, carried, body = _with_carries("while_loop", tracer, carried, evaluate)
-    condition = Body(tracer, "while_loop", cond_fn, arguments.values(tracer))  # type: ignore[attr-defined]
+    condition = Body(tracer, "while_loop", cond_fn, arguments.values(tracer), call.arguments)  # type: ignore[attr-defined]
     holds = condition.tree.abstract if isinstance(condition.tree, TensorValue) else None
     if holds is None or holds.dtype != torch.bool or holds.dim():
         raise UnsupportedCall("while_loop whose condition is no bool tensor without dimensions")
     results = call.record(carried, [body, condition], [output.abstract for output in body.outputs])
     return call.take(results, body.tree)
+
+
+def _known_steps(tracer: Tracer, cond_fn: Value, body_fn: Value, carried: Value) -> Value:
+    """A loop whose conditions are known now; sizes among them are guarded."""
+    for _ in range(_MOST_STEPS):
+        holds = cond_fn.call(tracer, list(carried.values(tracer)), {})  # type: ignore[attr-defined]
+        if isinstance(holds, TensorValue):
+            raise UnsupportedCall("while_loop that carries numbers, and whose length depends on data", fix=_TENSORS)
+        if not holds.truth(tracer):
+            return carried
+        carried = body_fn.call(tracer, list(carried.values(tracer)), {})  # type: ignore[attr-defined]
+    raise UnsupportedCall(f"while_loop of more than {_MOST_STEPS} steps that carries numbers", fix=_TENSORS)
 
 
 def _with_carries(

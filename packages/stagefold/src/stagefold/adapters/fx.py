@@ -13,7 +13,7 @@ import keyword
 import linecache
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,13 +25,16 @@ import absint.wire
 from stagefold.adapters.example_values import ExampleValues, Path
 from stagefold.adapters.graph_calls import call_by_name, flatten_tensors, is_printed, set_attribute
 from stagefold.adapters.torch_sizes import value_of
+from stagefold.errors import SizesRefused
 from stagefold.torch_capabilities import TORCH
 from stagewire.capture import (
+    CONTROL_FLOW,
     CUSTOM,
     Attribute,
     Builtin,
     Capture,
     Cell,
+    CustomFunction,
     DictKey,
     DictValue,
     Global,
@@ -43,11 +46,12 @@ from stagewire.capture import (
     Source,
     Symbol,
     TypeOf,
+    functions_of,
 )
 from stagewire.expr import Expr
 from stagewire.grad import Grad
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value
-from stagewire.symbols import symbols_of_type
+from stagewire.symbols import symbols_of_nodes, symbols_of_type
 from stagewire.types import ScalarType
 
 Form = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
@@ -93,19 +97,52 @@ def write_fx(document: Capture | Grad | Graph, examples: Sequence[torch.Tensor] 
     """`to_fx`, and what a caller of the module has to know."""
     symbols, inputs, graph, functions = _parts(document)
     with ExampleValues(symbols) as values:
-        writer = _Writer(values)
-        root = torch.nn.Module()
-        for target, function in absint.functions.custom_functions(functions).items():
-            root.add_module(_module_name(target), AppliedFunction(function))
-        for position, item in enumerate(inputs):
-            writer.placeholder(position, item, None if examples is None else examples[position])
-        for node in graph.nodes:
-            writer.call(node)
-        writer.graph.output(tuple(writer.argument(arg) for arg in graph.outputs))
+        module, places = _module(values, inputs, graph, functions, examples)
+    return Written(module, values, places)
+
+
+def _module(
+    values: ExampleValues,
+    inputs: Sequence[Input],
+    graph: Graph,
+    functions: tuple[CustomFunction, ...],
+    examples: Sequence[torch.Tensor] | None,
+) -> tuple[torch.fx.GraphModule, tuple[int | str, ...]]:
+    """A graph with the functions that it applies, and the places of its placeholders."""
+    applied = {CUSTOM + function.name: function for function in functions_of(functions, graph)}
+    controls = {target: one for target, one in applied.items() if one.transform and one.transform.kind in CONTROL_FLOW}
+    writer = _Writer(values, controls)
+    root = torch.nn.Module()
+    callables = absint.functions.custom_functions(tuple(applied.values()))
+    for target in applied.keys() & {node.target for node in graph.nodes}:
+        if target not in controls:
+            root.add_module(_module_name(target), AppliedFunction(callables[target]))
+            continue
+        for name, body in applied[target].graphs.items():
+            module = _body(values, body, functions)
+            if name == "second" and controls[target].transform.kind == "while_loop":  # a tensor, and no tuple of one
+                output = module.graph.output_node()
+                output.args = output.args[0]
+                module.recompile()
+            root.add_module(f"{_module_name(target)}_{name}", module)
+    for position, item in enumerate(inputs):
+        writer.placeholder(position, item, None if examples is None else examples[position])
+    for node in graph.nodes:
+        writer.call(node)
+    writer.graph.output(tuple(writer.argument(arg) for arg in graph.outputs))
     writer.drop_unused_items()
     module = torch.fx.GraphModule(root, writer.graph)
     module.graph.lint()
-    return Written(module, values, tuple(writer.places))
+    return module, tuple(writer.places)
+
+
+def _body(values: ExampleValues, graph: Graph, functions: tuple[CustomFunction, ...]) -> torch.fx.GraphModule:
+    """A graph that control flow runs. The sizes of its inputs are numbers: an operator of torch takes no others."""
+    symbols = symbols_of_nodes(graph.nodes).union(*[symbols_of_type(value.type) for value in graph.inputs])
+    if symbols:
+        raise SizesRefused(f"control flow over the sizes {', '.join(sorted(symbols))}, for a back end of torch.compile")
+    inputs = [Input(value, Local(value.name)) for value in graph.inputs]
+    return _module(values, inputs, graph, functions, None)[0]
 
 
 def _parts(document: Capture | Grad | Graph) -> tuple[Any, ...]:
@@ -140,8 +177,10 @@ def _module_name(target: str) -> str:
 class _Writer:
     """The graph so far, and the node of each value of the capture."""
 
-    def __init__(self, values: ExampleValues) -> None:
+    def __init__(self, values: ExampleValues, controls: Mapping[str, CustomFunction]) -> None:
+        """controls: the control flow among its functions, by targets."""
         self.graph = torch.fx.Graph()
+        self._controls = controls
         self.nodes: dict[str, torch.fx.Node] = {}
         self._values = values
         self.places: list[int | str] = []
@@ -180,6 +219,10 @@ class _Writer:
     def call(self, node: Node) -> None:
         args = tuple(self.argument(arg) for arg in node.args)
         kwargs = {key: self.argument(arg) for key, arg in node.kwargs.items()}
+        if node.target in self._controls:
+            made = self._add(("call_function", *self._control(self._controls[node.target], args), {}), node.line)
+            self._take(made, node)
+            return
         made = self._add(_form(node.target, args, kwargs), node.line)
         # A module of the graph is not run on fake tensors: its results are of the types that the capture has.
         places = None if made.op == "call_module" else self._values.call(made)
@@ -237,11 +280,32 @@ class _Writer:
                 self._values.typed(made, result)
                 self.nodes[result.name] = made
                 return
-        leaves = self._add(("call_function", flatten_tensors, (made,), {}), node.line)
+        self._take(self._add(("call_function", flatten_tensors, (made,), {}), node.line), node)
+
+    def _take(self, leaves: torch.fx.Node, node: Node) -> None:
+        """The results of a call, from a flat tuple."""
         for position, result in enumerate(node.results):
             item = self._add(("call_function", operator.getitem, (leaves, position), {}), node.line)
             self._values.typed(item, result)
             self.nodes[result.name] = item
+
+    def _control(self, function: CustomFunction, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """torch's operator, and its arguments."""
+        assert function.transform is not None
+        names = [f"{_module_name(CUSTOM + function.name)}_{name}" for name in function.graphs]
+        bodies, count = [self.graph.get_attr(name) for name in names], function.transform.carried
+        *operands, captured = args
+        # The operators take no tensor twice.
+        operands = [self.graph.call_function(torch.clone, (x,)) if x in captured else x for x in operands]
+        ops = torch.ops.higher_order
+        match function.transform.kind:
+            case "cond":
+                return ops.cond, (operands[0], *bodies, captured)
+            case "while_loop":
+                return ops.while_loop, (*bodies[::-1], tuple(operands), captured)
+        if not count:
+            return ops.map_impl, (*bodies, operands, list(captured))
+        return ops.scan, (*bodies, operands[:count], operands[count:], captured)
 
 
 def _form(target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form:
