@@ -13,6 +13,7 @@ from torch.testing._internal.hop_db import hop_db
 
 import stagefold
 from stagewire.codec import decode, encode
+from stagewire.verify import verify
 
 pytestmark = pytest.mark.filterwarnings("error::stagefold.errors.RunsPlain")
 OPS = sys.modules["torch._higher_order_ops"]
@@ -341,3 +342,31 @@ def test_writes_without_gradients() -> None:
             given, buffer = x.clone(), torch.ones(4)
             found.append((call(given, buffer), given, buffer))
         torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "dynamic"])
+@pytest.mark.parametrize("program", [branches, nested, loop, long_scan], ids=lambda each: each.__name__)
+def test_behind_torch_compile(program: Callable[..., Any], dynamic: bool) -> None:
+    """torch's operators in its graphs are control flow of our capture."""
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: program(Torch, x), backend="stagefold", fullgraph=True, dynamic=dynamic)
+    for x in inputs():
+        expected = outcome(lambda x: program(Plain, x), x, training=True)
+        torch.testing.assert_close(outcome(compiled, x, training=True), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("program", [branches, nested, loop, running_backwards], ids=lambda each: each.__name__)
+def test_exported_programs(program: Callable[..., Any]) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = SCALE
+
+        def forward(self, x: Tensor) -> Any:
+            return program(Torch, x)
+
+    capture, held = stagefold.from_fx(torch.export.export(Model(), (inputs()[0],)).module())
+    verify(capture)
+    compiled = stagefold.compile_capture(decode(encode(capture)), held)
+    for x in inputs():
+        torch.testing.assert_close(leaves(compiled(x)), leaves(program(Plain, x)), rtol=1e-4, atol=1e-5)

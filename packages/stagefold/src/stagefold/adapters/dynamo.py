@@ -39,7 +39,8 @@ def compile_fx(
         capture, held = from_fx(module, example_inputs, is_guarded=True)
         function, assumed = compile_once(backend, capture, (*_numbers(example_inputs), *held))
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    require(assumed, symbols_among(described_inputs(placeholders, example_inputs)))
+    fixed = {one.name: one.hint for one in capture.symbols}  # by torch, where it knows no symbol of that name
+    require(assumed, fixed | symbols_among(described_inputs(placeholders, example_inputs)))
 
     def call(*inputs: Any) -> tuple[Any, ...]:
         return function(*_numbers(inputs), *held)  # (torch's minifier runs it on the example inputs)

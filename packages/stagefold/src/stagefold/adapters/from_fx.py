@@ -21,9 +21,10 @@ from absint.symbolic import ShapeEnv, from_dim, make_size
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap import global_state, set_torch_modes, torch_modes
+from stagefold.adapters import control_flow
 from stagefold.adapters.torch_sizes import dim_of_torch, guards_of, range_of, symbols_among
 from stagefold.torch_capabilities import foreign
-from stagewire.capture import Capture, Checkpoint, Code, Input, InputRole, Local, Symbol
+from stagewire.capture import Capture, Checkpoint, Code, CustomFunction, Input, InputRole, Local, Symbol
 from stagewire.errors import StageError
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Arg, DTypeArg, Graph, Node, Ref, SourceLine, Value
@@ -59,7 +60,7 @@ def from_fx(
     state = global_state()
     sizes = symbols_among(examples)
     known = () if is_guarded else guards_of(sizes)
-    recording = _Recording(sizes)
+    recording = Recording(sizes)
     try:
         with AbstractMode():
             given = [
@@ -80,6 +81,7 @@ def from_fx(
         guards=tuple(dict.fromkeys((*known, *recording.env.relations))),
         symbols=tuple(recording.symbols.values()),
         state=state,
+        functions=tuple(recording.functions),
         checkpoints=tuple(recording.checkpoints),
     )
     return capture, tuple(recording.tensors)
@@ -116,7 +118,7 @@ def described_inputs(placeholders: Sequence[torch.fx.Node], given: Sequence[Any]
 _MISSING = object()
 
 
-class _Recording(TorchFunctionMode):
+class Recording(TorchFunctionMode):
     """Writes a node for each torch call that takes or makes tensors, and for each change of torch's modes."""
 
     def __init__(self, sizes: Mapping[str, torch.SymInt]) -> None:
@@ -130,10 +132,11 @@ class _Recording(TorchFunctionMode):
         self.line: SourceLine | None = None
         self.env = ShapeEnv(lambda: self.line)
         self._modes = torch_modes()
+        self.functions: list[CustomFunction] = []
+        self.tensors_by_name: dict[str, AbstractTensor] = {}
         self._refs: dict[int, Ref] = {}
         self._twins: dict[int, AbstractTensor] = {}
         self._names: set[str] = set()
-        self._alive: list[Any] = []
         for name, size in sizes.items():
             self._declare(name, size)
 
@@ -145,9 +148,9 @@ class _Recording(TorchFunctionMode):
             case torch.Tensor():
                 kind = replace(self._type_of(example), requires_grad=given.requires_grad)
                 role: InputRole = "parameter" if isinstance(given, torch.nn.Parameter) else "tensor"
-                value = Value(self._new_name(node.name), kind)
+                value = Value(self.new_name(node.name), kind)
                 self.inputs.append(Input(value, Local(node.name), role))
-                return self._twin(value)
+                return self.twin(value)
             case bool() | None | float() | str():
                 return example
             case int() | torch.SymInt():
@@ -161,7 +164,7 @@ class _Recording(TorchFunctionMode):
         if isinstance(dim, Expr) and dim.text in self.symbols and dim.text not in inputs:
             name = dim.text
         else:
-            name = self._new_name(node.name)
+            name = self.new_name(node.name)
             self._declare(name, example)
         self.inputs.append(Input(Value(name, ScalarType("int")), Local(node.name), "symbol"))
         return self._size(Expr(name) if dim is None else dim)
@@ -183,24 +186,27 @@ class _Recording(TorchFunctionMode):
     def _size(self, dim: Dim) -> Any:
         return dim if isinstance(dim, int) else make_size(self.env, from_dim(dim))
 
-    def _twin(self, value: Value) -> AbstractTensor:
+    def twin(self, value: Value) -> AbstractTensor:
         assert isinstance(value.type, TensorType)
         twin = AbstractTensor(from_wire(value.type, self._size), requires_grad=value.type.requires_grad)
-        self._alive.append(twin)
-        self._refs[id(twin)] = Ref(value.name)
+        self._know(twin, value.name)
         return twin
+
+    def _know(self, tensor: AbstractTensor, name: str) -> None:
+        self.tensors_by_name[name] = tensor  # which keeps it alive, and so its id
+        self._refs[id(tensor)] = Ref(name)
 
     def _hold(self, tensor: torch.Tensor) -> AbstractTensor:
         """The twin of a tensor that the module holds."""
         if id(tensor) not in self._twins:
-            value = Value(self._new_name("held"), self._type_of(tensor))
+            value = Value(self.new_name("held"), self._type_of(tensor))
             role: InputRole = "parameter" if isinstance(tensor, torch.nn.Parameter) else "constant"
             self.held.append(Input(value, Local(value.name), role))
             self.tensors.append(tensor)
-            self._twins[id(tensor)] = self._twin(value)
+            self._twins[id(tensor)] = self.twin(value)
         return self._twins[id(tensor)]
 
-    def _new_name(self, stem: str) -> str:
+    def new_name(self, stem: str) -> str:
         name, number = stem, 0
         while name in self._names:
             number += 1
@@ -211,12 +217,16 @@ class _Recording(TorchFunctionMode):
     # -- calls
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        entered = _ENTERED.get(getattr(func, "__name__", ""))
-        if entered is not None and isinstance(func, foreign().higher_order_operator):
+        name = getattr(func, "__name__", "")
+        is_of_graphs = isinstance(func, foreign().higher_order_operator)
+        if is_of_graphs and name in _ENTERED:
             with self:
-                return entered(self, *args, **(kwargs or {}))
+                return _ENTERED[name](self, *args, **(kwargs or {}))
         args, kwargs = self._abstract(args), self._abstract(kwargs or {})
-        if getattr(func, "__name__", "") in _SWITCHES:
+        if is_of_graphs and name in _CONTROL_FLOW:
+            self._note_modes()
+            return _CONTROL_FLOW[name](self, *args, **kwargs)
+        if name in _SWITCHES:
             return func(*args, **kwargs)
         self._note_modes()
         try:
@@ -241,16 +251,23 @@ class _Recording(TorchFunctionMode):
             target = _name_of(func)
         except UnknownTarget as error:
             raise UnsupportedGraphModule(f"{func}: {error.message}", where=_where(self.line)) from error
+        self.add(target, args, kwargs, tensors)
+
+    def add(self, target: str, args: tuple[Arg, ...], kwargs: dict[str, Arg], tensors: Sequence[torch.Tensor]) -> None:
+        """A node with these results."""
         stem = target.removesuffix(".__get__").removesuffix(".default").rsplit(".", 1)[-1].strip("_")
         results = []
         for tensor in tensors:
             if not isinstance(tensor, AbstractTensor):
-                raise UnsupportedGraphModule(f"{target} gives a tensor that is no type", where=_where(self.line))
-            name = self._new_name(stem)
+                raise self.unsupported(f"{target} gives a tensor that is no type")
+            name = self.new_name(stem)
             results.append(Value(name, to_wire(tensor.meta, requires_grad=tensor.requires_grad)))
-            self._alive.append(tensor)
-            self._refs[id(tensor)] = Ref(name)
+            self._know(tensor, name)
         self.nodes.append(Node(target, args, kwargs, tuple(results), self.line))
+
+    def unsupported(self, message: str) -> UnsupportedGraphModule:
+        """What to raise at the current node."""
+        return UnsupportedGraphModule(message, where=_where(self.line))
 
     def encode(self, value: object) -> Any:
         """A tensor as a reference."""
@@ -289,13 +306,13 @@ class _Recording(TorchFunctionMode):
         return result
 
 
-def _under_grad(recording: _Recording, enabled: bool, function: Callable[..., Any], *operands: Any) -> Any:
+def _under_grad(recording: Recording, enabled: bool, function: Callable[..., Any], *operands: Any) -> Any:
     with torch.set_grad_enabled(enabled):
         return function(*operands)
 
 
 def _under_autocast(
-    recording: _Recording, device: str, dtype: Any, enabled: bool, cache: Any, function: Any, *operands: Any
+    recording: Recording, device: str, dtype: Any, enabled: bool, cache: Any, function: Any, *operands: Any
 ) -> Any:
     with torch.autocast(device, dtype, enabled, cache):
         return function(*operands)
@@ -304,9 +321,17 @@ def _under_autocast(
 _ENTERED: dict[str, Callable[..., Any]] = {
     "wrap_with_set_grad_enabled": _under_grad,
     "wrap_with_autocast": _under_autocast,
-    "tag_activation_checkpoint": _Recording.checkpoint,
+    "tag_activation_checkpoint": Recording.checkpoint,
 }
 """Operators that take a graph, by name: how it is entered."""
+
+_CONTROL_FLOW: dict[str, Callable[..., Any]] = {
+    "cond": control_flow.cond,
+    "while_loop": control_flow.while_loop,
+    "scan": control_flow.scan,
+    "map_impl": control_flow.map_rows,
+}
+"""Operators that run graphs as often as data or sizes say, by name."""
 
 _SWITCHES = frozenset(("_set_grad_enabled", "_enter_autocast", "_exit_autocast"))
 """Calls that change torch's modes; what they changed is noted at the next call."""
@@ -315,7 +340,7 @@ _SWITCHES = frozenset(("_set_grad_enabled", "_enter_autocast", "_exit_autocast")
 class _Runner(torch.fx.Interpreter):
     """Runs the graph node by node, and tells the recording where it is."""
 
-    def __init__(self, module: torch.fx.GraphModule, recording: _Recording) -> None:
+    def __init__(self, module: torch.fx.GraphModule, recording: Recording) -> None:
         super().__init__(module)
         self._recording = recording
 
