@@ -14,12 +14,12 @@ from integration_tests.features.probe import Probes, matrix
 flow = Probes("Control flow as ops")
 
 
-@flow("torch.cond", trains=True, outcome="with breaks")
+@flow("torch.cond", trains=True)
 def cond(x: Tensor) -> Tensor:
     return torch.cond(x.sum() > -100, lambda x: x.sin() * 2, lambda x: x.cos(), (x,))
 
 
-@flow("torch.cond with closures, nested", outcome="with breaks")
+@flow("torch.cond with closures, nested", trains=True)
 def nested_cond() -> Any:
     weight = torch.ones(8)
 
@@ -34,7 +34,7 @@ def nested_cond() -> Any:
     return program, lambda size: (matrix(size),)
 
 
-@flow("while_loop", outcome="with breaks")
+@flow("while_loop", trains=True)
 def loop() -> Any:
     from torch._higher_order_ops.while_loop import while_loop
 
@@ -45,7 +45,7 @@ def loop() -> Any:
     return program, lambda size: (matrix(size),)
 
 
-@flow("scan", outcome="with breaks")
+@flow("scan", trains=True)
 def scan() -> Any:
     from torch._higher_order_ops.scan import scan as run
 
@@ -55,7 +55,7 @@ def scan() -> Any:
     return program, lambda size: (matrix(size),)
 
 
-@flow("associative_scan")
+@flow("associative_scan", trains=True)
 def associative() -> Any:
     from torch._higher_order_ops.associative_scan import associative_scan
 
@@ -65,7 +65,7 @@ def associative() -> Any:
     return program, lambda size: (matrix(size),)
 
 
-@flow("map", outcome="with breaks")
+@flow("map", trains=True)
 def mapped() -> Any:
     from torch._higher_order_ops.map import map as run
 
