@@ -11,7 +11,7 @@ A node that returns several tensors (or a list of them) has several results, in 
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -205,6 +205,17 @@ def references(arg: Arg) -> tuple[str, ...]:
     if kind is Ref:
         return (arg.name,)  # type: ignore[union-attr]
     return tuple([leaf.name for leaf in leaves(arg) if isinstance(leaf, Ref)]) if kind in _CONTAINERS else ()
+
+
+def free_names(nodes: Iterable[Node], outputs: Iterable[Arg], own: Iterable[str] = ()) -> list[str]:
+    """What nodes and outputs use that neither a node nor `own` defines, in order of first use."""
+    used: dict[str, None] = {}
+    defined = set(own)
+    for node in nodes:
+        used.update(dict.fromkeys(node_references(node)))
+        defined.update(value.name for value in node.results)
+    used.update(dict.fromkeys(output.name for output in outputs if isinstance(output, Ref)))
+    return [name for name in used if name not in defined]
 
 
 def node_references(node: Node) -> tuple[str, ...]:

@@ -89,6 +89,13 @@ class GraphInputs:
             known = self.tensors[id(abstract)] = TensorValue(abstract, name)
         return known
 
+    def named(self, name: str) -> TensorValue:
+        """The tensor of that name in the graph."""
+        for tensor in self.tensors.values():
+            if tensor.name == name:
+                return tensor
+        raise UnsupportedValue(f"a tensor {name} that was made outside the captured graph")
+
     def wire_argument(self, host: Any) -> Arg:
         """A host argument that is no plain data as document data."""
         if isinstance(host, AbstractTensor):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint import AbstractTensor
-from bytecap.errors import CannotCapture, UnsupportedCall, UnsupportedValue
+from bytecap.errors import CannotCapture, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
@@ -32,7 +32,7 @@ from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.signals import PythonRaise
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction
-from stagewire.graph import Arg, Graph, Node, Ref, Tuple, node_references
+from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names
 from stagewire.graph import Value as WireValue
 
 if TYPE_CHECKING:
@@ -96,13 +96,6 @@ class _Body:
     @property
     def defined(self) -> dict[str, WireValue]:
         return {value.name: value for node in self.builder.nodes for value in node.results}
-
-    def free(self, outputs: list[Arg]) -> list[str]:
-        """Names that the body uses and does not define, in order of first use."""
-        used = [name for node in self.builder.nodes for name in node_references(node)]
-        used += [output.name for output in outputs if isinstance(output, Ref)]
-        defined = self.defined
-        return [name for name in dict.fromkeys(used) if name not in defined]
 
 
 class _Application:
@@ -262,7 +255,7 @@ class _Application:
         if backward is None:
             return [], 0
         tangents = {tangent.name for tangent in self.tangents}
-        wanted = [name for name in backward.free(gradients) if name not in tangents]
+        wanted = free_names(backward.builder.nodes, gradients, tangents)
         saved = {tensor.name for tensor in to_save}
         first = [name for name in wanted if name in saved]
         return [*first, *[name for name in wanted if name not in saved]], len(first)
@@ -283,13 +276,13 @@ class _Application:
         operands = [self.outer.name(n) if n in operands[:at] else n for at, n in enumerate(operands)]
         outputs: list[Arg] = [Ref(name) for name in (*[result.name for result in results], *kept[0])]
         defined = forward.defined
-        self.captured = [name for name in forward.free(outputs) if name not in operands]
+        self.captured = free_names(forward.builder.nodes, outputs, operands)
         for result in results:
             if result.name not in defined and result.name not in operands:
                 raise UnsupportedCall(f"{self.real.__qualname__}.apply() that returns an outside tensor")
         inputs = [
             *[WireValue(name, tensor_type(x.abstract)) for name, x in zip(operands, self.operands, strict=True)],
-            *[self._wire(name) for name in self.captured],
+            *[WireValue(name, tensor_type(self.tracer.inputs.named(name).abstract)) for name in self.captured],
         ]
         types = {value.name: value for value in (*inputs, *defined.values())}
         back = None
@@ -307,12 +300,6 @@ class _Application:
             written=_numbers(results, marked["dirty"]),
             once=_is_once_differentiable(self.real.backward),
         )
-
-    def _wire(self, name: str) -> WireValue:
-        for tensor in self.tracer.inputs.tensors.values():
-            if tensor.name == name:
-                return WireValue(name, tensor_type(tensor.abstract))
-        raise UnsupportedValue(f"a tensor {name} that was made outside the captured graph")
 
     def _abstract_results(
         self, results: list[TensorValue], marked: dict[str, list[TensorValue]]

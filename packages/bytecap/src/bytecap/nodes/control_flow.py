@@ -22,11 +22,11 @@ from absint import AbstractTensor
 from absint.control_flow import is_differentiable
 from absint.meta import contiguous
 from absint.symbolic import dim_of
-from bytecap.errors import DataDependent, UnsupportedCall, UnsupportedValue
+from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, Outside, tensor_type
 from bytecap.nodes.autograd_functions import Results, state_of_effect
 from bytecap.nodes.torch_calls import call_torch
-from bytecap.nodes.transformed_functions import leaves_of, map_leaves
+from bytecap.nodes.transformed_functions import leaves_of, map_leaves, with_tensors
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
@@ -34,7 +34,7 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction, Transform
-from stagewire.graph import Arg, Graph, Node, Ref, Tuple, node_references
+from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names
 from stagewire.graph import Value as WireValue
 
 if TYPE_CHECKING:
@@ -110,11 +110,8 @@ class Body:
 
     def captured(self, arguments: Sequence[TensorValue]) -> list[str]:
         """What it uses from outside."""
-        own = {value.name for node in self.builder.nodes for value in node.results}
-        own.update(argument.name for argument in arguments)
-        used = [name for node in self.builder.nodes for name in node_references(node)]
-        used += [output.name for output in self.outputs]
-        return [name for name in dict.fromkeys(used) if name not in own]
+        outputs = [Ref(output.name) for output in self.outputs]
+        return free_names(self.builder.nodes, outputs, [argument.name for argument in arguments])
 
     def graph(self, arguments: Sequence[TensorValue], captured: Sequence[TensorValue]) -> Graph:
         """What was recorded, as a function of these."""
@@ -155,7 +152,7 @@ class _Call:
         """Add the node; its results. bodies: one function or two. types: what the results are like."""
         tracer, graph, arguments = self.tracer, self.tracer.graph, self.arguments
         names = dict.fromkeys(name for body in bodies for name in body.captured(arguments))
-        captured = [self._tensor(name) for name in names]
+        captured = [tracer.inputs.named(name) for name in names]
         graphs = [body.graph(arguments, captured) for body in bodies]
         function = CustomFunction(
             name=graph.name(self.kind),
@@ -176,16 +173,6 @@ class _Call:
         graph.append(Node(CUSTOM + function.name, args, {}, tuple(wires), tracer.line()))
         return iter([tracer.inputs.tensor_of(x, wire.name) for x, wire in zip(results, wires, strict=True)])
 
-    def _tensor(self, name: str) -> TensorValue:
-        for tensor in self.tracer.inputs.tensors.values():
-            if tensor.name == name:
-                return tensor
-        raise UnsupportedValue(f"a tensor {name} that was made outside the captured graph")
-
-    def take(self, results: Iterator[TensorValue], tree: Value) -> Value:
-        """A tree of this form with the next results for its tensors."""
-        return map_leaves(self.tracer, tree, lambda leaf: next(results) if isinstance(leaf, TensorValue) else leaf)
-
 
 def cond(tracer: Tracer, pred: Value, true_fn: Value, false_fn: Value, operands: Value = _NOTHING) -> Value:
     """`torch.cond`. What is known now is no op: a bool, or a condition on sizes, which is guarded then."""
@@ -203,7 +190,7 @@ def cond(tracer: Tracer, pred: Value, true_fn: Value, false_fn: Value, operands:
             first.row_major(number)
             second.row_major(number)
     results = call.record([pred], bodies, [output.abstract for output in first.outputs])
-    return call.take(results, first.tree)
+    return with_tensors(tracer, first.tree, results)
 
 
 def scan(
@@ -259,7 +246,11 @@ def _scan(
         arguments = [call.argument(carry.abstract, is_carried=True) for carry in carries]
         arguments += [call.argument(row, is_carried=False) for row in rows]
         given = iter(arguments)
-        args = [call.take(given, init), call.take(given, xs)] if more is None else [call.take(given, xs), *more]
+        args = (
+            [with_tensors(tracer, init, given), with_tensors(tracer, xs, given)]
+            if more is None
+            else [with_tensors(tracer, xs, given), *more]
+        )
         return Body(tracer, what, function, args, call.arguments)
 
     call, carried, body = _with_carries("scan", tracer, carried, evaluate)
@@ -275,7 +266,7 @@ def _scan(
     stacked = [AbstractTensor(contiguous((count, *x.shape), x.dtype, x.device)) for x in outputs[len(carried) :]]
     types = [*outputs[: len(carried)], *stacked]
     results = call.record([*carried, *sequences], [body], types, carried=len(carried), length=dim_of(count))
-    return call.take(results, init), call.take(results, tree)
+    return with_tensors(tracer, init, results), with_tensors(tracer, tree, results)
 
 
 def while_loop(tracer: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> Value:
@@ -287,7 +278,9 @@ def while_loop(tracer: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: V
 
     def evaluate(call: _Call, carries: Sequence[TensorValue]) -> Body:
         nonlocal arguments
-        arguments = call.take(iter([call.argument(x.abstract, is_carried=True) for x in carries]), carried_inputs)
+        arguments = with_tensors(
+            tracer, carried_inputs, iter([call.argument(x.abstract, is_carried=True) for x in carries])
+        )
         body = Body(tracer, "while_loop", body_fn, arguments.values(tracer), call.arguments)  # type: ignore[attr-defined]
         _refuse_other_form(tracer, "the function of while_loop returns", carried_inputs, body.tree)
         return body
@@ -298,7 +291,7 @@ def while_loop(tracer: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: V
     if holds is None or holds.dtype != torch.bool or holds.dim():
         raise UnsupportedCall("while_loop whose condition is no bool tensor without dimensions")
     results = call.record(carried, [body, condition], [output.abstract for output in body.outputs])
-    return call.take(results, body.tree)
+    return with_tensors(tracer, body.tree, results)
 
 
 def _known_steps(tracer: Tracer, cond_fn: Value, body_fn: Value, carried: Value) -> Value:

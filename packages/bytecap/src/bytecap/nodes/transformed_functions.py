@@ -14,7 +14,7 @@ import torch
 from absint import AbstractMode, AbstractTensor
 from absint.functions import custom_functions, run_graph
 from absint.symbolic import from_dim, make_size
-from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.nodes.torch_calls import evaluate, tensors_in
 from bytecap.objects.arrays.tensors import TensorValue
@@ -25,7 +25,7 @@ from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction, Transform, functions_of
 from stagewire.expr import Expr
-from stagewire.graph import Arg, Graph, Ref, Tuple, node_references
+from stagewire.graph import Arg, Graph, Ref, Tuple, free_names
 from stagewire.graph import Value as WireValue
 
 if TYPE_CHECKING:
@@ -76,6 +76,11 @@ def spread(tracer: Tracer, prefix: Value, tree: Value) -> list[Value]:
 
 
 # -- the function
+
+
+def with_tensors(tracer: Tracer, tree: Value, tensors: Iterator[TensorValue]) -> Value:
+    """A tree of this form with the next of `tensors` for its own."""
+    return map_leaves(tracer, tree, lambda leaf: next(tensors) if isinstance(leaf, TensorValue) else leaf)
 
 
 def all_tensors(leaves: list[Value], what: str) -> list[TensorValue]:
@@ -151,7 +156,9 @@ class TransformedFunction:
     def draws(self) -> bool:
         """Whether the function draws random numbers."""
         graph, captured = self._graph([])
-        given = [argument.abstract for argument in self.arguments] + [self._tensor(name).abstract for name in captured]
+        given = [argument.abstract for argument in self.arguments] + [
+            self.tracer.inputs.named(name).abstract for name in captured
+        ]
         functions = custom_functions(functions_of(self.outer.functions, graph), self._size_of)
         with _Draws() as mode:
             run_graph(graph, tuple(given), functions, self._size_of)
@@ -176,7 +183,7 @@ class TransformedFunction:
         )
         known = functions_of(self.outer.functions, graph)
         apply = custom_functions((*known, function), self._size_of)[CUSTOM + function.name]
-        held = tuple(self._tensor(name).abstract for name in captured)
+        held = tuple(self.tracer.inputs.named(name).abstract for name in captured)
         found = tensors_in(evaluate(tracer, apply, (*[operand.abstract for operand in operands], held), {}))
         self.outer.functions.append(msgspec.structs.replace(function, results=len(found)))
         self.outer.hidden.update(argument.name for argument in self.arguments)
@@ -188,7 +195,7 @@ class TransformedFunction:
 
     def take(self, results: Iterator[TensorValue], tree: Value) -> Value:
         """A tree of this form with the next results for its tensors."""
-        return map_leaves(self.tracer, tree, lambda leaf: next(results) if isinstance(leaf, TensorValue) else leaf)
+        return with_tensors(self.tracer, tree, results)
 
     def _size_of(self, size: Expr) -> Any:
         """What a size of the function's graph stands for now."""
@@ -197,16 +204,8 @@ class TransformedFunction:
     def _graph(self, outputs: list[TensorValue]) -> tuple[Graph, list[str]]:
         """What was recorded, and what of it comes from outside."""
         nodes = tuple(self.inside.nodes)
-        own = {value.name for node in nodes for value in node.results}
-        own.update(argument.name for argument in self.arguments)
-        used = [name for node in nodes for name in node_references(node)] + [output.name for output in outputs]
-        captured = [name for name in dict.fromkeys(used) if name not in own]
-        inputs = [*self.arguments, *[self._tensor(name) for name in captured]]
+        own = [argument.name for argument in self.arguments]
+        captured = free_names(nodes, [Ref(output.name) for output in outputs], own)
+        inputs = [*self.arguments, *[self.tracer.inputs.named(name) for name in captured]]
         wires = tuple(WireValue(tensor.name, tensor_type(tensor.abstract)) for tensor in inputs)
         return Graph(wires, nodes, tuple(Ref(output.name) for output in outputs)), captured
-
-    def _tensor(self, name: str) -> TensorValue:
-        for tensor in self.tracer.inputs.tensors.values():
-            if tensor.name == name:
-                return tensor
-        raise UnsupportedValue(f"a tensor {name} that was made outside the captured graph")

@@ -11,7 +11,7 @@ from absint import AbstractTensor, to_wire
 from absint.control_flow import History, is_differentiable
 from absint.symbolic import dim_of
 from stagewire.capture import CUSTOM, CustomFunction, Transform
-from stagewire.graph import Graph, Node, Ref, Tuple, Value, node_references
+from stagewire.graph import Graph, Node, Ref, Tuple, Value, free_names
 
 if TYPE_CHECKING:
     from stagefold.adapters.from_fx import Recording
@@ -87,10 +87,8 @@ def _record(
 ) -> Any:
     arguments = [recording.encode(x).name for x in own]
     outputs = [[recording.encode(x) for x in found] for _, found in bodies]
-    used = [name for nodes, _ in bodies for node in nodes for name in node_references(node)]
-    used += [ref.name for refs in outputs for ref in refs]
-    defined = {value.name for nodes, _ in bodies for node in nodes for value in node.results}.union(arguments)
-    captured = [name for name in dict.fromkeys(used) if name not in defined]
+    nodes = [node for body, _ in bodies for node in body]
+    captured = free_names(nodes, [ref for refs in outputs for ref in refs], arguments)
     known = recording.tensors_by_name
     inputs = tuple([_value(name, known[name]) for name in (*arguments, *captured)])
     graphs = [Graph(inputs, nodes, tuple(refs)) for (nodes, _), refs in zip(bodies, outputs, strict=True)]

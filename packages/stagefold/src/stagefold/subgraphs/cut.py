@@ -75,18 +75,14 @@ def runs_in_subgraphs(capture: Capture) -> bool:
 
 def _controls(capture: Capture) -> dict[str, CustomFunction]:
     """The control flow that no stage takes, by targets."""
-    kinds = {CUSTOM + each.name: each for each in capture.functions if each.transform is not None}
-    return {
-        target: function
-        for target, function in kinds.items()
-        if function.transform.kind in CONTROL_FLOW and not _is_short(function)
-    }
+    return {CUSTOM + each.name: each for each in capture.functions if _is_control(each)}
 
 
-def _is_short(function: CustomFunction) -> bool:
-    transform, count = function.transform, len(function.forward.nodes)
-    is_scan = transform is not None and transform.kind == "scan"
-    return is_scan and isinstance(transform.length, int) and transform.length * count <= _UNROLLED
+def _is_control(function: CustomFunction) -> bool:
+    transform, calls = function.transform, len(function.forward.nodes)
+    if transform is None or transform.kind not in CONTROL_FLOW:
+        return False
+    return transform.kind != "scan" or not isinstance(transform.length, int) or transform.length * calls > _UNROLLED
 
 
 def has_unbacked_symbols(capture: Capture) -> bool:
