@@ -223,7 +223,7 @@ def array_algebra(x: Tensor) -> Any:
     return np.linalg.norm(array, axis=1), np.abs(np.fft.rfft(array, axis=1))
 
 
-@numpy("items of an array from outside are assigned", outcome="with breaks")
+@numpy("items of an array from outside are assigned")
 def array_outside() -> Any:
     table = np.arange(8, dtype=np.float32)
 
