@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -153,3 +155,15 @@ def test_no_comprehension_reads_a_builtin_that_another_one_binds() -> None:
     assert names_that_cpython_3_12_confuses(confused) == [(3, "type")]
     files = [*(ROOT / "packages").glob("*/src/**/*.py"), *(ROOT / "benchmarks").glob("*.py")]
     assert {str(f): found for f in files if (found := names_that_cpython_3_12_confuses(f.read_text()))} == {}
+
+
+@pytest.mark.parametrize(
+    "package", ["absint", "aotgrad", "bytecap", "codegen", "loopir", "primops", "stagefold", "stagewire"]
+)
+def test_public_names_are_there_whatever_was_imported_before(package: str) -> None:
+    """A name that is imported when it is asked for is not that of a module, which an import would put there instead."""
+    found = importlib.import_module(package)
+    lazy = {name for name in found.__all__ if name not in vars(found)}
+    modules = {one.name for one in pkgutil.iter_modules(found.__path__)}
+    assert not lazy & modules
+    assert all(getattr(found, name) is not None for name in found.__all__)

@@ -1,11 +1,14 @@
-"""The reference meaning of `Grad`: cut between ATen calls, both parts run node by node with eager ATen."""
+"""The reference meaning of `Grad`: cut between ATen calls, both parts run node by node with eager ATen.
+
+The stages are imported where they run: what only binds compiled halves loads no tracer.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,12 +16,12 @@ from aotgrad.bind import bind
 from aotgrad.errors import ReplayFailed
 from aotgrad.executor import executor
 from aotgrad.higher_order import Program
-from aotgrad.partition.stage import cut
-from aotgrad.stage import AotGrad, Options
-from aotgrad.tracer.replay import replay
 from stagewire.capture import Capture
 from stagewire.grad import Grad
 from stagewire.prim import Prim
+
+if TYPE_CHECKING:
+    from aotgrad.stage import Options
 
 
 def interpret(document: Grad | Prim, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -38,6 +41,8 @@ def bind_interpreted(
 
     A document that is not cut yet is cut as by default. Prims are not known here (`primops.interpret`).
     """
+    from aotgrad.partition.stage import cut
+
     if document.joint is not None:
         document = cut(document)
     assert isinstance(document, Prim)
@@ -49,6 +54,8 @@ def bind_interpreted(
 
 def run_plain(capture: Capture, *inputs: torch.Tensor) -> tuple[Any, ...]:
     """What the captured program does, by eager torch: its calls, one after the other. Raises what they raise."""
+    from aotgrad.tracer.replay import replay
+
     try:
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             return replay(capture, inputs, lambda node: None)
@@ -58,10 +65,15 @@ def run_plain(capture: Capture, *inputs: torch.Tensor) -> tuple[Any, ...]:
 
 def bind_capture(capture: Capture, options: Options | None = None) -> Callable[..., tuple[Any, ...]]:
     """The program of a capture, which can be differentiated to any order, each graph run by `executor`."""
+    from aotgrad.stage import Options
+
     return _bind_order(capture, Options() if options is None else options)[0]
 
 
 def _bind_order(capture: Capture, options: Options) -> Program:
+    from aotgrad.partition.stage import cut
+    from aotgrad.stage import AotGrad
+
     following = dataclasses.replace(options, gradient_order=options.gradient_order + 1)
     document = cut(AotGrad().run(capture, options))
     plain = functools.partial(run_plain, capture) if options.gradient_order == 0 else None

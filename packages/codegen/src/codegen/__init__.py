@@ -1,10 +1,15 @@
 """Code from loop kernels: `Codegen` turns `Loop` into `Program` (torch-free), `load` turns a `Unit` into a callable."""
 
+from typing import TYPE_CHECKING
+
 from codegen.choices import Replay
 from codegen.cpp.compiler import find_compiler
 from codegen.cpp.target import host_isa
 from codegen.load import load, prepare, random_threads, why_not_recorded
-from codegen.stage import Codegen, Options
+from stagewire.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from codegen.stage import Codegen, Options
 
 __all__ = [
     "Codegen",
@@ -17,3 +22,5 @@ __all__ = [
     "random_threads",
     "why_not_recorded",
 ]
+
+__getattr__ = lazy_names(__name__, {"codegen.stage": "Codegen Options"})

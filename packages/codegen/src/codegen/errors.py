@@ -5,6 +5,9 @@ from __future__ import annotations
 from stagewire.errors import StageError
 from stagewire.private_files import CacheWarning
 
+OUT_OF_RANGE, ZERO_DIVISOR, NO_SUCH_VALUE = 1, 2, 4
+"""Bits of a kernel's status word."""
+
 
 class NoCompiler(StageError):
     """No C++ compiler on this machine."""

@@ -10,9 +10,9 @@ import torch
 from msgspec.structs import replace
 
 from absint.data_errors import deciding_arguments, may_raise
-from aotgrad.constants import literal_nodes, literal_values
 from aotgrad.executor import executor
 from aotgrad.ops import packet_of
+from aotgrad.passes.literals import literal_nodes, literal_values
 from stagewire.expr import Expr
 from stagewire.graph import ORDERED, Arg, Graph, Node, Ref, Value, definitions, leaves, references
 from stagewire.graph_passes import operands

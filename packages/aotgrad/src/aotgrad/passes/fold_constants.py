@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from absint.targets import resolve
 from absint.wire import to_arg
-from aotgrad.constants import literal_nodes, literal_values, read_constant, write_constant
+from aotgrad.constants import read_constant, write_constant
 from aotgrad.executor import executor
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
+from aotgrad.passes.literals import literal_nodes, literal_values
 from stagewire.graph import DeviceArg, DTypeArg, Graph, List, Node, Ref, Value, definitions, node_references, references
 from stagewire.graph_passes import live_nodes, rename_node
 from stagewire.types import ITEM_SIZE, TensorType, ValueType, contiguous, numel

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from filelock import FileLock, Timeout
 
 from codegen.cpp.compilation import LIMIT, Compilation, scratch_directory
 from codegen.cpp.compiler import code_key, find_compiler
@@ -161,6 +160,8 @@ def _written(home: Path, key: str, data: bytes) -> Path:
 def _lock(home: Path, key: str) -> Iterator[None]:
     """While another process makes the entry of a key, wait for it. Where there is no lock (in a directory that cannot
     be written) or the other does not end, two make it: that costs time, and both make the same."""
+    from filelock import FileLock, Timeout  # what is only loaded needs none
+
     path = home / f"{key}.lock"
     lock = FileLock(str(path))
     with contextlib.suppress(Timeout, OSError):

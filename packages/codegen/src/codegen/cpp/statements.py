@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from codegen.cpp.operations import EXACT, Numbers, conversion, expression, reinterpretation
 from codegen.cpp.types import c_type, literal
-from codegen.errors import MalformedLoop
+from codegen.errors import NO_SUCH_VALUE, OUT_OF_RANGE, ZERO_DIVISOR, MalformedLoop
 from stagewire import loop
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
@@ -14,9 +14,6 @@ from stagewire.index import range_of
 from stagewire.literals import FLOATS, held, number
 from stagewire.loop_ops import DIVISIONS, INDEX_CHECKS, PREDICATES, may_raise
 from stagewire.types import TensorType
-
-OUT_OF_RANGE, ZERO_DIVISOR, NO_SUCH_VALUE = 1, 2, 4
-"""Bits of a kernel's status word."""
 
 TOO_LARGE = {
     **dict.fromkeys(("sin", "cos"), "__builtin_fabsf({0}) >= 32768.0f"),

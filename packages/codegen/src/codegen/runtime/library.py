@@ -11,16 +11,17 @@ from _ctypes import dlclose
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import torch
 
 from codegen import errors
-from codegen.cpp.statements import NO_SUCH_VALUE, OUT_OF_RANGE, ZERO_DIVISOR
-from codegen.errors import LaunchFailed
-from codegen.triton.cubins import Cubin
+from codegen.errors import NO_SUCH_VALUE, OUT_OF_RANGE, ZERO_DIVISOR, LaunchFailed
 from stagewire.errors import PartlyDone
 from stagewire.program import KernelInfo
+
+if TYPE_CHECKING:
+    from codegen.triton.cubins import Cubin
 
 LAUNCH_FAILED = 1 << 16
 HAS_WRITTEN = 1 << 40
