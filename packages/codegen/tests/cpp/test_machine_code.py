@@ -75,7 +75,7 @@ def test_code_of_a_machine_with_other_libraries_is_made_again(tmp_path):
     (tmp_path / "unit.cpp").write_text(other)
     command = [compiler.find_compiler().path, "-shared", "-fPIC", str(tmp_path / "unit.cpp"), "-o", str(path)]
     subprocess.run(command, check=True)
-    machine_code._written(tmp_path, key, path.read_bytes())
+    machine_code.write_code(tmp_path, key, path.read_bytes())
     with pytest.warns(CorruptCode, match="does not load"):
         library = load_code({source(3): Library}, tmp_path)[source(3)]
     assert library._library.answer() == 3
@@ -288,7 +288,7 @@ def test_another_process_that_makes_the_same_is_waited_for(tmp_path, monkeypatch
             print("held", flush=True)
             time.sleep(1)
             machine_code.Compilation = None
-            machine_code._written(home, key, Path(sys.argv[3]).read_bytes())
+            machine_code.write_code(home, key, Path(sys.argv[3]).read_bytes())
     """)
     (other,) = compile_sources([source(12)], tmp_path / "other")
     command = [sys.executable, "-c", ready, str(tmp_path), text, str(other)]

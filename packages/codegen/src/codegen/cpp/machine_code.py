@@ -66,12 +66,16 @@ def _loaded(
     raise CompilerFault(f"machine code {path} does not load: {problem}")
 
 
-def compile_sources(sources: Sequence[str], directory: str | Path | None, target: Target = NATIVE) -> list[Path]:
+def compile_sources(
+    sources: Sequence[str], directory: str | Path | None, target: Target = NATIVE, *, runs: bool = True
+) -> list[Path]:
     """Paths of shared libraries for `sources`, in order; misses compile at the same time.
 
-    directory: None for one that ends with this process. A coded error where this process cannot run code for `target`.
+    directory: None for one that ends with this process. runs: whether this process is to run them: a coded error where
+    it cannot run code for `target`.
     """
-    target.require()
+    if runs:
+        target.require()
     home = usable_directory(directory, "machine code")
     wanted = {code_key(source, target): source for source in sources}
     found = {key: path for key in wanted if (path := _whole(home, key)) is not None}
@@ -133,7 +137,7 @@ def _kept(home: Path, key: str, data: bytes) -> Path:
     """Write an entry; where that fails, write it to the temporary directory, with a warning."""
     temporary = temporary_directory()
     try:
-        return _written(home, key, data)
+        return write_code(home, key, data)
     except OSError as error:
         if home == temporary:
             raise CompilerFault(f"machine code cannot be written to {home}: {error}") from error
@@ -145,11 +149,12 @@ def _kept(home: Path, key: str, data: bytes) -> Path:
 def _published(home: Path, key: str, path: Path) -> Path:
     """An entry of the temporary directory, from now on in `home` if that can be written."""
     with contextlib.suppress(OSError):
-        return _written(home, key, path.read_bytes())
+        return write_code(home, key, path.read_bytes())
     return path
 
 
-def _written(home: Path, key: str, data: bytes) -> Path:
+def write_code(home: Path, key: str, data: bytes) -> Path:
+    """Write an entry: machine code under the key of what it was made from. Raises `OSError`."""
     path = home / f"{key}.so"
     replace_file(path, data)
     replace_file(home / f"{key}.json", msgspec.json.encode(_Record(seal(key, data).hex())))
