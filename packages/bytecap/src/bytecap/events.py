@@ -24,12 +24,15 @@ class Captured:
 
     reason: why the earlier captures of the same code did not fit, None for the first. seconds: evaluation and
     guards, without the backend. reused: an earlier capture differs in its guards alone, the backend was not asked.
+    effects: what the replacement does besides the graph: ("write", what object) or ("call", function that is called for
+    its effect alone, such as print).
     """
 
     capture: Capture
     reason: str | None
     seconds: float
     reused: bool = False
+    effects: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

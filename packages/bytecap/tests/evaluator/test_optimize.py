@@ -538,3 +538,34 @@ def test_a_dropped_callable_takes_its_captures_with_it():
     del call
     gc.collect()
     assert compiled[0]() is None
+
+
+class Counter(torch.nn.Module):
+    """Writes an attribute, a buffer's place and a list, and prints."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.log = 0, []
+        self.register_buffer("total", torch.zeros(2))
+
+    def forward(self, x):
+        self.count += 1
+        self.total = self.total + x
+        self.log.append(self.count)
+        print("counted")
+        return x * 2
+
+
+def test_a_capture_says_what_it_does_besides_its_graph(capsys):
+    events = []
+    optimize(Counter(), lambda capture, inputs: executor(capture), on_event=events.append)(torch.ones(2))
+    assert events[0].effects == (
+        ("write", "self"),
+        ("write", "self._buffers"),
+        ("write", "self.log"),
+        ("call", "print"),
+    )
+    events.clear()
+    norm = torch.nn.BatchNorm1d(3)
+    optimize(norm, lambda capture, inputs: executor(capture), on_event=events.append)(torch.ones(2, 3))
+    assert events[0].effects == ()

@@ -332,7 +332,8 @@ class Engine:
         with contextlib.closing(result):
             compiled, assumes = self._compiled_before(view.code, result.capture)
             if result.has_graph or whole:
-                self._tell(Captured(result.capture, reason, seconds, reused=compiled is not None))
+                event = Captured(result.capture, reason, seconds, compiled is not None, result.effects)
+                self._tell(event)
             if compiled is None and result.has_graph:
                 try:
                     function = self.backend(result.capture, result.example_inputs)

@@ -77,6 +77,7 @@ class CaptureResult:
     changes: what the graph changes besides its outputs, which is put back where it raises or a check fails.
     counted: where the numbers are that the code replaces by what it computes from them. of_data: dimensions of the
     frame's variables, at its end, whose sizes the data decided.
+    effects: as in `bytecap.events.Captured`.
     """
 
     capture: Capture
@@ -88,6 +89,7 @@ class CaptureResult:
     changes: Changes
     counted: frozenset[Source] = frozenset()
     of_data: frozenset[tuple[Source, int]] = frozenset()
+    effects: tuple[tuple[str, str], ...] = ()
 
     @property
     def has_graph(self) -> bool:
@@ -208,6 +210,7 @@ def _result(
         Changes(places, is_final, _random_devices(graph) if tracer.mode.may_draw else ()),
         counted_places(tracer.effects) | counted_buffers(tracer),
         of_data,
+        tuple(tracer.replayed),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode import rebuild
 from bytecap.errors import UnsupportedMutation
+from bytecap.guards.printing import print_source
 from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
@@ -76,6 +77,8 @@ def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
         planned = _PLANS[type(effect)](emitter, effect)
         emitter.prepare([part for call in planned for part in call[1:]])
         calls += planned
+        if planned or isinstance(effect, (HookHandle, ContextWrites)):
+            emitter.tracer.replayed.append(_described(effect))
     if not calls:
         return
     emitter.prepare(list(results))
@@ -83,6 +86,20 @@ def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
         emitter.call_with(function, *parts)
         emitter.pop()
     emitter.settle()
+
+
+def _described(effect: Any) -> tuple[str, str]:
+    """("call", function) or ("write", what is written), for people."""
+    match effect:
+        case CallEffect():
+            return "call", getattr(effect.function, "__qualname__", repr(effect.function))
+        case CellValue(content_source=source) if source is not None:
+            return "write", print_source(source)
+        case ClassWrites():
+            return "write", f"class {effect.cls.__qualname__}"
+    changed = next((one for name in ("owner", "object", "tensor") if (one := getattr(effect, name, None))), effect)
+    source = getattr(changed, "source", None)
+    return "write", type(effect).__name__ if source is None else print_source(source)
 
 
 def _plan_list(emitter: Emitter, effect: ListValue | SetValue) -> list[Call]:
