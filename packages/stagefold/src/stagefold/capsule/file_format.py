@@ -6,24 +6,21 @@ import os
 import platform
 import re
 import sys
-import zipfile
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import torch
 
+from stagefold.archive import Archive
 from stagefold.errors import BadCapsule
-from stagewire.codec import Document, decode
-from stagewire.errors import StageError
+from stagewire.codec import Document
 
 __all__ = ["FORMAT", "INDEX", "Capsule", "Event", "Index", "Later", "Machine", "PassRow", "Run", "StageRow", "Step"]
 
 FORMAT = 1
 INDEX = "capsule.json"
-Member = TypeVar("Member", bound=msgspec.Struct)
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -162,44 +159,24 @@ class Capsule:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                self._members = {name: archive.read(name) for name in archive.namelist()}
-        except (zipfile.BadZipFile, EOFError) as error:
-            fix = "A capsule is what STAGEFOLD_TRACE and stagefold.record write; `stagefold show` takes documents too."
-            raise BadCapsule(f"{self.path} is no capsule: {error}", fix=fix) from None
-        self.index = self._index()
+        self._archive = Archive(path, INDEX, FORMAT, BadCapsule)
+        self.path = self._archive.path
+        self._members = self._archive.names
+        self.index = self._archive.decode(INDEX, Index)
         self.runs = tuple(self._run(name.partition("/")[0]) for name in sorted(self._named("run.json")))
-        self.events = tuple(self._read(name, Event) for name in sorted(self._members) if name.startswith("events/"))
+        self.events = tuple(
+            self._archive.decode(name, Event) for name in sorted(self._members) if name.startswith("events/")
+        )
 
     def _named(self, file: str) -> list[str]:
         return [name for name in self._members if name.endswith(f"/{file}")]
 
     def _run(self, member: str) -> Run:
-        run, later = self._read(f"{member}/run.json", Run), f"{member}/later.json"
+        run, later = self._archive.decode(f"{member}/run.json", Run), f"{member}/later.json"
         if later not in self._members:
             return run
-        more = self._read(later, Later)
+        more = self._archive.decode(later, Later)
         return msgspec.structs.replace(run, steps=(*run.steps, *more.steps), error=more.error)
-
-    def _index(self) -> Index:
-        plain = self._read(INDEX, msgspec.defstruct("Header", [("format", int), ("stagefold", str)]))
-        if plain.format != FORMAT:  # type: ignore[attr-defined]
-            wrote = plain.stagefold  # type: ignore[attr-defined]
-            raise BadCapsule(
-                f"{self.path} has format {plain.format}; this stagefold reads {FORMAT}",  # type: ignore[attr-defined]
-                fix=f"stagefold {wrote} wrote it: read it with that version, or record the program again.",
-            )
-        return self._read(INDEX, Index)
-
-    def _read(self, name: str, kind: type[Member]) -> Member:
-        if name not in self._members:
-            raise BadCapsule(f"{self.path} has no member {name}", fix="It is no capsule; a capsule is never cut short.")
-        try:
-            return msgspec.json.decode(self._members[name], type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise BadCapsule(f"{name} in {self.path} does not decode: {error}", fix="Record it again.") from None
 
     def forms(self, run: Run) -> tuple[str, ...]:
         """The forms of the documents of a run, in the order of the stages."""
@@ -211,14 +188,12 @@ class Capsule:
         if name not in self._members:
             known = ", ".join(run.digests)
             raise BadCapsule(f"{run.member} in {self.path} has no document {form!r}", fix=f"It has: {known}.")
-        try:
-            return decode(self._members[name])
-        except StageError as error:
-            raise type(error)(error.message, where=f"{name} in {self.path}") from None
+        return self._archive.document(name)
 
     def bytes_of(self, run: Run, file: str) -> bytes | None:
         """A member of a run; None where it has no such."""
-        return self._members.get(f"{run.member}/{file}")
+        name = f"{run.member}/{file}"
+        return self._archive.read(name) if name in self._members else None
 
     def chosen(self, word: str = "") -> Iterator[Run]:
         """The run of a number, or those with a word in their name; all for ""."""

@@ -12,12 +12,10 @@ import datetime
 import functools
 import linecache
 import os
-import shutil
 import sys
 import threading
 import time
 import warnings
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from typing import Any
 import msgspec
 
 import bytecap
+from stagefold.archive import append_members
 from stagefold.capsule.file_format import INDEX, Event, Later, PassRow, Run, StageRow, Step, member_name, new_index
 from stagefold.capsule.inputs import SAVED_BYTES, described
 from stagefold.capsule.replay import numbered
@@ -121,7 +120,7 @@ class Recorder:
             try:
                 if self._in_directory:
                     self.path, self._in_directory = _free_name(self.path), False
-                _append(self.path if self._is_written else None, self._pending, self.path)
+                append_members(self.path if self._is_written else None, self._pending, self.path)
                 self._is_written = True
             except OSError as error:
                 self._is_lost = True
@@ -257,20 +256,6 @@ def _free_name(directory: Path) -> Path:
             return path
         except FileExistsError:
             number += 1
-
-
-def _append(source: Path | None, members: dict[str, bytes], path: Path) -> None:
-    """The archive `source` with more members takes the place of `path`."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        if source is not None:
-            shutil.copyfile(source, part)
-        with zipfile.ZipFile(part, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            for name, data in members.items():
-                archive.writestr(name, data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @functools.cache
