@@ -77,6 +77,36 @@ def SF013(folder: Path) -> None:
     stagefold.Capsule(folder / "run.capsule")
 
 
+def SF014() -> None:
+    class Counts(torch.nn.Module):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return torch.relu(x)
+
+    stagefold.export(Counts(), (torch.ones(3),))
+
+
+def SF015(folder: Path) -> None:
+    (folder / "relu.artifact").write_text("no archive")
+    stagefold.load(folder / "relu.artifact")
+
+
+def SF016(folder: Path) -> None:
+    stagefold.export(torch.relu, (torch.ones(3),), documents=False).save(folder / "relu.artifact")
+    stagefold.load(folder / "relu.artifact")
+
+
+def SF017() -> None:
+    def root(x: torch.Tensor) -> torch.Tensor:
+        if (x < 0).any():
+            raise ValueError("negative")
+        return torch.sqrt(x)
+
+    stagefold.export(root, (torch.ones(3),))(-torch.ones(3))
+
+
 def SF009() -> None:
     captures = []
 

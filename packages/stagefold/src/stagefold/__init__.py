@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from stagefold.adapters.from_fx import from_export, from_fx
     from stagefold.adapters.fx import to_fx
     from stagefold.api import compile, compile_in_place
+    from stagefold.artifact.export import export
+    from stagefold.artifact.loading import Artifact, load
     from stagefold.backends import get_default_backend, list_backends, set_default_backend
     from stagefold.bisector import Blame, blame
     from stagefold.cache_artifacts import load_cache_artifacts, save_cache_artifacts
@@ -41,12 +43,12 @@ if TYPE_CHECKING:
     from stagefold.reference import meaning
 
 __all__ = [
-    "Blame", "Call", "Capsule", "Captured", "CompiledModule", "Explanation", "Pipeline", "StageError",
+    "Artifact", "Blame", "Call", "Capsule", "Captured", "CompiledModule", "Explanation", "Pipeline", "StageError",
     "allow_in_graph", "assume_constant", "blame", "compile", "compile_capture", "compile_in_place",
-    "cudagraph_mark_step_begin", "disable", "explain", "from_export", "from_fx", "get_default_backend", "graph_break",
-    "is_compiling", "list_backends", "load_cache_artifacts", "mark_dynamic", "mark_static", "maybe_mark_dynamic",
-    "meaning", "record", "replay", "reset", "save_cache_artifacts", "set_default_backend", "set_stance",
-    "substitute_in_graph", "to_fx",
+    "cudagraph_mark_step_begin", "disable", "explain", "export", "from_export", "from_fx", "get_default_backend",
+    "graph_break", "is_compiling", "list_backends", "load", "load_cache_artifacts", "mark_dynamic", "mark_static",
+    "maybe_mark_dynamic", "meaning", "record", "replay", "reset", "save_cache_artifacts", "set_default_backend",
+    "set_stance", "substitute_in_graph", "to_fx",
 ]  # fmt: skip
 
 _find = lazy_names(__name__, {
@@ -55,6 +57,8 @@ _find = lazy_names(__name__, {
     "stagefold.adapters.from_fx": "from_export from_fx",
     "stagefold.adapters.fx": "to_fx",
     "stagefold.api": "compile compile_in_place",
+    "stagefold.artifact.export": "export",
+    "stagefold.artifact.loading": "Artifact load",
     "stagefold.backends": "get_default_backend list_backends set_default_backend",
     "stagefold.bisector": "Blame blame",
     "stagefold.cache_artifacts": "load_cache_artifacts save_cache_artifacts",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -55,11 +56,15 @@ class Archive:
         """The bytes of a member."""
         if name not in self.names:
             raise self._fault(f"{self.path} has no member {name}")
+        return self.members(name)[name]
+
+    def members(self, *names: str) -> dict[str, bytes]:
+        """The bytes of some members, by name; of all without names."""
         try:
             with zipfile.ZipFile(self.path) as archive:
-                return archive.read(name)
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-            raise self._fault(f"{name} in {self.path} cannot be read: {error}") from None
+                return {name: archive.read(name) for name in names or self.names}
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            raise self._fault(f"{self.path} cannot be read: {error}") from None
 
     def decode(self, name: str, kind: type[Member]) -> Member:
         """A member as data of a type."""

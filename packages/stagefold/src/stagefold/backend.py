@@ -88,6 +88,11 @@ class StagefoldBackend:
             return SubgraphCalls(capture, lambda part: self(part, None), strict=self.options.verify).__call__
         return self._compiled(capture, example_inputs)
 
+    def programs(self, capture: Capture) -> Programs:
+        """The program of a capture, or the two that it is frozen into; nothing is loaded."""
+        with self._fixed_if_need_be(capture):
+            return self._programs(capture, lambda event: None, traced=False)[0]
+
     def _compiled(self, capture: Capture, example_inputs: tuple[Any, ...] | None = None) -> Callee:
         if self.recorder is None:
             return self._made(capture, None)

@@ -1,6 +1,6 @@
 """`stagefold` on the command line.
 
-    stagefold show FILE                     print a document, or what a capsule holds
+    stagefold show FILE                     print a document, or what a capsule or an artifact holds
     stagefold replay CAPSULE                compile again what it holds, and compare every document
     stagefold diff A B                      what two documents or capsules differ in, by structure
     stagefold run-stage SLOT IN OUT         carry a saved document through one stage
@@ -29,6 +29,8 @@ from typing import Any
 
 import torch
 
+from stagefold.artifact.file_format import contents as artifact_contents
+from stagefold.artifact.file_format import document_in, is_artifact
 from stagefold.backend import StagefoldBackend
 from stagefold.bisector import blame_document
 from stagefold.capsule.contents import (
@@ -78,8 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="stagefold", description="Look at, replay and check compiled programs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    show = commands.add_parser("show", help="print a document, or what a capsule holds")
-    show.add_argument("file", type=Path, help="a document, or what STAGEFOLD_TRACE or stagefold.record wrote")
+    show = commands.add_parser("show", help="print a document, or what a capsule or an artifact holds")
+    show.add_argument("file", type=Path, help="a document, or what STAGEFOLD_TRACE, stagefold.record or export wrote")
     show.add_argument("--only", default="", metavar=_ONLY, help="documents of a capsule, or one graph of them")
     show.add_argument("-o", "--output", type=Path, help="write the one document there instead")
     show.set_defaults(run=_show)
@@ -161,12 +163,16 @@ _ONLY = "[RUN/]FORM[/GRAPH]"
 
 
 def _show(chosen: argparse.Namespace) -> int:
-    if not is_capsule(chosen.file):
-        document = read(chosen.file)
+    if not is_capsule(chosen.file) or is_artifact(chosen.file):
+        of_artifact = is_artifact(chosen.file)
+        if of_artifact and not chosen.only:
+            print(artifact_contents(chosen.file))
+            return 0
+        document = document_in(chosen.file, chosen.only) if of_artifact else read(chosen.file)
         if chosen.output is not None:
             write(document, chosen.output)
         else:
-            print(print_part(document, chosen.only), end="")
+            print(print_part(document, "" if of_artifact else chosen.only), end="")
         return 0
     capsule = Capsule(chosen.file)
     if not chosen.only:

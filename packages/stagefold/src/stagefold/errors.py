@@ -70,6 +70,40 @@ class BadCapsule(StageError):
     fix = "Record it again: STAGEFOLD_TRACE=DIRECTORY, or stagefold.record(model, *inputs, to=FILE)."
 
 
+class CannotExport(StageError):
+    """What has no form in an artifact: a model that writes Python objects, containers without names, tensors that share
+    memory in odd ways; sizes that the program cannot leave open as `dynamic_shapes` says."""
+
+    code = "SF014"
+    fix = "Write tensors in place (buffer.copy_()), return tuples and dicts, and leave open what the program allows."
+
+
+class BadArtifact(StageError):
+    """A file that is no artifact, is of another format, or lacks what is asked of it."""
+
+    code = "SF015"
+    fix = "Export the model again: stagefold.export(model, args).save(FILE)."
+
+
+class NotRunnable(StageError):
+    """An artifact that may not or cannot run here: machine code that nobody said to trust, or that is for another
+    torch, processor or C library."""
+
+    code = "SF016"
+    fix = "Export it for this machine; or have it compiled again from its documents: load(FILE, recompile=True)."
+
+
+class CheckFailed(StageError):
+    """What an exported program takes for true of its data is false: the model would raise an exception of its own."""
+
+    code = "SF017"
+    fix = "Call the model itself with these inputs: it says what is wrong with them."
+
+
+class CompiledAgain(UserWarning):
+    """An artifact is compiled on this machine from its documents; its machine code is not run."""
+
+
 class BadBackend(StageError):
     """A back end that does not keep to what torch.compile asks of one."""
 

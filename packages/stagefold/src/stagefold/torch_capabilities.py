@@ -16,10 +16,19 @@ TORCH = Capabilities(
     ),
     tree_flatten=Capability(
         "torch.utils._pytree.tree_flatten",
-        "arguments of what a stage in slot capture captured",
-        "there is no such slot",
+        "arguments of what a stage in slot capture captured, and of artifacts",
+        "there is no such slot, and nothing is exported or loaded",
+    ),
+    tree_unflatten=Capability("torch.utils._pytree.tree_unflatten", "the arguments of a model", "nothing is exported"),
+    containers=Capability(
+        "torch.utils._pytree.SUPPORTED_NODES", "results of registered classes", "they are dicts", accepts=is_anything
     ),
 )
+
+
+def torch_release() -> str:
+    """The release of torch, without what says for which devices it was built."""
+    return str(torch.__version__).partition("+")[0]
 
 
 @cache

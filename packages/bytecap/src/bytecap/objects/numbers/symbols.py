@@ -85,7 +85,7 @@ class Symbols(Questions):
         if mark is None or mark.kind == "static" or size < 2 or reading in self.policy.fixed:
             return size
         if mark.kind == "dynamic":
-            lower = 2 if mark.lower is None else max(mark.lower, 2)
+            lower = 2 if mark.lower is None else mark.lower
             if size < lower or (mark.upper is not None and size > mark.upper):
                 text = f"{print_source(reading)} is {size}, and was marked as dynamic in {lower}..{mark.upper or ''}"
                 raise FixedMarkedSize(text, fix="Give mark_dynamic a range that holds all sizes.")

@@ -1,0 +1,124 @@
+"""Which sizes of arguments stay open: `dynamic_shapes` in the form of torch.export, or with names and ranges.
+
+    shapes ::= {argument: spec} | [spec*]       by the names of the model's arguments, or in their order
+    spec   ::= None | {dimension: size} | [size*]                of a tensor: of some, or of each dimension
+             | a container like the argument's, of specs
+    size   ::= None | int | Dim | Dim.AUTO | Dim.DYNAMIC | Dim.STATIC     torch.export's
+             | "name" | range(lower, upper + 1)
+
+Sizes of one name are equal. Nothing of torch.export is imported: its objects are known by their attributes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from stagefold.errors import CannotExport
+
+__all__ = ["OpenSize", "open_sizes"]
+
+
+class OpenSize(NamedTuple):
+    """One dimension of a tensor argument that stays open.
+
+    name: sizes of one name are equal; "" for one by itself. lower: None for 2, and 1 where the program allows it.
+    is_promised: whether all sizes within the bounds have to be served (else the program decides).
+    derived: for a size that is computed of another, that name and the function.
+    """
+
+    tensor: torch.Tensor
+    dimension: int
+    name: str = ""
+    lower: int | None = None
+    upper: int | None = None
+    is_promised: bool = True
+    derived: tuple[str, Callable[[Any], Any]] | None = None
+
+
+def open_sizes(
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any
+) -> tuple[OpenSize, ...]:
+    """The open dimensions of the arguments. Raises `CannotExport` for specs that do not fit them."""
+    if not shapes:
+        return ()
+    named = _named(model, args, kwargs)
+    if isinstance(shapes, (tuple, list)):
+        if len(shapes) != len(named):
+            raise CannotExport(f"dynamic_shapes has {len(shapes)} entries, and the model {len(named)} arguments")
+        shapes = dict(zip(named, shapes, strict=True))
+    unknown = [name for name in shapes if name not in named]
+    if unknown:
+        raise CannotExport(f"dynamic_shapes names {unknown[0]!r}; the arguments are {', '.join(named)}")
+    return tuple(size for name, spec in shapes.items() for size in _of(named[name], spec, name))
+
+
+def _named(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    signature = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise CannotExport(f"the model does not take these arguments: {error}") from None
+    kinds = {name: one.kind for name, one in signature.parameters.items()}
+    several = [name for name in bound if kinds[name] is inspect.Parameter.VAR_KEYWORD]
+    return {name: value for name, value in bound.items() if name not in several} | {
+        key: value for name in several for key, value in bound[name].items()
+    }
+
+
+def _of(value: Any, spec: Any, where: str) -> Iterator[OpenSize]:
+    if spec is None:
+        return
+    if isinstance(value, torch.Tensor):
+        rows = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
+        for dimension, size in rows:
+            if not isinstance(dimension, int) or not -value.dim() <= dimension < value.dim():
+                raise CannotExport(f"dynamic_shapes names dimension {dimension} of {where}, which has {value.dim()}")
+            yield from _size(value, dimension % value.dim(), size, where)
+        return
+    if isinstance(value, Mapping) and isinstance(spec, Mapping) and spec.keys() <= value.keys():
+        for key, one in spec.items():
+            yield from _of(value[key], one, f"{where}[{key!r}]")
+    elif isinstance(value, (tuple, list)) and isinstance(spec, (tuple, list)) and len(spec) == len(value):
+        for number, (item, one) in enumerate(zip(value, spec, strict=True)):
+            yield from _of(item, one, f"{where}[{number}]")
+    else:
+        raise CannotExport(f"dynamic_shapes has {spec!r} for {where}, which is a {type(value).__name__}")
+
+
+def _size(tensor: torch.Tensor, dimension: int, size: Any, where: str) -> Iterator[OpenSize]:
+    match size:
+        case None:
+            return
+        case bool():
+            pass
+        case int():
+            if size != tensor.shape[dimension]:
+                is_one = f"which is {tensor.shape[dimension]}"
+                raise CannotExport(f"dynamic_shapes has {size} for dimension {dimension} of {where}, {is_one}")
+            return
+        case str():
+            yield OpenSize(tensor, dimension, size)
+            return
+        case range():
+            yield OpenSize(tensor, dimension, "", size.start, size.stop - 1)
+            return
+    hint = getattr(getattr(size, "type", None), "name", None)
+    if hint == "STATIC":
+        return
+    if hint in ("AUTO", "DYNAMIC"):
+        yield OpenSize(tensor, dimension, "", _bound(size.min), _bound(size.max), hint == "DYNAMIC")
+    elif hasattr(size, "root") and hasattr(size, "fn"):
+        yield OpenSize(tensor, dimension, size.__name__, derived=(size.root.__name__, size.fn))
+    elif hasattr(size, "__name__") and hasattr(size, "min") and hasattr(size, "max"):
+        yield OpenSize(tensor, dimension, size.__name__, _bound(size.min), _bound(size.max))
+    else:
+        raise CannotExport(f"dynamic_shapes has {size!r} for dimension {dimension} of {where}, which is no size")
+
+
+def _bound(number: Any) -> int | None:
+    """A bound of a size, of which torch has large numbers and infinities for none."""
+    return number if isinstance(number, int) and 0 < number < 1 << 62 else None
