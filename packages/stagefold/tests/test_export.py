@@ -89,6 +89,18 @@ def test_run_takes_and_gives_leaves(tmp_path: Path) -> None:
     artifact = loaded(lambda pair: {"sum": pair[0] + pair[1]}, tmp_path, (torch.ones(2), torch.ones(2)))
     (found,) = artifact.run([torch.ones(2), torch.zeros(2)])
     assert_same(found, torch.ones(2))
+    with pytest.raises(OtherInputs, match="takes 2 leaves, and 1 are given"):
+        artifact.run([torch.ones(2)])
+
+
+def test_zeros_of_both_signs_and_nan_are_values(tmp_path: Path) -> None:
+    artifact = loaded(lambda x, y: x * y, tmp_path, torch.ones(2), float("nan"))
+    assert artifact(torch.ones(2), float("nan")).isnan().all()
+    artifact = loaded(lambda x, y: x * y, tmp_path, torch.ones(2), 0.0)
+    artifact(torch.ones(2), 0.0)
+    for other in (-0.0, 0, False):
+        with pytest.raises(OtherInputs, match="it is a part of what was compiled"):
+            artifact(torch.ones(2), other)
 
 
 @pytest.mark.parametrize(
@@ -427,6 +439,18 @@ def test_files_of_strangers_are_compiled_from_their_documents(relu: Path) -> Non
     with pytest.raises(NotRunnable, match="nobody said to trust") as raised:
         stagefold.load(relu, recompile=False)
     assert "trust=True" in raised.value.fix
+
+
+def test_neither_machine_code_nor_sources_of_strangers_are_read(relu: Path, tmp_path: Path) -> None:
+    hostile = tmp_path / "hostile"
+    with zipfile.ZipFile(relu) as archive, zipfile.ZipFile(hostile, "w") as other:
+        for name in archive.namelist():
+            is_code = name.endswith((".so", ".program"))
+            other.writestr(name, b"would end the process" if is_code else archive.read(name))
+    with pytest.warns(CompiledAgain):
+        assert_same(stagefold.load(hostile)(-torch.ones(5, 3)), torch.zeros(5, 3))
+    with pytest.raises(stagefold.StageError, match="SW001"):
+        stagefold.load(hostile, trust=True)
 
 
 def test_another_torch_or_processor_is_refused_or_compiled_again(relu: Path, tmp_path: Path) -> None:

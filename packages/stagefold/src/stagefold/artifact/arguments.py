@@ -35,9 +35,16 @@ class Arguments:
         types = [header.leaves[number].type for number in self._tensors]
         self._read = size_reader([Value("", type_) for type_ in types])  # type: ignore[arg-type]
         self._labels = {one.symbol: one.label for one in header.ranges}
+        positional, named = header.arguments.children
+        is_plain = all(child.kind == "leaf" for child in positional.children) and not named.children
+        self._plain = len(self._tensors) if is_plain and len(self._tensors) == len(header.leaves) else -1
+        self._passed: object = None
 
     def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The leaves of a call, checked. Keyword arguments may come in any order."""
+        if len(args) == self._plain and not kwargs and {*map(type, args)} <= {torch.Tensor}:
+            self.check(args)
+            return list(args)
         names = self._header.arguments.children[1].keys
         if kwargs.keys() == set(names):
             kwargs = {name: kwargs[name] for name in names}  # type: ignore[index, misc]
@@ -51,7 +58,17 @@ class Arguments:
         return found  # type: ignore[no-any-return]
 
     def check(self, leaves: Sequence[Any]) -> None:
-        """Refuse leaves that the program was not made for."""
+        """Refuse leaves that the program was not made for. What passed last is not looked at again."""
+        seen = torch.is_grad_enabled(), [_seen(leaf) for leaf in leaves]
+        if seen != self._passed:
+            self._check(leaves)
+            self._passed = seen
+
+    def _check(self, leaves: Sequence[Any]) -> None:
+        if len(leaves) != len(self._header.leaves):
+            raise OtherInputs(
+                f"{self._header.name} takes {len(self._header.leaves)} leaves, and {len(leaves)} are given"
+            )
         for leaf, have in zip(self._header.leaves, leaves, strict=True):
             if leaf.type is None:
                 _check_value(leaf, have)
@@ -98,6 +115,13 @@ class Arguments:
         return f"{self._header.name} needs {told}: {met}"
 
 
+def _seen(leaf: Any) -> tuple[Any, ...]:
+    """All of a leaf that the checks ask for."""
+    if isinstance(leaf, torch.Tensor):
+        return type(leaf), leaf.dtype, leaf.device, leaf.requires_grad, leaf.shape, leaf.stride()
+    return type(leaf), repr(leaf)
+
+
 def in_words(size: Dim, labels: dict[str, str]) -> str:
     """A size with the names of what its symbols are."""
     return re.sub(r"[A-Za-z_]\w*", lambda found: labels.get(found[0], found[0]), str(size))
@@ -105,7 +129,7 @@ def in_words(size: Dim, labels: dict[str, str]) -> str:
 
 def _check_value(leaf: Leaf, have: Any) -> None:
     want = from_arg(leaf.value, lambda ref: ref)
-    if type(have) is not type(want) or (have != want and have == have):
+    if type(have) is not type(want) or repr(have) != repr(want):
         raise OtherInputs(f"{leaf.label} is {have!r}, and was {want!r}: it is a part of what was compiled")
 
 
