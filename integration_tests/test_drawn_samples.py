@@ -77,7 +77,7 @@ def test_nearly_every_function_and_operator_is_drawn() -> None:
         for grad in documents(capture, "grad") if number % 2 else ():
             assert isinstance(grad, Grad)
             reached |= {node.target for node in grad.joint.nodes}
-    for graph, _ in examples(programs(max_nodes=24, ops=("sampled",)), EXAMPLES // 2):
+    for graph, _ in examples(programs(max_nodes=80, ops=("sampled",)), EXAMPLES // 2):
         reached |= {node.target for node in graph.nodes}
     missing = set(FUNCTIONS) - called, TABLE.keys() - reached
     assert len(missing[0]) <= (1 - LEAST) * len(FUNCTIONS), sorted(missing[0])

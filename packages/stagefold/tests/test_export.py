@@ -117,7 +117,7 @@ def test_zeros_of_both_signs_and_nan_are_values(tmp_path: Path) -> None:
         torch.randn(3, dtype=torch.complex64),
         torch.tensor([float("nan"), float("inf"), -0.0]),
     ],
-    ids=str,
+    ids=lambda x: f"{x.dtype} {tuple(x.shape)} {x.stride()}",
 )
 def test_odd_tensors(x: torch.Tensor, tmp_path: Path) -> None:
     def program(x: torch.Tensor) -> Any:

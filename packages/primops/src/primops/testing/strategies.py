@@ -301,7 +301,7 @@ def _dropout(writer: _Writer) -> None:
 
 def _sampled(writer: _Writer) -> None:
     """Whatever has a decomposition, on operands of its own."""
-    target = one_of(writer.draw, _SAMPLED, len(writer.nodes))  # type: ignore[arg-type]
+    target = one_of(writer.draw, schema_targets(), len(writer.nodes))  # type: ignore[arg-type]
     sample = writer.draw(st.sampled_from(schema_samples(target)))
 
     def given(leaf: Any) -> Any:
@@ -310,8 +310,6 @@ def _sampled(writer: _Writer) -> None:
     args, kwargs = tree_map(given, sample)
     writer.call(target, *args, **kwargs)
 
-
-_SAMPLED = tuple(filter(schema_samples, schema_targets()))
 
 KINDS: dict[str, Callable[[_Writer], None]] = {
     "unary": _unary,
