@@ -15,7 +15,7 @@ PACKAGES = ("stagewire", "absint", "loopir", "primops", "codegen", "aotgrad", "b
 
 TORCH_FREE = ("stagewire", "loopir")
 
-INTEGRATION = ("pytest", "hypothesis", "numpy", "transformers", "networkx", "expecttest", "llvmlite")
+INTEGRATION = ("pytest", "hypothesis", "numpy", "transformers", "networkx", "expecttest", "llvmlite", "triton")
 """What the tests of all packages together need."""
 
 LIMITS = {
