@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import enum
+import functools
+import itertools
 from collections import OrderedDict, defaultdict, deque
 from types import SimpleNamespace
 
@@ -232,3 +235,19 @@ def an_item_that_is_itself(x, pair):
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: iter([1, 2]), lambda: itertools.tee([1, 2], 1)[0], lambda: bytearray(b"ab"), lambda: deque([1, 2]),
+     lambda: functools.partial(int, 3), lambda: datetime.date(2020, 1, 1)],
+    ids=["iterator", "tee", "bytearray", "deque", "partial", "date"],
+)  # fmt: skip
+def test_a_copy_of_what_is_outside_is_another_object(make):
+    def program(x, value):
+        return copy.copy(value), x + 1
+
+    value = make()
+    made, _ = optimize(program, lambda capture, inputs: executor(capture))(torch.ones(2), value)
+    assert made is not value
+    assert type(made) is type(value)

@@ -33,6 +33,11 @@ _ATOMIC = (
     type, enum.Enum, torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 
+_IMMUTABLE = (
+    *(cls for cls, rule in copy._copy_dispatch.items() if rule is copy._copy_immutable),  # type: ignore[attr-defined]
+    *_ATOMIC,
+)
+
 
 def _deep_copy(tracer: Tracer, value: Value, memo: Value = NONE, *default: Value) -> Value:
     if _is_atomic(value):
@@ -59,11 +64,13 @@ def _copy(tracer: Tracer, value: Value) -> Value:
         return fold(tracer, copy.copy, (value.host,))
     if isinstance(value, IteratorValue):
         raise UnsupportedCall(f"copy.copy of a {value.describe()}")
-    if isinstance(value, (ListValue, DictValue, SetValue)):
+    if isinstance(value, (ListValue, DictValue, SetValue, DequeValue)):
         return value.call_method(tracer, "copy", [], {})
     if isinstance(value, ObjectValue):
         real = tracer.objects.wrap(copy.copy, None)
         return tracer.evaluate.inline(tracer, real, [value], {})  # type: ignore[arg-type]
+    if not isinstance(value, TensorValue) and not issubclass(value.python_type(), _IMMUTABLE):
+        raise UnsupportedCall(f"copy.copy of a {value.describe()}")
     return value
 
 
