@@ -7,7 +7,7 @@ entered), make_fx's, torch.export's. Symbolic sizes are those of the example inp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap import global_state, set_torch_modes, torch_modes
 from stagefold.adapters import control_flow
+from stagefold.adapters.graph_calls import leaves
 from stagefold.adapters.torch_sizes import dim_of_torch, guards_of, range_of, symbols_among
 from stagefold.torch_capabilities import foreign
 from stagewire.capture import Capture, Checkpoint, Code, CustomFunction, Input, InputRole, Local, Symbol
@@ -69,7 +70,7 @@ def from_fx(
             ]
             with recording:
                 result = _Runner(module, recording).run(*given, enable_io_processing=False)
-            outputs = tuple(to_arg(leaf, recording.encode) for leaf in _leaves(result))
+            outputs = tuple(to_arg(leaf, recording.encode) for leaf in leaves(result))
     finally:
         set_torch_modes(before)
     inputs = (*recording.inputs, *recording.held)
@@ -237,7 +238,7 @@ class Recording(TorchFunctionMode):
         else:
             fault = None
         result = func(*args, **kwargs)
-        tensors = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in leaves(result) if isinstance(leaf, torch.Tensor)]
         written = result is None and any(isinstance(arg, torch.Tensor) for arg in args)
         if not tensors and (not written or _accessor(func) == "__get__"):
             return result  # a Python value, known of the types alone
@@ -355,17 +356,6 @@ class _Runner(torch.fx.Interpreter):
 
 def _dim(size: Any) -> Dim:
     return dim_of_torch(size) if isinstance(size, torch.SymInt) else int(size)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    match value:
-        case tuple() | list():
-            for item in value:
-                yield from _leaves(item)
-        case dict():
-            yield from _leaves([*value.values()])
-        case _:
-            yield value
 
 
 def _accessor(func: Any) -> str:

@@ -23,7 +23,7 @@ def _of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any) -> Any:
-        stand_ins = tuple(leaf for leaf in _leaves(args) if isinstance(leaf, torch.fx.Proxy))
+        stand_ins = tuple(leaf for leaf in leaves(args) if isinstance(leaf, torch.fx.Proxy))
         if has_torch_function(stand_ins):
             return handle_torch_function(call, stand_ins, *args)
         return function(*args)
@@ -31,13 +31,14 @@ def _of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def leaves(value: Any) -> Iterator[Any]:
+    """What stands in tuples, lists and dicts, in order."""
     match value:
         case tuple() | list():
             for item in value:
-                yield from _leaves(item)
+                yield from leaves(item)
         case dict():
-            yield from _leaves([*value.values()])
+            yield from leaves([*value.values()])
         case _:
             yield value
 
@@ -67,7 +68,7 @@ def flatten_tensors(value: Any) -> tuple[Any, ...]:
     >>> flatten_tensors((1, [2, (3,)]))
     ()
     """
-    return tuple(leaf for leaf in _leaves(value) if isinstance(leaf, torch.Tensor))
+    return tuple(leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def is_printed(function: Callable[..., Any]) -> bool:
