@@ -330,16 +330,18 @@ SF_INLINE f32 sf_pow_f32(f32 x, f32 y) {
 }
 
 SF_INLINE f32 sf_erfinv_f32(f32 x) {
-  // M. Giles' approximation as a start, two Newton steps in float64
-  f64 a = x;
-  f64 w = -log1p(-a * a);
-  f64 t = 0.147, h = 4.3307467508 - w * 0.5;
-  f64 y = __builtin_copysign(__builtin_sqrt(__builtin_sqrt(h * h + w / t) - h), a);
-  for (int k = 0; k < 3; k++) y -= (erf(y) - a) * 0.88622692545275801 * exp(y * y);
-  f32 r = (f32)y;
-  r = a == 0.0 ? x : r;
-  r = __builtin_fabs(a) == 1.0 ? __builtin_copysignf(SF_INF, x) : r;
-  return __builtin_fabs(a) <= 1.0 ? r : SF_NAN;
+  // erfinv(x) / x is smooth in w = -log(1 - x*x) up to 5 and in sqrt(w) above (M. Giles): minimax polynomials, to 1e-8,
+  // whose last step is in float64
+  f32 a = __builtin_fabsf(x), w = -sf_log_f32((1.0f - a) * (1.0f + a)), v = __builtin_sqrtf(w) - 3.0f;
+  f32 p = sf_horner(w, -8.79113049e-9f, 2.21033119e-7f, -1.97648637e-6f, 3.98336897e-6f, 4.45648147e-5f,
+                    -1.27480918e-4f, -2.33429694e-3f, 1.15486542e-2f, 2.32013822e-1f);
+  f32 q = sf_horner(v, 1.13640781e-4f, -3.07749026e-4f, -5.37636479e-5f, 1.48285611e-3f, -3.59898806e-3f,
+                    5.68780815e-3f, -7.63695501e-3f, 9.44519229e-3f, 1.00167489f);
+  bool middle = w < 5.0f;
+  f64 first = middle ? 0.88622692049758816 : 2.8329768027096334;
+  f32 r = (f32)((f64)x * SF_FMAD((f64)(middle ? w : v), (f64)(middle ? p : q), first));
+  r = a == 1.0f ? __builtin_copysignf(SF_INF, x) : r;
+  return a <= 1.0f ? r : SF_NAN;
 }
 
 // ---- float64: the C library's functions, and what it lacks

@@ -1,0 +1,242 @@
+"""Each operator of torch's own database (OpInfo) alone, compiled and in eager, small and large, forward and backward.
+
+    python benchmarks/every_op.py [--size small|large] [--rows FILE] [--dtype float32] [--shard 0/8] [--page] [OP ...]
+
+One thread, processor time, in turns; a figure is the median over rounds of our time over eager's within a round.
+Small is the largest sample that the database draws, large one of about 260,000 elements. An operator that is refused
+under fullgraph, or that eager refuses, is counted apart. Each runs in a process of its own. Rows are kept in `--rows`
+(JSON, a line each) and not measured again; `--page` writes the section of docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from beside.page import geometric_mean, write_section
+from beside.run import ROOT, processor
+from torch.testing import make_tensor
+from torch.testing._internal import common_methods_invocations
+from torch.testing._internal.opinfo import core
+
+import stagefold
+
+sys.path.insert(0, str(ROOT))
+from tools.opinfo.samples import Sample, copied, database, has_gradient, is_supported, tensors
+
+SIZES = ("small", "large")
+LARGE = {"XS": 16, "S": 48, "M": 64, "L": 96}
+"""What the database's constants of sizes are for large samples: three dimensions of S have 110,000 elements."""
+LIMITS = {"small": 1.10, "large": 1.05}
+"""Above this share of eager's time an operator is named on the page."""
+SECONDS = 120
+ROUND = 0.004
+
+Call = Callable[[], Any]
+
+
+@contextmanager
+def constants(values: dict[str, int]) -> Iterator[None]:
+    """The database draws samples of other sizes."""
+    modules = [core, common_methods_invocations]
+    modules += [m for name, m in list(sys.modules.items()) if name.startswith("torch.testing._internal.opinfo.def")]
+    before = [(m, name, getattr(m, name)) for m in modules for name in values if hasattr(m, name)]
+    for module, name, _ in before:
+        setattr(module, name, values[name])
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+def candidates(info: Any, dtype: torch.dtype, size: str, gradient: bool) -> list[Sample]:
+    """Samples of an operator, the ones with the most elements first."""
+    if size == "large" and isinstance(info, core.UnaryUfuncInfo | core.BinaryUfuncInfo):
+        domains = (
+            [info.domain]
+            if isinstance(info, core.UnaryUfuncInfo)
+            else [info.lhs_make_tensor_kwargs, info.rhs_make_tensor_kwargs]
+        )
+        made = [_operand(domain, dtype, gradient) for domain in domains]
+        return [
+            Sample(
+                made[0], tuple(made[1:]), dict(info.sample_kwargs("cpu", dtype, made[0])[0] if len(made) == 1 else {})
+            )
+        ]
+    with constants(LARGE if size == "large" else {}):
+        drawn = itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=gradient), 60)
+        found = [Sample(s.input, tuple(s.args), dict(s.kwargs)) for s in drawn]
+    return sorted(found, key=lambda s: -sum(x.numel() for x in tensors(s.call())))
+
+
+def _operand(domain: Any, dtype: torch.dtype, gradient: bool) -> torch.Tensor:
+    wanted = domain if isinstance(domain, dict) else {"low": domain[0], "high": domain[1]}
+    return make_tensor((512, 512), device="cpu", dtype=dtype, requires_grad=gradient, **wanted)
+
+
+def measure(name: str, dtype: str, size: str, rounds: int) -> dict[str, Any]:
+    """{"forward": ratio, "backward": ratio or None, "us": eager's forward}; or {"refused": why}."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    info = database()[name]
+    gradient = has_gradient(info, dtype)
+    sample, gradient = next(
+        runnable(info, candidates(info, getattr(torch, dtype), size, gradient), gradient), (None, False)
+    )
+    if sample is None:
+        return {"refused": "eager runs no sample within a second"}
+    compiled = stagefold.compile(partial(_call, info.op), fullgraph=True)
+    try:
+        compiled(copied([sample])[0].call())
+    except Exception as error:
+        return {"refused": f"{type(error).__name__}: {str(error).splitlines()[0]}"[:200]}
+    with torch.no_grad():
+        plain = copied([sample])[0].call()
+        forward, microseconds = ratio(lambda: _call(info.op, plain), lambda: compiled(plain), rounds)
+    row: dict[str, Any] = {"forward": forward, "us": microseconds, "numel": sum(x.numel() for x in tensors(plain))}
+    if gradient:
+        given = copied([sample])[0].call()
+        row["both"], row["both_us"] = ratio(_step(partial(_call, info.op), given), _step(compiled, given), rounds)
+    return row
+
+
+def _call(op: Callable[..., Any], given: Any) -> Any:
+    input, args, kwargs = given
+    return op(input, *args, **kwargs)
+
+
+def _step(call: Callable[[Any], Any], given: Any) -> Call:
+    """A call and its gradients, of tangents that are ones."""
+    leaves = [x for x in tensors(given) if x.requires_grad]
+
+    def step() -> None:
+        roots = [x for x in tensors(call(given)) if x.requires_grad]
+        torch.autograd.grad(roots, leaves, [torch.ones_like(root) for root in roots], allow_unused=True)
+
+    return step
+
+
+def runnable(info: Any, samples: list[Sample], gradient: bool) -> Iterator[tuple[Sample, bool]]:
+    """The samples that eager runs within a second, and whether it has gradients there."""
+    for sample, wanted in itertools.product(samples, (True, False) if gradient else (False,)):
+        start = time.process_time()
+        try:
+            given = copied([sample])[0].call()
+            _step(partial(_call, info.op), given)() if wanted else _call(info.op, given)
+        except Exception:
+            continue  # eager's own refusal
+        if time.process_time() - start < 1:
+            yield sample, wanted
+
+
+def ratio(eager: Call, ours: Call, rounds: int) -> tuple[float, float]:
+    """The median of our time over eager's, and eager's microseconds."""
+    for call in (eager, ours) * 2:
+        call()
+    start = time.process_time()
+    for _ in range(3):
+        eager()
+    repeat = max(1, round(ROUND / max((time.process_time() - start) / 3, 1e-7)))
+    found, base = [], []
+    for _ in range(rounds):
+        seconds = []
+        for call in (eager, ours):
+            start = time.process_time()
+            for _ in range(repeat):
+                call()
+            seconds.append((time.process_time() - start) / repeat)
+        found.append(seconds[1] / seconds[0])
+        base.append(seconds[0])
+    return statistics.median(found), statistics.median(base) * 1e6
+
+
+def _worker(pipe: Any, *arguments: Any) -> None:
+    try:
+        pipe.send(measure(*arguments))
+    except Exception as error:
+        pipe.send({"refused": f"the benchmark: {type(error).__name__}: {error}"[:200]})
+
+
+def alone(*arguments: Any) -> dict[str, Any]:
+    """`measure` in a forked process, which may crash or hang."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(False)
+    process = context.Process(target=_worker, args=(theirs, *arguments))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(SECONDS) else {"refused": f"not done in {SECONDS} s"}
+    except EOFError:
+        return {"refused": "the process ended"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """Counts and geometric means of each size, and what is above its limit."""
+    lines = ["| size | pass | operators | geometric mean | above the limit |", "|---|---|---:|---:|---:|"]
+    slow = []
+    for size, key in itertools.product(SIZES, ("forward", "both")):
+        own = [row for row in rows if row["size"] == size and key in row]
+        above = [row for row in own if row[key] > LIMITS[size]]
+        slow += [(row[key], f"{row['op']} ({size}, {key}) {row[key]:.2f}") for row in above]
+        mean = geometric_mean(row[key] for row in own)
+        lines.append(f"| {size} | {key} | {len(own)} | {mean:.2f} | {len(above)} |")
+    refused = sorted({row["op"] for row in rows if "refused" in row})
+    named = ", ".join(text for _, text in sorted(slow, reverse=True)) or "none"
+    return "\n".join(
+        [*lines, "", f"Above the limit (times eager's time): {named}.", "", f"Not measured: {len(refused)} operators."]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ops", nargs="*", help="names (default: all)")
+    parser.add_argument("--size", action="append", choices=SIZES)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--shard", default="0/1")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rows", type=Path, default=ROOT / ".every_op.jsonl")
+    parser.add_argument("--page", action="store_true", help="write docs/performance.md")
+    given = parser.parse_args()
+    known = [json.loads(line) for line in given.rows.read_text().splitlines()] if given.rows.exists() else []
+    done = {(row["op"], row["dtype"], row["size"]) for row in known}
+    index, count = map(int, given.shard.split("/"))
+    names = [n for n, i in database().items() if is_supported(i, given.dtype) and (not given.ops or n in given.ops)]
+    for name, size in itertools.product(names[index::count], given.size or SIZES):
+        if (name, given.dtype, size) in done:
+            continue
+        row = {"op": name, "dtype": given.dtype, "size": size, **alone(name, given.dtype, size, given.rounds)}
+        known.append(row)
+        with given.rows.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+        print(json.dumps(row), flush=True)
+    print(page(known))
+    if given.page:
+        setting = f"torch {torch.__version__}, {given.dtype}, 1 thread, {processor()}"
+        write_section(
+            ROOT / "docs" / "performance.md",
+            "Every operator",
+            "python benchmarks/every_op.py --page",
+            setting,
+            page(known),
+        )
+
+
+if __name__ == "__main__":
+    main()
