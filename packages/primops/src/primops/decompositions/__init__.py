@@ -18,6 +18,7 @@ from primops.decompositions import (
     normalisation,
     padding,
     pooling,
+    products,
     random,
     reductions,
     resampling,
@@ -29,7 +30,7 @@ from stagewire.stage import Table as Registered
 
 FAMILIES = (
     elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, padding, resampling,
-    pooling, compositions, convolutions,
+    pooling, products, compositions, convolutions,
 )  # fmt: skip
 
 

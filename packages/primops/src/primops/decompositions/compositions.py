@@ -11,7 +11,7 @@ from primops.decompositions.operands import Table, elementwise, is_float, wrap, 
 from primops.decompositions.reductions import norm, vector_norm
 from primops.decompositions.shape import diagonal, diagonal_scatter, flip, split, split_with_sizes, transpose, window
 from primops.errors import Decline
-from primops.prims.layouts import FLOATS, INTEGERS
+from primops.prims.layouts import INTEGERS
 from stagewire.expr import Dim
 
 MOST_COMPARED = 64
@@ -61,31 +61,6 @@ def round_decimals(p: Builder, x: Value, decimals: int = 0) -> Value:
         raise Decline("integers, or rounding left of the point")
     scale = float(10**decimals)
     return p.pointwise(lambda p, x: p.div(p.round(p.mul(x, scale)), scale), x)
-
-
-def addr(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    """beta * x + alpha * outer(left, right)."""
-    out = p.out
-    if out.dtype not in FLOATS:
-        raise Decline(out.dtype)
-    inner, shape = opmath(out.dtype), out.shape
-    column = p.along(p.convert(p.convert(left, out.dtype), inner), shape, 0)
-    row = p.along(p.convert(p.convert(right, out.dtype), inner), shape, 1)
-    product = p.mul(column, row) if alpha == 1 else p.mul(p.mul(column, row), float(alpha))
-    if beta == 0:
-        return p.convert(product, out.dtype)
-    kept = p.operand(x, out.dtype, shape, inner)
-    return p.convert(p.add(kept if beta == 1 else p.mul(kept, float(beta)), product), out.dtype)
-
-
-def outer(p: Builder, left: Value, right: Value) -> Value:
-    """A product of matrices, or of batches of them, of depth 1: one multiplication each, no sum."""
-    out = p.out
-    if out.dtype not in FLOATS or left.shape[-1] != 1:
-        raise Decline("a sum of products")
-    inner = opmath(out.dtype)
-    sides = [p.broadcast(p.convert(side, inner), out.shape) for side in (left, right)]
-    return p.convert(p.mul(*sides), out.dtype)
 
 
 def linalg_cross(p: Builder, x: Value, y: Value, dim: int = -1) -> Value:
@@ -249,9 +224,6 @@ TABLE: Table = {
     "aten.celu.default": celu,
     "aten.angle.default": angle,
     "aten.round.decimals": round_decimals,
-    "aten.addr.default": addr,
-    "aten.mm.default": outer,
-    "aten.bmm.default": outer,
     "aten.linalg_cross.default": linalg_cross,
     "aten.count_nonzero.default": count_nonzero,
     "aten.count_nonzero.dim_IntList": count_nonzero,

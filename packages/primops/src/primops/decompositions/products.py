@@ -1,0 +1,101 @@
+"""Products of matrices and vectors as sums of products, where that is at least as fast as a library's product.
+
+Those of depth 1 have no sum. A vector, or one row of a matrix, uses each element of the other operand once, so that
+its time is that of reading this: a kernel that multiplies and adds up reads as fast, and fuses with its neighbours.
+Products of one row are left to ATen on CPUs, where the executor calls the library itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from primops.builder import Builder, Value, opmath
+from primops.decompositions.operands import Table
+from primops.errors import Decline
+from primops.prims.layouts import FLOATS
+from stagewire.expr import Dim
+
+
+def addr(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """beta * x + alpha * outer(left, right)."""
+    dtype = p.out.dtype
+    column = p.reshape(p.convert(left, dtype), (*left.shape, 1))
+    row = p.reshape(p.convert(right, dtype), (1, *right.shape))
+    return _product(p, column, row, x, beta, alpha)
+
+
+def matrices(p: Builder, left: Value, right: Value) -> Value:
+    """left @ right, of matrices or batches of them."""
+    _expect_row(p, left)
+    return _product(p, left, right)
+
+
+def added_matrices(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """beta * x + alpha * left @ right."""
+    _expect_row(p, left)
+    return _product(p, left, right, x, beta, alpha)
+
+
+def vectors(p: Builder, left: Value, right: Value) -> Value:
+    """The sum of left * right."""
+    return p.reshape(_product(p, p.reshape(left, (1, *left.shape)), _column(p, right)), ())
+
+
+def matrix_and_vector(p: Builder, left: Value, right: Value) -> Value:
+    """left @ right, where right is a vector."""
+    return p.reshape(_product(p, left, _column(p, right)), p.out.shape)
+
+
+def added_matrix_and_vector(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """beta * x + alpha * left @ right, where right is a vector."""
+    shape = p.out.shape
+    return p.reshape(_product(p, left, _column(p, right), _column(p, p.broadcast(x, shape)), beta, alpha), shape)
+
+
+def _column(p: Builder, x: Value) -> Value:
+    return p.reshape(x, (*x.shape, 1))
+
+
+def _expect_row(p: Builder, left: Value) -> None:
+    rows, columns = p.out.shape[-2:]
+    if left.shape[-1] != 1 and (not p.out.device.startswith("cuda") or 1 not in (rows, columns)):
+        raise Decline("more than a row")
+
+
+def _product(p: Builder, left: Value, right: Value, added: Value | None = None, beta: Any = 1, alpha: Any = 1) -> Value:
+    """alpha * left @ right + beta * added: (*batch, rows, depth) @ (*batch, depth, columns)."""
+    if p.out.dtype not in FLOATS:
+        raise Decline(p.out.dtype)
+    inner = opmath(p.out.dtype)
+    *batch, rows, depth = left.shape
+    columns = right.shape[-1]
+    result: tuple[Dim, ...] = (*batch, rows, columns)
+    left, right = p.convert(left, inner), p.convert(right, inner)
+    if depth == 1:
+        total = p.mul(p.broadcast(left, result), p.broadcast(right, result))
+    else:
+        last = len(batch)
+        places = tuple(range(last))
+        left = p.broadcast_in_dim(left, (*result, depth), (*places, last, last + 2))
+        right = p.permute(right, (*places, last + 1, last))
+        total = p.sum(
+            p.mul(left, p.broadcast_in_dim(right, (*result, depth), (*places, last + 1, last + 2))), (last + 2,)
+        )
+    total = total if alpha == 1 else p.mul(total, float(alpha))
+    if added is not None and beta != 0:
+        kept = p.operand(added, p.out.dtype, result, inner)
+        total = p.add(kept if beta == 1 else p.mul(kept, float(beta)), total)
+    return p.convert(total, p.out.dtype)
+
+
+TABLE: Table = {
+    "aten.addr.default": addr,
+    "aten.mm.default": matrices,
+    "aten.bmm.default": matrices,
+    "aten.addmm.default": added_matrices,
+    "aten.baddbmm.default": added_matrices,
+    "aten.dot.default": vectors,
+    "aten.vdot.default": vectors,
+    "aten.mv.default": matrix_and_vector,
+    "aten.addmv.default": added_matrix_and_vector,
+}
