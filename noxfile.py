@@ -38,7 +38,7 @@ ON_EACH_TARGET = (
 
 ON_A_GPU = (
     "convolution_gradients", "decode", "gpu", "gpu_table", "launch", "model_kernels", "optimizers", "peak_memory",
-    "products", "recorded_sizes", "replay_memory", "sums_and_scans", "two_gpus",
+    "products", "recorded_sizes", "replay_memory", "split_rows", "sums_and_scans", "two_gpus",
 )  # fmt: skip
 """Benchmarks that need one, and the environment's own torch."""
 

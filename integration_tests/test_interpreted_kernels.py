@@ -131,7 +131,41 @@ def grown(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, y: torch.Tensor) ->
     return torch.cat([y, F.conv_transpose2d(x.relu(), w, b, stride=2)], 1).relu()
 
 
+def small(*shape: int) -> torch.Tensor:
+    return (torch.randn(*shape) / 8).bfloat16().requires_grad_()
+
+
+def token(x: torch.Tensor, g: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """A gated layer of one row, as in decoding: a norm, two matrices that are read in one loop, and one more."""
+    h = F.rms_norm(x, (64,), g)
+    return x + F.linear(F.silu(F.linear(h, a)) * F.linear(h, b), c)
+
+
+def one_query(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+
+def three(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """Products of one row that share a launch."""
+    return torch.cat((F.linear(x, a), F.linear(x, b), F.linear(x, c)), 1)
+
+
 PROGRAMS = {
+    "a token's layer": lambda: (token, half(1, 64), half(64), small(96, 64), small(96, 64), small(64, 96)),
+    "a token's layer of odd sizes": lambda: (
+        token,
+        drawn(1, 64),
+        drawn(64),
+        drawn(51, 64),
+        drawn(51, 64),
+        drawn(64, 51),
+    ),
+    "products of a token": lambda: (three, *map(constant, ((1, 64), (40, 64), (8, 64), (8, 64)))),
+    "one query": lambda: (
+        one_query,
+        *map(constant, ((2, 4, 1, 16), (2, 2, 40, 16), (2, 2, 40, 16))),
+        torch.arange(40)[None] < torch.tensor([[[[3]]], [[[40]]]]),
+    ),
     "kernels of one text": lambda: (perceptron, drawn(64, 32), drawn(32, 128), drawn(128, 64), drawn(64, 16)),
     "attention": lambda: (attention, drawn(2, 16, 64), drawn(64, 192), drawn(64)),
     "batch norm": lambda: (normalised, drawn(4, 3, 16, 16), drawn(8, 3, 3, 3), drawn(8), drawn(8)),

@@ -72,9 +72,8 @@ def test_each_kernel_pass_preserves_the_meaning_of_loops(scenario: Scenario) -> 
 @given(prim_scenarios(), st.data())
 def test_a_splitting_of_reductions_preserves_meaning(scenario: Scenario, data: st.DataObject) -> None:
     """With limits so low that small examples meet them."""
-    split = SplitReductions(
-        points=data.draw(st.sampled_from((4, 64))), columns=64, shortest=data.draw(st.sampled_from((1, 2)))
-    )
+    points, shortest = data.draw(st.sampled_from((4, 64))), data.draw(st.sampled_from((1, 2)))
+    split = SplitReductions(points=points, columns=64, long_row=0, parts=2, shortest=shortest)
     fuse = FuseNests(limits=Limits(outer_points=2), gpu_limits=Limits(outer_points=8, inner_points=4), least_bytes=1)
     chosen = {split.name: split, fuse.name: fuse}
     check(scenario, Options(passes=tuple(chosen.get(p.name, p) for p in PASSES)))

@@ -168,3 +168,27 @@ return %s
     graph = lowered(text)
     assert [kernel.origins for kernel in kernels(graph)] == [("seed",), ("s",)]
     assert refusals(graph) == {"results on cpu and cuda:0"}
+
+
+def rows_of(matrices: int, use: str) -> str:
+    """Products of matrices with one vector, on a GPU, and what is done with these."""
+    text = "input %x: f32[512]@cuda:0\n%r: f32[32, 512]@cuda:0 = prims.broadcast_in_dim(%x, [32, 512], [1])\n"
+    for n in range(matrices):
+        text = f"input %w{n}: f32[32, 512]@cuda:0\n{text}%p{n}: f32[32, 512]@cuda:0 = prims.mul(%w{n}, %r)\n"
+        text += f"%y{n}: f32[32]@cuda:0 = prims.sum(%p{n}, [1])\n"
+    return text + use
+
+
+GATED = "%g: f32[32]@cuda:0 = prims.exp(%y0)\n%z: f32[32]@cuda:0 = prims.mul(%g, %y1)\nreturn %z\n"
+
+
+def test_what_has_grown_is_tried_again() -> None:
+    """Two products share no rows, until one of them is one kernel with what reads both."""
+    graph = lowered(rows_of(2, GATED))
+    assert len(kernels(graph)) == 1
+    assert refusals(graph) == {"reductions over different outer axes"}
+
+
+def test_rows_of_matrices_that_do_not_meet_stay_apart() -> None:
+    """Kernels that are alike share a launch (codegen's horizontal fusion), whatever their numbers of rows."""
+    assert len(kernels(lowered(rows_of(2, "return %y0, %y1\n")))) == 2

@@ -102,7 +102,7 @@ def check(loop: Loop, rows: tuple[int, ...], size: int, seed: int = 0) -> None:
 
 def eager(shortest: int) -> Options:
     """Splits and sums where an interpreter is quick, too."""
-    split = SplitReductions(points=8, columns=64, row=0, shortest_column=shortest)
+    split = SplitReductions(points=8, columns=64, row=0, long_row=0, parts=2, shortest_column=shortest)
     changed = (split, SumOverRows(programs=8, least=2, rows=2))
     return Options(passes=tuple(next((one for one in changed if one.name == p.name), p) for p in PASSES))
 

@@ -14,8 +14,8 @@ from stagewire.expr import Expr
 from stagewire.loop import LoopGraph, Scan
 from stagewire.verify import verify
 
-EAGER = tuple(SplitReductions(points=16, columns=64, shortest=2, shortest_column=2) if p.name == "split_reductions"
-              else p for p in PASSES)  # fmt: skip
+SPLIT = SplitReductions(points=16, columns=64, long_row=0, parts=2, shortest=2, shortest_column=2)
+EAGER = tuple(SPLIT if p.name == SPLIT.name else p for p in PASSES)
 """Cuts what is short enough for an interpreter."""
 
 

@@ -37,6 +37,15 @@ CALLS: dict[str, Callable[[], Any]] = {
     "slopes all alike": lambda: F.rrelu(_table(40), 0.2, 0.2, training=True),
     "outer products": lambda: (torch.randn(3, 1).bfloat16() @ torch.randn(1, 5).bfloat16()) @ _table(5, 1).bfloat16(),
     "batches of outer products": lambda: torch.einsum("bi,bj->bij", _table(2, 3), _table(2, 4)),
+    "scaled outer products": lambda: torch.addr(_table(4), _table(3), _table(4), beta=0.5, alpha=2),
+    "a matrix and a vector": lambda: _table(3, 5) @ _table(5),
+    "a turned matrix and a vector of halves": lambda: torch.randn(5, 3).bfloat16().t() @ torch.randn(5).bfloat16(),
+    "nothing added up": lambda: torch.randn(3, 0) @ torch.randn(0),
+    "no rows": lambda: torch.randn(0, 3) @ torch.randn(3),
+    "added to a vector": lambda: torch.addmv(_table(3), _table(3, 5), _table(5), beta=0.5, alpha=-2),
+    "added to a number": lambda: torch.addmv(_table(1), _table(3, 5), _table(5)),
+    "in place of nan": lambda: torch.addmv(torch.full((3,), torch.nan), _table(3, 5), _table(5), beta=0),
+    "two vectors": lambda: torch.dot(_table(9), _table(9)) + torch.vdot(_table(9), _table(9)),
 }
 
 
@@ -61,3 +70,31 @@ def test_products_of_depth_one_are_no_calls(depth: int, target: str) -> None:
         return %y
     """)
     assert lower_graph(graph, TABLE).nodes[-1].target == target
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "device", "stays"),
+    [
+        ((1, 8), (8, 5), "@cuda:0", False),
+        ((5, 8), (8, 1), "@cuda:0", False),
+        ((2, 8), (8, 5), "@cuda:0", True),
+        ((1, 8), (8, 5), "", True),
+        ((3, 1, 8), (3, 8, 5), "@cuda:0", False),
+    ],
+)
+@pytest.mark.parametrize("added", [False, True])
+def test_products_of_one_row_on_a_gpu_are_sums(
+    left: tuple[int, ...], right: tuple[int, ...], device: str, stays: bool, added: bool
+) -> None:
+    target = ("aten.addmm" if added else "aten.mm") if len(left) == 2 else ("aten.baddbmm" if added else "aten.bmm")
+    out = [*left[:-1], right[-1]]
+    graph = parse_graph(f"""
+        input %a: bf16{list(left)}{device}
+        input %b: bf16{list(right)}{device}
+        input %c: bf16[{right[-1]}]{device}
+        %y: bf16{out}{device} = {target}.default({"%c, " if added else ""}%a, %b)
+        return %y
+    """)
+    targets = [node.target for node in lower_graph(graph, TABLE).nodes]
+    assert (f"{target}.default" in targets) == stays
+    assert ("prims.sum" in targets) != stays

@@ -81,11 +81,13 @@ def kernels(
     capture speak for all, and another kernel is taken for cuDNN's, which is made for some sizes only.
     """
     kernel = _eagers(metas, mask, is_causal, scale, dropout, mask_grad)
-    return Kernels(kernel, kernel if kernel is not None and _is_taken(kernel, metas, mask_grad) else None)
+    return Kernels(kernel, kernel if kernel is not None and _is_taken(kernel, metas, dropout, mask_grad) else None)
 
 
-def _is_taken(kernel: str, metas: list[Meta], mask_grad: bool) -> bool:
+def _is_taken(kernel: str, metas: list[Meta], dropout: float, mask_grad: bool) -> bool:
     query, key, value = metas
+    if type(query.shape[2]) is int and query.shape[2] == 1 and not dropout:
+        return False  # keys and values are read once, which sums of products do as fast, without repeated heads
     if kernel == "efficient":
         return query.shape[1] == key.shape[1]  # eager repeats the heads
     if mask_grad or query.shape[-1] != value.shape[-1]:

@@ -195,7 +195,8 @@ def _opened(kernel: loop.Kernel) -> tuple[loop.Kernel, dict[Expr, int]] | None:
         case _:
             return None
     points, count = fast.size, 1 if rows is None else rows.size
-    if not isinstance(points, int) or not isinstance(count, int) or not 0 < points * count <= t.fused_points:
+    most = t.fused_points if rows is None else t.fused_row_points
+    if not isinstance(points, int) or not isinstance(count, int) or not 0 < points * count <= most:
         return None
     if count > t.fused_short_rows and points < t.fused_row_tile // 2:
         return None

@@ -60,7 +60,7 @@ class _Fusion(Rewriting):
         self.bytes = {name: numel(t.shape) * ITEM_SIZE[t.dtype] for name, t in self.types.items()}
         self.readers: dict[str, list[int]] = {}
         self.reads = {n: tuple(dict.fromkeys(reads_of(item))) for n, item in self.items.items()}
-        self.refused: set[tuple[int, int]] = set()
+        self.refused: dict[int, set[int]] = {}
         self.parts: dict[int, Part] = {}
         self.results: dict[int, tuple[str, ...]] = {}
 
@@ -124,10 +124,11 @@ class _Fusion(Rewriting):
         return found
 
     def _is_partner(self, other: int, group: int) -> bool:
-        return other != group and isinstance(self.items[other], Kernel) and (other, group) not in self.refused
+        return other != group and isinstance(self.items[other], Kernel) and other not in self.refused.get(group, ())
 
     def _try(self, partner: int, current: int) -> int | None:
-        self.refused.add((partner, current))
+        for one, other in ((partner, current), (current, partner)):
+            self.refused.setdefault(one, set()).add(other)
         if not self.dependences.may_merge(partner, current):
             self._refuse(partner, current, "another step lies between them")
             return None
@@ -143,6 +144,8 @@ class _Fusion(Rewriting):
             return None
         self.decisions.append(Decision("fused", (a.name, b.name), _kind(a, b), merged.bytes_saved))
         self.dependences.merge(first, second)
+        for other in self.refused.pop(first):  # what has grown may fit: it has more axes in common with others
+            self.refused[other].discard(first)
         self.items[first] = merged.nest
         del self.parts[first]
         self.results.pop(first, None)

@@ -37,16 +37,23 @@ class SplitReductions:
 
     Symbolic sizes are what the hints say; a long one is cut in a fixed number of parts, whose length is computed.
 
-    points: outer points that fill the machine, each being a row along memory. columns: the same where memory runs along
-    the outer points, which are then handled many at a time, or along both, in tiles. row: loops that are no longer stay
-    in one kernel with what follows them, where there are enough points for rows. shortest: the least loop that is left
-    to a part (and the same for columns). CPUs split loops among their threads themselves.
+    CPUs split loops among their threads themselves.
+
+    points: outer points that fill the machine, each being a row along memory.
+    columns: the same where memory runs along the outer points, which are then handled many at a time, or along both,
+        in tiles.
+    row: loops that are no longer stay in one kernel with what follows them, where there are enough points for rows.
+    long_row, parts: shorter rows, and those of which fewer parts fill the machine, are read as fast whole: a second
+        kernel takes longer than it saves (`benchmarks/split_rows.py`, on an H200).
+    shortest, shortest_column: the least loop that is left to a part.
     """
 
     name = "split_reductions"
     points: int = 1024
     columns: int = 32768
     row: int = 1024
+    long_row: int = 32768
+    parts: int = 8
     shortest: int = 1024
     shortest_column: int = 128
 
@@ -75,9 +82,10 @@ class SplitReductions:
         outer, inner = rough(whole, hints), rough(points_of(section.axes), hints)
         if not 0 < outer < points or (outer >= self.points and inner <= self.row):
             return None
+        if along_rows and (inner < self.long_row or points // outer < self.parts):
+            return None
         if not along_rows and isinstance(whole, int) and whole % 2:
             points *= 4  # elements of halves are then loaded one by one, and none ahead
-        # rows that half fill the machine are read as fast whole, and what follows them stays in one kernel with them
         wanted = min(points // outer if along_rows else -(-points // outer), inner // shortest)
         if wanted < 2:
             return None
