@@ -202,6 +202,37 @@ def test_rows_of_a_narrow_dtype_have_fewer_warps():
     assert plan(moments(8, 4096, "float32").steps[0]).num_warps == 16
 
 
+@pytest.mark.parametrize(
+    ("points", "tile", "warps"), [(20, 32, 1), (2048, 128, 4), (128 * 264, 128, 4), (1 << 20, 1024, 4)]
+)
+def test_few_points_are_a_thread_each(points, tile, warps):
+    tiles = plan(flat(points))
+    assert (tiles.outer, tiles.num_warps) == (tile, warps)
+
+
+def flat(points: int) -> Kernel:
+    at_point = at(("i", 1))
+    return Kernel(
+        "k", (Axis("i", points),), (Section((), (Load("x", "x", at_point, "float32"), Store("y", at_point, Ref("x")))),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "tile"),
+    [
+        (8192, "bfloat16", 8192),
+        (14336, "float16", 16384),
+        (32768, "bfloat16", 2048),
+        (9000, "bfloat16", 2048),
+        (8192, "float32", 2048),
+    ],
+)
+def test_rows_of_half_precision_are_summed_whole(size, dtype, tile):
+    loop = (Load("x", "x", at(("i", size), ("j", 1)), dtype), Reduce(("s",), "sum", Ref("x"), "float32"))
+    end = Section((), (Store("y", at(("i", 1)), Ref("s")),))
+    assert plan(Kernel("k", (Axis("i", 64),), (Section((Axis("j", size),), loop), end))).inner == tile
+
+
 def test_kernels_of_many_accesses_have_fewer_elements_a_thread():
     def warps(operands: int, size: int) -> int:
         reads = tuple(Load(f"x{n}", f"x{n}", at(("i", 1)), "float32") for n in range(operands))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 ALIGNMENT = 16
 """Elements: where rows of a mask may begin for the memory-efficient kernel, whatever its dtype."""
+ONE_QUERY = 32768
+"""Scores of a query each, as many as are written out (`benchmarks/decode.py`, on an H200)."""
 _KERNELS = {1: "flash", 2: "efficient", 3: "cudnn"}
 """By `at::SDPBackend`; 0 is the written-out form."""
 
@@ -86,8 +88,14 @@ def kernels(
 
 def _is_taken(kernel: str, metas: list[Meta], dropout: float, mask_grad: bool) -> bool:
     query, key, value = metas
-    if type(query.shape[2]) is int and query.shape[2] == 1 and not dropout:
-        return False  # keys and values are read once, which sums of products do as fast, without repeated heads
+    sizes = (*query.shape[:3], key.shape[2])
+    if (
+        all(type(size) is int for size in sizes)
+        and query.shape[2] == 1
+        and math.prod(sizes) <= ONE_QUERY
+        and not dropout
+    ):
+        return False  # few keys, which sums of products read as fast, without repeating heads
     if kernel == "efficient":
         return query.shape[1] == key.shape[1]  # eager repeats the heads
     if mask_grad or query.shape[-1] != value.shape[-1]:

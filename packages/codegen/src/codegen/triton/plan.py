@@ -395,6 +395,13 @@ def _chained(k: Accesses, t: Tuning) -> Tiles:
     return Tiles(kernel=k.kernel, inner=t.chain_tile // several, chained=True)
 
 
+def _only_sums_halves(k: Accesses, t: Tuning) -> bool:
+    """Whether rows of half precision that fill a tile are summed, once: all of a row is then in flight at a time."""
+    fills = all(isinstance(n, int) for n in k.lengths) and k.inner >= t.least_fill * power_of_two(k.inner)
+    once = len(k.loops) == 1 and not k.scans and set(k.reductions) == {"sum"}
+    return fills and once and k.narrowest <= 2 and k.inner <= t.summed_row
+
+
 def _persistent(k: Accesses, t: Tuning) -> Tiles:
     """Whole rows, several where they are short."""
     row = power_of_two(k.inner)
@@ -463,6 +470,11 @@ POINTWISE = (
     Row("rows with factors", lambda k, t: k.is_pointwise and len(k.kernel.axes) > 1, _rows_with_factors),
     Row("thread coarsening", lambda k, t: True, _coarsened),
     Row(
+        "few points",
+        lambda k, t: k.outer <= t.small_tile * t.programs,
+        lambda k, t: Tiles(kernel=k.kernel, outer=min(t.small_tile, power_of_two(k.outer))),
+    ),
+    Row(
         "flat",
         lambda k, t: True,
         lambda k, t: Tiles(kernel=k.kernel, outer=min(t.pointwise_tile, power_of_two(k.outer))),
@@ -484,6 +496,7 @@ LOOPS = (
     Row("runs", lambda k, t: True, _in_runs),
     Row("look-back", lambda k, t: k.outer < t.few_rows and k.inner >= t.chained_row and _only_scans(k), _chained),
     Row("persistent rows", lambda k, t: k.inner <= t.persistent_row, _persistent),
+    Row("sums of half precision", _only_sums_halves, lambda k, t: Tiles(kernel=k.kernel, inner=power_of_two(k.inner))),
     Row("rows in registers", _fits_registers, _in_registers),
     Row(
         "unrolled rows",
@@ -558,6 +571,11 @@ WARPS = (
     Row("sums over rows", lambda d: d.of.sums, lambda d: d.warps(16, 4, 8 if d.tiles.narrow else 16)),
     Row("runs", lambda d: d.tiles.run, lambda d: d.warps(d.run_elements(), most=64)),
     Row("unrolled rows", lambda d: d.tiles.cached is not None, lambda d: d.warps(8, most=64)),
+    Row(
+        "few points",
+        lambda d: d.of.is_pointwise and d.is_row and d.tiles.inner == 1 and d.tiles.outer <= d.t.small_tile,
+        lambda d: d.warps(1),
+    ),
     Row("coarsened", lambda d: d.tiles.kind == "shared", lambda d: d.warps(8 * d.tiles.inner)),
     Row("look-back of 64 bits", lambda d: d.tiles.chained and d.scans_long, lambda d: 8),
     Row("look-back", lambda d: d.tiles.chained, lambda d: 4),
@@ -633,6 +651,7 @@ MEASURED_BY = {
     tuning.NORMS: "sums over rows; rows in registers; unrolled rows",
     tuning.SOFTMAX: "persistent rows; rows that are read again; rows that are read again, of less; "
     "short rows of half precision; one vector of float32, or two",
+    tuning.DECODING: "few points; sums of half precision",
     tuning.SUMS_AND_SCANS: "scans of columns, in steps; scans in steps; runs; look-back; look-back of 64 bits; loops; "
     "columns of exponentials; scans of more than sums; narrow positions",
 }

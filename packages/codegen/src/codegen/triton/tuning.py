@@ -27,6 +27,7 @@ COLUMNS = 'gpu.py "column sum 64k x 1k"'
 SUMS_AND_SCANS = "sums_and_scans.py"
 OPTIMIZERS = "optimizers.py"
 PRODUCTS = "products.py"
+DECODING = "decode.py"
 DEPTHWISE = 'gpu.py "mobilenetv3 32 train" "efficientnet_b0 32 train" "convnext_tiny 32 train"'
 
 
@@ -44,6 +45,7 @@ class Tuning:
 
     # pointwise kernels
     pointwise_tile: int = tuned(1024, "elements", "of a flat tile", POINTWISE)
+    small_tile: int = tuned(128, "elements", "the same, where programs of so many do not fill the device", DECODING)
     square: int = tuned(64, "elements", "side of a tile of transposed accesses; widest tile of columns", TRANSPOSED)
     least_side: int = tuned(16, "elements", "an axis must have to be a side: a sector of memory", TRANSPOSED)
     least_long_row: int = tuned(512, "elements", "of pointwise rows with factors that get tiles of their own", CHANNELS)
@@ -56,6 +58,7 @@ class Tuning:
 
     # rows
     persistent_row: int = tuned(4096, "elements", "of a row that is reduced in one tile", SOFTMAX)
+    summed_row: int = tuned(16384, "elements", "of a row of half precision that is only summed, the same", DECODING)
     register_row: int = tuned(32768, "elements", "that several loops read, held in registers as one tile", NORMS)
     loop_tile: int = tuned(2048, "elements", "of a tile of a loop over a row", SUMS_AND_SCANS)
     least_loop_tile: int = tuned(1024, "elements", "of a smaller one that needs no masks", SUMS_AND_SCANS)
@@ -96,7 +99,7 @@ class Tuning:
 
     # horizontal fusion
     fused_points: int = tuned(1 << 20, "points", "of a kernel whose launch is worth saving", OPTIMIZERS)
-    fused_row_points: int = tuned(1 << 23, "points", "the same, of one that reduces rows", "decode.py")
+    fused_row_points: int = tuned(1 << 23, "points", "the same, of one that reduces rows", DECODING)
     fused_buffers: int = tuned(240, "buffers", "of one launch", OPTIMIZERS)
     fused_bytes: int = tuned(4 << 20, "bytes", "that later kernels of a launch may allocate early", OPTIMIZERS)
     fused_vector: int = tuned(8, "elements", "that all numbers of points are multiples of, or none", OPTIMIZERS)
