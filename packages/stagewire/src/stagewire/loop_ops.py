@@ -13,7 +13,7 @@ from typing import Any
 from stagewire.errors import UnknownOp
 from stagewire.loop import Compute
 from stagewire.types import DTYPES, TensorType
-from stagewire.vocabulary import Constraint, Op, Parameter, Rule, Vocabulary, find, register
+from stagewire.vocabulary import Constraint, Op, Parameter, Rule, Vocabulary, find, of_dtypes, register
 
 FLOATS = frozenset(name for name in DTYPES if "float" in name)
 INTEGERS = frozenset(name for name in DTYPES if "int" in name)
@@ -41,8 +41,8 @@ FAMILIES = {
 # By family: name, number of operands, dtypes of these, meaning.
 _ROWS: dict[str, tuple[tuple[str, int, frozenset[str], str], ...]] = {
     "unary": (
-        ("neg", 1, NUMBERS, "-a"),
-        ("abs", 1, ANY, "|a|"),
+        ("neg", 1, NUMBERS, "-a; integers wrap"),
+        ("abs", 1, ANY, "|a|; the least integer is its own"),
         ("sign", 1, ANY, "-1, 0 or 1 by the sign of a; 0 for nan"),
         ("ceil", 1, ANY, "least integer >= a"),
         ("floor", 1, ANY, "greatest integer <= a"),
@@ -57,10 +57,10 @@ _ROWS: dict[str, tuple[tuple[str, int, frozenset[str], str], ...]] = {
         ("log1p", 1, FLOATS, "log(1 + a) without cancellation"),
         ("sqrt", 1, FLOATS, "square root, correctly rounded"),
         ("rsqrt", 1, FLOATS, "1 / sqrt(a)"),
-        ("reciprocal", 1, FLOATS, "1 / a"),
-        ("sin", 1, FLOATS, "sine"),
-        ("cos", 1, FLOATS, "cosine"),
-        ("tan", 1, FLOATS, "tangent"),
+        ("reciprocal", 1, FLOATS, "1 / a, correctly rounded"),
+        ("sin", 1, FLOATS, "sine of a in radians"),
+        ("cos", 1, FLOATS, "cosine of a in radians"),
+        ("tan", 1, FLOATS, "tangent of a in radians"),
         ("asin", 1, FLOATS, "arc sine"),
         ("acos", 1, FLOATS, "arc cosine"),
         ("atan", 1, FLOATS, "arc tangent"),
@@ -84,16 +84,16 @@ _ROWS: dict[str, tuple[tuple[str, int, frozenset[str], str], ...]] = {
         ("logical_not", 1, ANY, "a == 0"),
     ),
     "binary": (
-        ("add", 2, ANY, "a + b; on bool: or"),
-        ("sub", 2, ANY, "a - b"),
-        ("mul", 2, ANY, "a * b; on bool: and"),
+        ("add", 2, ANY, "a + b; integers wrap; on bool: or"),
+        ("sub", 2, ANY, "a - b; integers wrap"),
+        ("mul", 2, ANY, "a * b; integers wrap; on bool: and"),
         ("div", 2, FLOATS, "a / b on floats"),
-        ("floor_div", 2, NUMBERS, "Python's a // b, as torch computes it"),
-        ("trunc_div", 2, NUMBERS, "a / b towards zero"),
-        ("remainder", 2, NUMBERS, "Python's a % b: the sign of b"),
-        ("fmod", 2, NUMBERS, "C's fmod: the sign of a"),
-        ("pow", 2, ANY, "a ** b"),
-        ("atan2", 2, FLOATS, "angle of the point (b, a)"),
+        ("floor_div", 2, NUMBERS, "floor of a / b (Python's //), as torch computes it; an integer b of 0 is an error"),
+        ("trunc_div", 2, NUMBERS, "a / b rounded towards zero; an integer b of 0 is an error"),
+        ("remainder", 2, NUMBERS, "a - b * floor(a / b): the sign of b (Python's %)"),
+        ("fmod", 2, NUMBERS, "a - b * trunc(a / b): the sign of a (C's fmod)"),
+        ("pow", 2, ANY, "a ** b; of integers repeated multiplication, 1 / a truncated where b < 0"),
+        ("atan2", 2, FLOATS, "angle of the point (b, a) in radians"),
         ("hypot", 2, FLOATS, "sqrt(a*a + b*b) without overflow"),
         ("copysign", 2, FLOATS, "|a| with the sign of b"),
         ("nextafter", 2, FLOATS, "next float after a towards b"),
@@ -123,7 +123,7 @@ _ROWS: dict[str, tuple[tuple[str, int, frozenset[str], str], ...]] = {
     ),
     "ternary": (
         ("where", 3, ANY, "b if a else c; a is bool, b and c have the result's dtype"),
-        ("fma", 3, ANY, "a * b + c (one rounding or two)"),
+        ("fma", 3, ANY, "a * b + c, rounded once where the machine can"),
     ),
     "casts": (
         ("convert", 1, ANY, "a in the statement's dtype; of a literal: a typed constant. float to int truncates"),
@@ -132,7 +132,7 @@ _ROWS: dict[str, tuple[tuple[str, int, frozenset[str], str], ...]] = {
     "checks": (
         ("check_index", 2, INTEGERS, "a; b is the size. 0 <= a < b must hold"),
         ("wrap_index", 2, INTEGERS, "a + b where a is negative, else a; -b <= a < b must hold, as for check_index"),
-        ("check_range", 3, ANY, "a; b <= a <= c must hold (not for nan)"),
+        ("check_range", 3, ANY, "a; b <= a <= c must hold, which it does not for nan"),
     ),
     "random": (
         ("philox", 5, INTEGERS, "the float32 in (0, 1] that element c draws from Philox4x32-10 with key a from offset "
@@ -192,24 +192,16 @@ def _condition(condition: Any, *chosen: Any) -> str | None:
     return f"the condition is {condition.dtype}" if wrong else None
 
 
-def _dtype_in(label: str, allowed: frozenset[str], text: str, refused: tuple[str, tuple[Any, ...]]) -> Constraint:
-    def check(*operands: Any) -> str | None:
-        wrong = sorted({value.dtype for value in _values(operands)} - allowed)
-        return f"{' and '.join(wrong)} operands" if wrong else None
-
-    return Constraint(label, text, check, refused, allowed)
-
-
 _F, _D, _I, _B, _C = map(scalar, ("float32", "float64", "int64", "bool", "complex64"))
 S1 = Constraint("S1", "All operands have one dtype.", _one_dtype, ("add", (_F, _D)))
 S2 = Constraint("S2", "The condition is bool, the others have one dtype.",
                 lambda c, *chosen: _condition(c) or _one_dtype(*chosen), ("where", (_I, _F, _F)))  # fmt: skip
 _TAKEN = {
-    FLOATS: _dtype_in("S3", FLOATS, "Operands are floats.", ("exp", (_I,))),
-    NUMBERS: _dtype_in("S4", NUMBERS, "Operands are integers or floats.", ("neg", (_B,))),
-    INTEGRAL: _dtype_in("S5", INTEGRAL, "Operands are integers or bool.", ("bitwise_and", (_F, _F))),
-    INTEGERS: _dtype_in("S6", INTEGERS, "Operands are integers.", ("shift_left", (_B, _B))),
-    ANY: _dtype_in("S7", ANY, "Operands are integers, floats or bool.", ("eq", (_C, _C))),
+    FLOATS: of_dtypes("S3", FLOATS, "Operands are floats.", ("exp", (_I,))),
+    NUMBERS: of_dtypes("S4", NUMBERS, "Operands are integers or floats.", ("neg", (_B,))),
+    INTEGRAL: of_dtypes("S5", INTEGRAL, "Operands are integers or bool.", ("bitwise_and", (_F, _F))),
+    INTEGERS: of_dtypes("S6", INTEGERS, "Operands are integers.", ("shift_left", (_B, _B))),
+    ANY: of_dtypes("S7", ANY, "Operands are integers, floats or bool.", ("eq", (_C, _C))),
 }
 
 

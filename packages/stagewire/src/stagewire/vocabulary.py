@@ -178,6 +178,23 @@ class Vocabulary:
         return op
 
 
+def constraint(
+    text: str, refused: tuple[str, tuple[Any, ...]], dtypes: frozenset[str] | None = None
+) -> Callable[[Check], Constraint]:
+    """Makes the decorated check a constraint, whose label is the name of the function."""
+    return lambda check: Constraint(check.__name__, text, check, refused, dtypes)
+
+
+def of_dtypes(label: str, allowed: frozenset[str], text: str, refused: tuple[str, tuple[Any, ...]]) -> Constraint:
+    """The constraint that all tensor operands are of some of these dtypes."""
+
+    def check(*operands: Any) -> str | None:
+        wrong = sorted({x.dtype for x in operands if type(x) is TensorType} - allowed)
+        return f"{' and '.join(wrong)} operands" if wrong else None
+
+    return Constraint(label, text, check, refused, allowed)
+
+
 def parameters(text: str) -> tuple[Parameter, ...]:
     """Read "x: tensor, dims: dims"."""
     pairs = [part.split(":") for part in text.split(",")]

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from primops.prims.layouts import SUPPORTED, dense_stride, tensor
+from primops.prims.layouts import SUPPORTED, dense_like, tensor
 from stagewire.types import ITEM_SIZE, TensorType
-from stagewire.vocabulary import Constraint, Op, parameters
+from stagewire.vocabulary import Op, constraint, parameters
+
+_F = tensor("float32", (2,))
 
 
 def _cast(x: TensorType, dtype: str) -> tuple[TensorType, ...]:
-    return (TensorType(dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device),)  # type: ignore[arg-type]
+    return (dense_like(x, dtype),)
 
 
-def _supported(x: TensorType, dtype: str) -> str | None:
+@constraint("Both dtypes are supported.", ("convert_element_type", (_F, "complex64")))
+def C1(x: TensorType, dtype: str) -> str | None:
     bad = [d for d in (x.dtype, dtype) if d not in SUPPORTED]
     return f"{bad[0]} is not supported" if bad else None
 
 
-def _same_width(x: TensorType, dtype: str) -> str | None:
-    if ITEM_SIZE.get(dtype) == ITEM_SIZE[x.dtype]:
-        return None
-    return f"{x.dtype} and {dtype} differ in width"
+@constraint("Both dtypes have the same width.", ("bitcast", (_F, "int64")))
+def C2(x: TensorType, dtype: str) -> str | None:
+    return None if ITEM_SIZE.get(dtype) == ITEM_SIZE[x.dtype] else f"{x.dtype} and {dtype} differ in width"
 
-
-C1 = Constraint(
-    "C1", "Both dtypes are supported.", _supported, ("convert_element_type", (tensor("float32", (2,)), "complex64"))
-)
-C2 = Constraint("C2", "Both dtypes have the same width.", _same_width, ("bitcast", (tensor("float32", (2,)), "int64")))
 
 OPS: tuple[Op, ...] = (
     Op(

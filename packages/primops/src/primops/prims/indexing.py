@@ -4,15 +4,16 @@ Indices are in 0..size-1, but for `index` and `index_put` with wrap: these take 
 
 from __future__ import annotations
 
-from primops.prims.layouts import dense_stride, tensor
+from primops.prims.layouts import dense_like, tensor
 from primops.prims.shapes import Sizes, sliced_size
 from stagewire.types import TensorType
-from stagewire.vocabulary import Constraint, Op, parameters
+from stagewire.vocabulary import Op, constraint, parameters
 
 Indices = tuple[TensorType | None, ...]
 _X = tensor("float32", (2, 3))
 _I = tensor("int64", (2, 3))
 _J = tensor("int64", (4,))
+_POSITIONS = ("int64", "int32")
 
 
 def indexed_shape(x: TensorType, indices: Indices) -> Sizes:
@@ -35,106 +36,80 @@ def _index(x: TensorType, indices: Indices, wrap: bool) -> tuple[TensorType, ...
 
 
 def _like(x: TensorType, *_: object) -> tuple[TensorType, ...]:
-    return (TensorType(x.dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device),)
+    return (dense_like(x),)
+
+
+def _differs(what: str, found: TensorType, dtype: str, shape: Sizes) -> str | None:
+    """What is wrong with the type of an operand that has to be of another one."""
+    if found.dtype == dtype and found.shape == shape:
+        return None
+    return f"{what} {found.dtype}{list(found.shape)} for {dtype}{list(shape)}"
 
 
 # --- constraints ---------------------------------------------------------------------------------------------------
-def _gather_index(x: TensorType, dim: int, index: TensorType, *_: object) -> str | None:
-    if index.dtype != "int64" and index.dtype != "int32":
+@constraint("The index is int64 or int32, of the operand's rank; dim is a dimension.", ("gather", (_X, 0, _J)))
+def I1(x: TensorType, dim: int, index: TensorType, *_: object) -> str | None:
+    if index.dtype not in _POSITIONS:
         return f"the index is {index.dtype}"
     if len(index.shape) != len(x.shape) or not 0 <= dim < max(1, len(x.shape)):
         return f"rank {len(index.shape)} of the index, rank {len(x.shape)} of the operand, dim {dim}"
     return None
 
 
-def _gather_sizes(x: TensorType, dim: int, index: TensorType, *_: object) -> str | None:
+@constraint("Outside dim the index is no larger than the operand.", ("gather", (_X, 0, tensor("int64", (2, 4)))))
+def I2(x: TensorType, dim: int, index: TensorType, *_: object) -> str | None:
     for i, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)):
         if i != dim and isinstance(n, int) and isinstance(m, int) and m > n and 0 not in index.shape:
             return f"index size {m} exceeds {n} in dimension {i}"
     return None
 
 
-def _source(x: TensorType, dim: int, index: TensorType, src: object, *_: object) -> str | None:
-    if not isinstance(src, TensorType):
-        return None
-    if src.dtype != x.dtype or src.shape != index.shape:
-        return f"the source is {src.dtype}{list(src.shape)} for {x.dtype}{list(index.shape)}"
-    return None
+@constraint(
+    "The source has the operand's dtype and the index's shape (or is a literal).",
+    ("scatter", (_X, 0, _I, tensor("float64", (2, 3)))),
+)
+def I3(x: TensorType, dim: int, index: TensorType, src: object, *_: object) -> str | None:
+    return _differs("the source is", src, x.dtype, index.shape) if isinstance(src, TensorType) else None
 
 
-def _indices(x: TensorType, indices: Indices, *_: object) -> str | None:
+@constraint(
+    "At least one index tensor; all int64 or int32 and of one shape; no more than the rank.",
+    ("index", (_X, (_J, tensor("int64", (5,))), True)),
+)
+def I4(x: TensorType, indices: Indices, *_: object) -> str | None:
     used = [index for index in indices if index is not None]
     if not used or len(indices) > len(x.shape):
         return f"{len(indices)} indices ({len(used)} tensors) for rank {len(x.shape)}"
-    if any(index.dtype not in ("int64", "int32") for index in used):
+    if any(index.dtype not in _POSITIONS for index in used):
         return "an index is no int64 or int32"
-    if any(index.shape != used[0].shape for index in used):
-        return "the index tensors differ in shape"
-    return None
+    return "the index tensors differ in shape" if any(index.shape != used[0].shape for index in used) else None
 
 
-def _values(x: TensorType, indices: Indices, values: TensorType, accumulate: bool, wrap: bool) -> str | None:
-    shape = indexed_shape(x, indices)
-    if values.dtype != x.dtype or values.shape != shape:
-        return f"values are {values.dtype}{list(values.shape)} for {x.dtype}{list(shape)}"
-    return None
-
-
-def _no_bool(x: TensorType, dim: int, index: TensorType, src: object) -> str | None:
-    return "bool is not added" if x.dtype == "bool" else None
-
-
-def _window(x: TensorType, src: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> str | None:
-    if not len(x.shape) == len(src.shape) == len(start) == len(stop) == len(step):
-        return "start, stop, step and the source do not have the operand's rank"
-    shape = tuple(map(sliced_size, start, stop, step))
-    if src.shape != shape or src.dtype != x.dtype:
-        return f"the source is {src.dtype}{list(src.shape)} for {x.dtype}{list(shape)}"
-    return None
-
-
-I1 = Constraint(
-    "I1",
-    "The index is int64 or int32, of the operand's rank; dim is a dimension.",
-    _gather_index,
-    ("gather", (_X, 0, _J)),
-)
-I2 = Constraint(
-    "I2",
-    "Outside dim the index is no larger than the operand.",
-    _gather_sizes,
-    ("gather", (_X, 0, tensor("int64", (2, 4)))),
-)
-I3 = Constraint(
-    "I3",
-    "The source has the operand's dtype and the index's shape (or is a literal).",
-    _source,
-    ("scatter", (_X, 0, _I, tensor("float64", (2, 3)))),
-)
-I4 = Constraint(
-    "I4",
-    "At least one index tensor; all int64 or int32 and of one shape; no more than the rank.",
-    _indices,
-    ("index", (_X, (_J, tensor("int64", (5,))), True)),
-)
-I5 = Constraint(
-    "I5",
+@constraint(
     "The values have the operand's dtype and the shape of operand[indices].",
-    _values,
     ("index_put", (_X, (_J,), _X, False, True)),
 )
-I6 = Constraint(
-    "I6",
+def I5(x: TensorType, indices: Indices, values: TensorType, *_: object) -> str | None:
+    return _differs("values are", values, x.dtype, indexed_shape(x, indices))
+
+
+@constraint(
     "The source has the operand's dtype and the shape of the window.",
-    _window,
     ("slice_scatter", (_X, _X, (0, 0), (1, 3), (1, 1))),
 )
-I7 = Constraint(
-    "I7",
-    "The operand is an integer or float.",
-    _no_bool,
-    ("scatter_add", (tensor("bool", (2, 3)), 0, _I, tensor("bool", (2, 3)))),
-)
+def I6(x: TensorType, src: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> str | None:
+    if not len(x.shape) == len(src.shape) == len(start) == len(stop) == len(step):
+        return "start, stop, step and the source do not have the operand's rank"
+    return _differs("the source is", src, x.dtype, tuple(map(sliced_size, start, stop, step)))
+
+
+_BOOLS = tensor("bool", (2, 3))
+
+
+@constraint("The operand is an integer or float.", ("scatter_add", (_BOOLS, 0, _I, _BOOLS)))
+def I7(x: TensorType, *_: object) -> str | None:
+    return "bool is not added" if x.dtype == "bool" else None
+
 
 _FAMILY = "indexing"
 OPS: tuple[Op, ...] = (

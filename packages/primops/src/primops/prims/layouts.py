@@ -43,6 +43,11 @@ def dense_stride(shape: tuple[Dim, ...], stride: tuple[Dim, ...]) -> tuple[Dim, 
     return stride if is_dense(shape, stride) else row_major(shape)
 
 
+def dense_like(x: TensorType, dtype: str | None = None) -> TensorType:
+    """The type of a fresh elementwise result of one operand, in its dtype or in another one."""
+    return TensorType(dtype or x.dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device)  # type: ignore[arg-type]
+
+
 def same_layout(shape: tuple[Dim, ...], left: tuple[Dim, ...], right: tuple[Dim, ...]) -> bool:
     """Whether two strides place every element alike (strides of sizes 0 and 1 do not matter)."""
     if left == right:

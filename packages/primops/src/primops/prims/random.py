@@ -7,17 +7,18 @@ from __future__ import annotations
 from primops.prims.layouts import tensor
 from stagewire.expr import Dim
 from stagewire.types import TensorType
-from stagewire.vocabulary import Constraint, Op, parameters
+from stagewire.vocabulary import Op, constraint, parameters
 
 Shape = tuple[Dim, ...]
 _I = tensor("int64", (2, 3))
+_N = tensor("int64", ())
 
 
 # --- rules ---------------------------------------------------------------------------------------------------------
 
 
 def _state(count: Dim, device: str) -> tuple[TensorType, ...]:
-    return tensor("int64", ()), tensor("int64", ())
+    return _N, _N
 
 
 def _uniform(
@@ -29,35 +30,26 @@ def _uniform(
 # --- constraints ---------------------------------------------------------------------------------------------------
 
 
-def _a_state(seed: TensorType, offset: TensorType, *_: object) -> str | None:
+@constraint("Seed and offset are numbers on the CPU.", ("philox_uniform", (_I, _N, (2,), 256, 1, "cpu")))
+def D1(seed: TensorType, offset: TensorType, *_: object) -> str | None:
     for x in (seed, offset):
         if (x.dtype, x.shape, x.device) != ("int64", (), "cpu"):
             return f"{x.dtype}{list(x.shape)} on {x.device}"
     return None
 
 
-def _sharing(seed: TensorType, offset: TensorType, shape: Shape, threads: int, width: int, device: str) -> str | None:
+@constraint(
+    "Threads come in blocks of 256; each takes 1, 2, 4, 8 or 16 elements at a time.",
+    ("philox_uniform", (_N, _N, (2,), 100, 1, "cpu")),
+)
+def D2(seed: TensorType, offset: TensorType, shape: Shape, threads: int, width: int, device: str) -> str | None:
     good = threads > 0 and threads % 256 == 0 and width in (1, 2, 4, 8, 16)
     return None if good else f"{threads} threads, {width} elements at a time"
 
 
-def _calls(count: Dim, device: str) -> str | None:
+@constraint("The count is a multiple of four, and a number.", ("philox_state", (3, "cpu")))
+def D3(count: Dim, device: str) -> str | None:
     return None if isinstance(count, int) and count > 0 and count % 4 == 0 else f"the count is {count}"
-
-
-D1 = Constraint(
-    "D1",
-    "Seed and offset are numbers on the CPU.",
-    _a_state,
-    ("philox_uniform", (_I, tensor("int64", ()), (2,), 256, 1, "cpu")),
-)
-D2 = Constraint(
-    "D2",
-    "Threads come in blocks of 256; each takes 1, 2, 4, 8 or 16 elements at a time.",
-    _sharing,
-    ("philox_uniform", (tensor("int64", ()), tensor("int64", ()), (2,), 100, 1, "cpu")),
-)
-D3 = Constraint("D3", "The count is a multiple of four, and a number.", _calls, ("philox_state", (3, "cpu")))
 
 
 OPS: tuple[Op, ...] = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from primops.prims import shapes
 from primops.prims.elementwise import NUMBERS
 from primops.prims.layouts import FLOATS, tensor
-from primops.prims.shapes import distinct_dims
 from stagewire.types import TensorType
-from stagewire.vocabulary import Constraint, Op, Rule, parameters
+from stagewire.vocabulary import Constraint, Op, constraint, of_dtypes, parameters
 
 Dims = tuple[int, ...]
 _X = tensor("float32", (2, 3))
@@ -29,43 +29,26 @@ def _var_mean(x: TensorType, dims: Dims, correction: float) -> tuple[TensorType,
     return (_reduced(x, dims, x.dtype), _reduced(x, dims, x.dtype))
 
 
-def _numbers(x: TensorType, *_: object) -> str | None:
-    return None if x.dtype in NUMBERS else f"{x.dtype} is not summed; convert first"
+@constraint("dims are distinct dimensions of the operand.", ("sum", (_X, (0, 0))))
+def R1(x: TensorType, dims: Dims, *_: object) -> str | None:
+    return shapes.S7.check(x, dims)
 
 
-def _floats(x: TensorType, *_: object) -> str | None:
-    return None if x.dtype in FLOATS else f"{x.dtype} is no float"
+R2 = of_dtypes("R2", NUMBERS, "The operand is an integer or float; the result has its dtype.", ("sum", (_B, (0,))))
+R3 = of_dtypes("R3", frozenset({"bool"}), "The operand is bool.", ("any", (_X, (0,))))
+R4 = of_dtypes("R4", FLOATS, "The operand is a float.", ("var_mean", (tensor("int64", (2,)), (0,), 1)))
 
 
-def _bools(x: TensorType, *_: object) -> str | None:
-    return None if x.dtype == "bool" else f"{x.dtype} is no bool"
-
-
-def _nonempty(x: TensorType, dims: Dims) -> str | None:
+@constraint("No reduced dimension is empty (unless the result is).", ("amax", (tensor("float32", (0,)), (0,))))
+def R5(x: TensorType, dims: Dims) -> str | None:
     empty = [d for d in dims if x.shape[d] == 0]
     kept = any(n == 0 for i, n in enumerate(x.shape) if i not in dims)
     return f"dimension {empty[0]} is empty" if empty and not kept else None
 
 
-def _one_dim(x: TensorType, dim: int | None) -> str | None:
+@constraint("dim is a dimension of the operand (or None for all, flattened).", ("argmax", (_X, 2)))
+def R6(x: TensorType, dim: int | None) -> str | None:
     return None if dim is None or 0 <= dim < len(x.shape) else f"dim {dim} of rank {len(x.shape)}"
-
-
-R1 = Constraint(
-    "R1",
-    "dims are distinct dimensions of the operand.",
-    lambda x, dims, *_: distinct_dims(x, dims),
-    ("sum", (_X, (0, 0))),
-)
-R2 = Constraint(
-    "R2", "The operand is an integer or float; the result has its dtype.", _numbers, ("sum", (_B, (0,))), NUMBERS
-)
-R3 = Constraint("R3", "The operand is bool.", _bools, ("any", (_X, (0,))), frozenset({"bool"}))
-R4 = Constraint("R4", "The operand is a float.", _floats, ("var_mean", (tensor("int64", (2,)), (0,), 1)), FLOATS)
-R5 = Constraint(
-    "R5", "No reduced dimension is empty (unless the result is).", _nonempty, ("amax", (tensor("float32", (0,)), (0,)))
-)
-R6 = Constraint("R6", "dim is a dimension of the operand (or None for all, flattened).", _one_dim, ("argmax", (_X, 2)))
 
 
 def _reduction(name: str, doc: str, constraints: tuple[Constraint, ...], short: str = "f32") -> Op:
@@ -73,9 +56,9 @@ def _reduction(name: str, doc: str, constraints: tuple[Constraint, ...], short: 
     return Op(name, "reduction", parameters("x: tensor, dims: dims"), doc, _reduce, constraints, example)
 
 
-def _along(name: str, family: str, kind: str, doc: str, rule: Rule, result: str) -> Op:
-    example = f"{name}(x: f32[2, 3], 1) -> {result}"
-    return Op(name, family, parameters(f"x: tensor, dim: {kind}"), doc, rule, (R2, R6), example)
+def _position(name: str, doc: str) -> Op:
+    example = f"{name}(x: f32[2, 3], 1) -> i64[2]"
+    return Op(name, "reduction", parameters("x: tensor, dim: int?"), doc, _argument, (R2, R6), example)
 
 
 OPS: tuple[Op, ...] = (
@@ -89,14 +72,8 @@ OPS: tuple[Op, ...] = (
     _reduction("amin", "Least over dims; nan if one is nan.", (R1, R2, R5)),
     _reduction("any", "Whether some element over dims holds.", (R1, R3), "b8"),
     _reduction("all", "Whether every element over dims holds.", (R1, R3), "b8"),
-    _along(
-        "argmax", "reduction", "int?", "Index (int64) of the first greatest element along dim; nan is greatest.",
-        _argument, "i64[2]",
-    ),
-    _along(
-        "argmin", "reduction", "int?", "Index (int64) of the first least element along dim; nan is least.",
-        _argument, "i64[2]",
-    ),
+    _position("argmax", "Index (int64) of the first greatest element along dim; nan is greatest."),
+    _position("argmin", "Index (int64) of the first least element along dim; nan is least."),
     Op(
         "var_mean", "reduction", parameters("x: tensor, dims: dims, correction: number"),
         "Mean over dims, and the sum of squared deviations from it divided by max(0, count - correction). "

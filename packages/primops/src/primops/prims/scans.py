@@ -3,48 +3,38 @@
 from __future__ import annotations
 
 from primops.prims.elementwise import NUMBERS
-from primops.prims.layouts import FLOATS, dense_stride, tensor
+from primops.prims.layouts import FLOATS, dense_like, tensor
 from stagewire.types import TensorType
-from stagewire.vocabulary import Constraint, Op, Rule, parameters
+from stagewire.vocabulary import Constraint, Op, Rule, constraint, of_dtypes, parameters
 
 _X = tensor("float32", (2, 3))
 
 
 def _like(x: TensorType, dim: int) -> tuple[TensorType, ...]:
-    return (TensorType(x.dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device),)
+    return (dense_like(x),)
 
 
 def _with_positions(x: TensorType, dim: int) -> tuple[TensorType, ...]:
-    stride = dense_stride(x.shape, x.stride)
-    return (TensorType(x.dtype, x.shape, stride, 0, x.device), TensorType("int64", x.shape, stride, 0, x.device))
+    return dense_like(x), dense_like(x, "int64")
 
 
-def is_dimension(x: TensorType, dim: int, *_: object) -> str | None:
-    """What is wrong with a dimension number; a scalar counts as rank 1 where ATen's own op does the work."""
-    return None if 0 <= dim < max(len(x.shape), 1) else f"dim {dim} of rank {len(x.shape)}"
-
-
-def _inside(x: TensorType, dim: int) -> str | None:
+@constraint("dim is a dimension of the operand.", ("cumsum", (_X, 2)))
+def K1(x: TensorType, dim: int) -> str | None:
     return None if 0 <= dim < len(x.shape) else f"dim {dim} of rank {len(x.shape)}"
 
 
-def _numbers(x: TensorType, dim: int) -> str | None:
-    return None if x.dtype in NUMBERS else f"{x.dtype} is not added up; convert first"
-
-
-def _floats(x: TensorType, dim: int) -> str | None:
-    return None if x.dtype in FLOATS else f"{x.dtype} is no float"
-
-
-K1 = Constraint("K1", "dim is a dimension of the operand.", _inside, ("cumsum", (_X, 2)))
-K2 = Constraint(
-    "K2", "The operand is an integer or float; the result has its dtype.", _numbers,
-    ("cumsum", (tensor("bool", (2, 3)), 0)), NUMBERS,
+K2 = of_dtypes(
+    "K2", NUMBERS, "The operand is an integer or float; the result has its dtype.",
+    ("cumsum", (tensor("bool", (2, 3)), 0)),
 )  # fmt: skip
-K3 = Constraint("K3", "dim is a dimension of the operand, 0 for a scalar.", is_dimension, ("cummax", (_X, 2)))
-K4 = Constraint(
-    "K4", "The operand is a float.", _floats, ("logcumsumexp", (tensor("int64", (2, 3)), 0)), FLOATS
-)  # fmt: skip
+
+
+@constraint("dim is a dimension of the operand, 0 for a scalar.", ("cummax", (_X, 2)))
+def K3(x: TensorType, dim: int) -> str | None:
+    return None if 0 <= dim < max(len(x.shape), 1) else f"dim {dim} of rank {len(x.shape)}"
+
+
+K4 = of_dtypes("K4", FLOATS, "The operand is a float.", ("logcumsumexp", (tensor("int64", (2, 3)), 0)))
 
 
 def _scan(name: str, doc: str, constraints: tuple[Constraint, ...], rule: Rule = _like) -> Op:

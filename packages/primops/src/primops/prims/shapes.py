@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from primops.errors import Decline
-from primops.prims.layouts import dense_stride, row_major, tensor
+from primops.prims.layouts import dense_like, row_major, tensor
 from stagewire.expr import Dim
 from stagewire.types import TensorType, numel
-from stagewire.vocabulary import Constraint, Op, parameters
+from stagewire.vocabulary import Op, constraint, parameters
 
 Sizes = tuple[Dim, ...]
 Dims = tuple[int, ...]
@@ -57,7 +57,7 @@ def _slice(x: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> tuple[Tenso
 
 
 def _same(x: TensorType, *_: object) -> tuple[TensorType, ...]:
-    return _view(x, x.shape, dense_stride(x.shape, x.stride))
+    return (dense_like(x),)
 
 
 def _cat(tensors: tuple[TensorType, ...], dim: int) -> tuple[TensorType, ...]:
@@ -77,7 +77,11 @@ def _as_strided(x: TensorType, size: Sizes, stride: Sizes, offset: Dim) -> tuple
 
 
 # --- constraints ---------------------------------------------------------------------------------------------------
-def _broadcast_dims(x: TensorType, shape: Sizes, broadcast_dimensions: Dims) -> str | None:
+@constraint(
+    "broadcast_dimensions has one increasing entry for each operand dimension.",
+    ("broadcast_in_dim", (_X, (2, 3), (1, 0))),
+)
+def S1(x: TensorType, shape: Sizes, broadcast_dimensions: Dims) -> str | None:
     if len(broadcast_dimensions) != len(x.shape):
         return f"{len(broadcast_dimensions)} broadcast_dimensions for rank {len(x.shape)}"
     if list(broadcast_dimensions) != sorted(set(broadcast_dimensions)):
@@ -87,28 +91,33 @@ def _broadcast_dims(x: TensorType, shape: Sizes, broadcast_dimensions: Dims) -> 
     return None
 
 
-def _broadcast_sizes(x: TensorType, shape: Sizes, broadcast_dimensions: Dims) -> str | None:
+@constraint("Each operand size is 1 or equals the size it goes to.", ("broadcast_in_dim", (_X, (2, 4), (0, 1))))
+def S2(x: TensorType, shape: Sizes, broadcast_dimensions: Dims) -> str | None:
     for i, d in enumerate(broadcast_dimensions):
         if x.shape[i] != 1 and x.shape[i] != shape[d]:
             return f"size {x.shape[i]} of dimension {i} is neither 1 nor {shape[d]}"
     return None
 
 
-def _permutation(x: TensorType, dims: Dims) -> str | None:
+@constraint("dims is a permutation of the dimensions.", ("permute", (_X, (0, 0))))
+def S3(x: TensorType, dims: Dims) -> str | None:
     return None if sorted(dims) == list(range(len(x.shape))) else f"{dims} is no permutation of rank {len(x.shape)}"
 
 
-def _same_count(x: TensorType, shape: Sizes) -> str | None:
+@constraint("The number of elements stays.", ("reshape", (_X, (7,))))
+def S4(x: TensorType, shape: Sizes) -> str | None:
     before, after = numel(x.shape), numel(shape)
     return f"{before} elements into {after}" if _known(before) and _known(after) and before != after else None
 
 
-def _slice_rank(x: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> str | None:
+@constraint("start, stop and step have one entry for each dimension.", ("slice", (_X, (0,), (2,), (1,))))
+def S5(x: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> str | None:
     ranks = {len(x.shape), len(start), len(stop), len(step)}
     return None if len(ranks) == 1 else "start, stop and step do not have one entry a dimension"
 
 
-def _slice_bounds(x: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> str | None:
+@constraint("0 <= start <= stop <= size and step >= 1.", ("slice", (_X, (0, 0), (2, 4), (1, 1))))
+def S6(x: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> str | None:
     for i, (n, a, b, k) in enumerate(zip(x.shape, start, stop, step, strict=True)):
         if _known(k) and k < 1:
             return f"step {k} of dimension {i} is below 1"
@@ -117,14 +126,18 @@ def _slice_bounds(x: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> str 
     return None
 
 
-def distinct_dims(x: TensorType, dims: Dims) -> str | None:
-    """None if `dims` are distinct and each is in 0..rank-1."""
+@constraint("dims are distinct dimensions of the operand.", ("flip", (_X, (2,))))
+def S7(x: TensorType, dims: Dims) -> str | None:
     if len(set(dims)) != len(dims) or any(not 0 <= d < len(x.shape) for d in dims):
         return f"{dims} are not distinct dimensions of rank {len(x.shape)}"
     return None
 
 
-def _cat_rank(tensors: tuple[TensorType, ...], dim: int) -> str | None:
+@constraint(
+    "There is at least one tensor, all have one rank, dim is one of its dimensions.",
+    ("cat", ((_X, tensor("float32", (2,))), 0)),
+)
+def S8(tensors: tuple[TensorType, ...], dim: int) -> str | None:
     if not tensors:
         return "no tensors"
     rank = len(tensors[0].shape)
@@ -133,26 +146,30 @@ def _cat_rank(tensors: tuple[TensorType, ...], dim: int) -> str | None:
     return None
 
 
-def _cat_sizes(tensors: tuple[TensorType, ...], dim: int) -> str | None:
+@constraint("The tensors agree in size outside dim.", ("cat", ((_X, tensor("float32", (2, 4))), 0)))
+def S9(tensors: tuple[TensorType, ...], dim: int) -> str | None:
     def rest(x: TensorType) -> Sizes:
         return (*x.shape[:dim], *x.shape[dim + 1 :])
 
     return None if all(rest(x) == rest(tensors[0]) for x in tensors) else f"sizes differ outside dimension {dim}"
 
 
-def _cat_dtypes(tensors: tuple[TensorType, ...], dim: int) -> str | None:
+@constraint("The tensors have one dtype and one device.", ("cat", ((_X, tensor("int64", (2, 3))), 0)))
+def S10(tensors: tuple[TensorType, ...], dim: int) -> str | None:
     kinds = {(x.dtype, x.device) for x in tensors}
     return None if len(kinds) == 1 else f"dtypes or devices differ: {sorted(kinds)}"
 
 
-def _pad_widths(x: TensorType, low: Sizes, high: Sizes, value: float) -> str | None:
+@constraint("low and high have one width >= 0 for each dimension.", ("pad", (_X, (0, -1), (0, 0), 0.0)))
+def S11(x: TensorType, low: Sizes, high: Sizes, value: float) -> str | None:
     if len(low) != len(x.shape) or len(high) != len(x.shape):
         return f"{len(low)} and {len(high)} widths for rank {len(x.shape)}"
     bad = [w for w in (*low, *high) if _known(w) and w < 0]
     return f"negative width {bad[0]}" if bad else None
 
 
-def _strided_bounds(x: TensorType, size: Sizes, stride: Sizes, offset: Dim) -> str | None:
+@constraint("Every element read lies inside the operand.", ("as_strided", (_X, (2, 2), (3, 3), 0)))
+def S12(x: TensorType, size: Sizes, stride: Sizes, offset: Dim) -> str | None:
     if len(size) != len(stride):
         return "size and stride differ in rank"
     count = numel(x.shape)
@@ -161,46 +178,6 @@ def _strided_bounds(x: TensorType, size: Sizes, stride: Sizes, offset: Dim) -> s
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     return None if offset >= 0 and last < count else f"element {last} of {count}"
 
-
-S1 = Constraint(
-    "S1",
-    "broadcast_dimensions has one increasing entry for each operand dimension.",
-    _broadcast_dims,
-    ("broadcast_in_dim", (_X, (2, 3), (1, 0))),
-)
-S2 = Constraint(
-    "S2",
-    "Each operand size is 1 or equals the size it goes to.",
-    _broadcast_sizes,
-    ("broadcast_in_dim", (_X, (2, 4), (0, 1))),
-)
-S3 = Constraint("S3", "dims is a permutation of the dimensions.", _permutation, ("permute", (_X, (0, 0))))
-S4 = Constraint("S4", "The number of elements stays.", _same_count, ("reshape", (_X, (7,))))
-S5 = Constraint(
-    "S5", "start, stop and step have one entry for each dimension.", _slice_rank, ("slice", (_X, (0,), (2,), (1,)))
-)
-S6 = Constraint(
-    "S6", "0 <= start <= stop <= size and step >= 1.", _slice_bounds, ("slice", (_X, (0, 0), (2, 4), (1, 1)))
-)
-S7 = Constraint("S7", "dims are distinct dimensions of the operand.", distinct_dims, ("flip", (_X, (2,))))
-S8 = Constraint(
-    "S8",
-    "There is at least one tensor, all have one rank, dim is one of its dimensions.",
-    _cat_rank,
-    ("cat", ((_X, tensor("float32", (2,))), 0)),
-)
-S9 = Constraint(
-    "S9", "The tensors agree in size outside dim.", _cat_sizes, ("cat", ((_X, tensor("float32", (2, 4))), 0))
-)
-S10 = Constraint(
-    "S10", "The tensors have one dtype and one device.", _cat_dtypes, ("cat", ((_X, tensor("int64", (2, 3))), 0))
-)
-S11 = Constraint(
-    "S11", "low and high have one width >= 0 for each dimension.", _pad_widths, ("pad", (_X, (0, -1), (0, 0), 0.0))
-)
-S12 = Constraint(
-    "S12", "Every element read lies inside the operand.", _strided_bounds, ("as_strided", (_X, (2, 2), (3, 3), 0))
-)
 
 _FAMILY = "shape"
 OPS: tuple[Op, ...] = (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from primops.prims.layouts import FLOATS, INTEGERS, dense_stride, tensor
+from primops.prims.layouts import FLOATS, INTEGERS, dense_like, tensor
 from stagewire.expr import Dim
 from stagewire.types import TensorType
-from stagewire.vocabulary import Constraint, Op, parameters
+from stagewire.vocabulary import Constraint, Op, constraint, of_dtypes, parameters
 
 Sizes = tuple[int, ...]
 _X = tensor("float32", (1, 2, 8, 8))
@@ -43,13 +44,17 @@ def _max_pool(
 
 
 def _like_second(grad: TensorType, x: TensorType, *_: object) -> tuple[TensorType, ...]:
-    return (TensorType(x.dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device),)
+    return (dense_like(x),)
 
 
 # --- constraints ---------------------------------------------------------------------------------------------------
 
 
-def _spatial(x: TensorType, kernel: Sizes, *sizes: object) -> str | None:
+@constraint(
+    "Windows, strides, padding and dilation have one entry for each spatial dimension, of which the operand has two "
+    "less, or one less, than dimensions.", ("max_pool2d", (_X, (2,), (2,), (0,), (1,), False)),
+)  # fmt: skip
+def W1(x: TensorType, kernel: Sizes, *sizes: object) -> str | None:
     rank = len(kernel)
     if len(x.shape) not in (rank + 1, rank + 2):
         return f"windows of rank {rank} over rank {len(x.shape)}"
@@ -58,68 +63,54 @@ def _spatial(x: TensorType, kernel: Sizes, *sizes: object) -> str | None:
     return None
 
 
-def _fits(x: TensorType, kernel: Sizes, stride: Sizes, padding: Sizes, *_: object) -> str | None:
+@constraint(
+    "Padding is at most half of the window; windows and strides are positive.",
+    ("max_pool2d", (_X, (2, 2), (2, 2), (2, 2), (1, 1), False)),
+)
+def W2(x: TensorType, kernel: Sizes, stride: Sizes, padding: Sizes, *_: object) -> str | None:
     if any(2 * pad > window for pad, window in zip(padding, kernel, strict=True)):
         return f"padding {list(padding)} is more than half of the window {list(kernel)}"
     return "a window or stride is not positive" if min((*kernel, *stride)) < 1 else None
 
 
-def _some_window(
-    x: TensorType, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
-) -> str | None:
-    if not all(isinstance(size, int) for size in x.shape):
-        return None
-    shape = pooled_shape(x, kernel, stride, padding, dilation, ceil_mode)[-len(kernel) :]
-    return None if all(size > 0 for size in shape) else f"windows of {list(kernel)} on {list(x.shape)}"  # type: ignore[operator]
-
-
-def _pooled_gradient(
-    grad: TensorType, x: TensorType, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool,
-    indices: TensorType,
-) -> str | None:  # fmt: skip
+@constraint(
+    "The gradient has the operand's dtype, a float, and the shape of what was pooled.",
+    ("max_pool2d_backward", (tensor("float64", (1, 2, 4, 4)), _X, *_WINDOWS, _P)),
+)
+def W3(grad: TensorType, x: TensorType, kernel: Sizes, *window: Any) -> str | None:
     known = all(isinstance(size, int) for size in x.shape)
-    shape = pooled_shape(x, kernel, stride, padding, dilation, ceil_mode) if known else grad.shape
+    shape = pooled_shape(x, kernel, *window[:-1]) if known else grad.shape
     if grad.dtype != x.dtype or x.dtype not in FLOATS or grad.shape != shape or 0 in shape[-len(kernel) :]:
         return f"the gradient is {grad.dtype}{list(grad.shape)} for {x.dtype}{list(x.shape)} pooled to {list(shape)}"
     return None
 
 
-def _positions(grad: TensorType, x: TensorType, *rest: object) -> str | None:
+@constraint(
+    "The indices are int64, in the shape of what was pooled.",
+    ("max_pool2d_backward", (_G, _X, *_WINDOWS, tensor("int64", (1, 2, 4, 5)))),
+)
+def W4(grad: TensorType, x: TensorType, *rest: object) -> str | None:
     indices = rest[-1]
     if isinstance(indices, TensorType) and (indices.dtype != "int64" or indices.shape != grad.shape):
         return f"the indices are {indices.dtype}{list(indices.shape)} for {list(grad.shape)}"
     return None
 
 
-def _numbers(x: TensorType, *_: object) -> str | None:
-    return None if x.dtype in FLOATS | INTEGERS else f"{x.dtype} is not pooled"
-
-
-W1 = Constraint(
-    "W1", "Windows, strides, padding and dilation have one entry for each spatial dimension, of which the operand has "
-    "two less, or one less, than dimensions.", _spatial, ("max_pool2d", (_X, (2,), (2,), (0,), (1,), False)),
-)  # fmt: skip
-W2 = Constraint(
-    "W2", "Padding is at most half of the window; windows and strides are positive.", _fits,
-    ("max_pool2d", (_X, (2, 2), (2, 2), (2, 2), (1, 1), False)),
-)  # fmt: skip
-W3 = Constraint(
-    "W3", "The gradient has the operand's dtype, a float, and the shape of what was pooled.", _pooled_gradient,
-    ("max_pool2d_backward", (tensor("float64", (1, 2, 4, 4)), _X, *_WINDOWS, _P)),
-)  # fmt: skip
-W4 = Constraint(
-    "W4", "The indices are int64, in the shape of what was pooled.", _positions,
-    ("max_pool2d_backward", (_G, _X, *_WINDOWS, tensor("int64", (1, 2, 4, 5)))),
-)  # fmt: skip
-W5 = Constraint(
-    "W5", "The operand is an integer or float.", _numbers,
-    ("max_pool2d", (tensor("bool", (1, 2, 8, 8)), (2, 2), (2, 2), (0, 0), (1, 1), False)), FLOATS | INTEGERS,
+W5 = of_dtypes(
+    "W5", FLOATS | INTEGERS, "The operand is an integer or float.",
+    ("max_pool2d", (tensor("bool", (1, 2, 8, 8)), *_WINDOWS)),
 )  # fmt: skip
 
-W6 = Constraint(
-    "W6", "Each spatial dimension has room for a window.", _some_window,
-    ("max_pool2d", (tensor("float32", (1, 2, 1, 8)), (2, 2), (2, 2), (0, 0), (1, 1), False)),
-)  # fmt: skip
+
+@constraint(
+    "Each spatial dimension has room for a window.", ("max_pool2d", (tensor("float32", (1, 2, 1, 8)), *_WINDOWS))
+)
+def W6(x: TensorType, kernel: Sizes, *window: Any) -> str | None:
+    if not all(isinstance(size, int) for size in x.shape):
+        return None
+    shape = pooled_shape(x, kernel, *window)[-len(kernel) :]
+    return None if all(size > 0 for size in shape) else f"windows of {list(kernel)} on {list(x.shape)}"  # type: ignore[operator]
+
 
 _WINDOW = "kernel: dims, stride: dims, padding: dims"
 _MAX = ("values", "indices")
