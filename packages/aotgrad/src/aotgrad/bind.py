@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
+from absint.executor import Executor
 from absint.targets import resolve
 from absint.wire import from_arg
 from aotgrad.constants import read_constant
 from aotgrad.errors import AliasedMutation, OtherOffset
-from aotgrad.executor import Executor
 from aotgrad.function import Partial, make_function
 from aotgrad.higher_order import Program
 from aotgrad.torch_capabilities import TORCH

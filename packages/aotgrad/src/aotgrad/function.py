@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aotgrad.executor import Executor
+from absint.executor import Executor
 from aotgrad.higher_order import Program, differentiable_gradients, kept_inputs, random_states, room_for, versions_of
 from aotgrad.saved_tensors import saved_tensors
 from aotgrad.torch_capabilities import TORCH

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from absint.executor import Executor
 from aotgrad.errors import BackwardFailed, DoubleBackward
-from aotgrad.executor import Executor
 from stagewire.expr import evaluate
 from stagewire.grad import Binding, SavedInput
 from stagewire.types import ScalarType, TensorType

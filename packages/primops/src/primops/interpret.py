@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from absint import from_tensor, to_wire
-from absint.cpu_kernels import workspace_call
+from absint import executor, from_tensor, to_wire
 from absint.errors import UnknownTarget
-from absint.targets import resolve
-from absint.wire import from_arg
 from primops.errors import InterpretFault
 from primops.meanings import BY_TARGET, NAMES
-from stagewire.expr import Dim, Expr, evaluate
-from stagewire.graph import Arg, Graph, Node, Ref, last_uses
+from stagewire.expr import Dim, evaluate
+from stagewire.graph import Graph, Node, Value
 from stagewire.symbols import bind_sizes
 from stagewire.types import TensorType, overlaps
 from stagewire.vocabulary import find, is_prim
@@ -31,25 +28,39 @@ def interpret(graph: Graph, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     return Interpreter(graph)(*inputs)
 
 
-class Interpreter:
+class Interpreter(executor.Interpreter):
     """An executor of one graph: `Interpreter(graph)(*inputs) -> tuple of outputs`. Holds no state between calls."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.dying = last_uses(graph)
+    def function(self, node: Node) -> Callable[..., Any]:
+        """The meaning of a prim, or an operator of ATen."""
+        if not is_prim(node.target):
+            try:
+                return super().function(node)
+            except UnknownTarget as error:
+                raise InterpretFault(error.message, where=_place(node)) from None
+        op, meaning = find(node.target), BY_TARGET.get(node.target)
+        if op is None or meaning is None:
+            raise InterpretFault(f"nobody registers a meaning of {node.target}", where=_place(node))
+        named = [p.kind == "dtype" for p in op.parameters]
+        return lambda *args: meaning(*[NAMES[a] if is_dtype else a for a, is_dtype in zip(args, named, strict=True)])
+
+    def sizes(self, inputs: Sequence[Any]) -> Symbols:
+        """The value of each size symbol; an input that does not fit its type is a fault."""
+        if len(inputs) != len(self.graph.inputs):
+            raise InterpretFault(f"{len(inputs)} inputs for a graph of {len(self.graph.inputs)}")
+        return bind_symbols(self.graph, inputs)
+
+    def result(self, value: Value, made: Any, sizes: Symbols) -> Any:
+        """A result in the layout and on the device that the graph states."""
+        return _stated(made, value, sizes)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        graph = self.graph
-        if len(inputs) != len(graph.inputs):
-            raise InterpretFault(f"{len(inputs)} inputs for a graph of {len(graph.inputs)}")
-        values: dict[str, Any] = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
-        symbols = bind_symbols(graph, inputs)
         with torch.no_grad():
-            for node, dying in zip(graph.nodes, self.dying, strict=True):
-                _run_node(node, values, symbols)
-                for name in dying:
-                    del values[name]
-        return tuple(_real(arg, values, symbols) for arg in graph.outputs)
+            return super().__call__(*inputs)
+
+
+def _place(node: Node) -> str:
+    return f"{node.target} ({node.line})" if node.line else node.target
 
 
 def tensor_type(tensor: torch.Tensor) -> TensorType:
@@ -78,49 +89,14 @@ def _sizes(dims: tuple[Dim, ...], symbols: Symbols) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else evaluate(d, symbols) for d in dims)
 
 
-def _real(arg: Arg, values: Mapping[str, Any], symbols: Symbols) -> Any:
-    """An argument as a torch call takes it."""
-
-    def found(leaf: Any) -> Any:
-        if isinstance(leaf, Ref):
-            return values[leaf.name]
-        if isinstance(leaf, Expr):
-            return evaluate(leaf, symbols)
-        raise InterpretFault(f"{type(leaf).__name__} has no value outside of its process")
-
-    return from_arg(arg, found)
-
-
-def _run_node(node: Node, values: dict[str, Any], symbols: Symbols) -> None:
-    args = [_real(arg, values, symbols) for arg in node.args]
-    where = f"{node.target}" + (f" ({node.line})" if node.line else "")
-    if is_prim(node.target):
-        op = find(node.target)
-        meaning = BY_TARGET.get(node.target)
-        if op is None or meaning is None:
-            raise InterpretFault(f"nobody registers a meaning of {node.target}", where=where)
-        made = meaning(*(NAMES[a] if p.kind == "dtype" else a for a, p in zip(args, op.parameters, strict=True)))
-    else:
-        kwargs = {key: _real(arg, values, symbols) for key, arg in node.kwargs.items()}
-        try:
-            operator = workspace_call(node, resolve(node.target))
-        except UnknownTarget as error:
-            raise InterpretFault(error.message, where=where) from None
-        made = operator(*args, **kwargs)
-    results = made if isinstance(made, (tuple, list)) else (made,) * bool(node.results)
-    if len(results) != len(node.results):
-        raise InterpretFault(f"{node.target} gave {len(results)} results instead of {len(node.results)}", where=where)
-    for value, x in zip(node.results, results, strict=True):
-        values[value.name] = _stated(x, value.type, symbols, where)
-
-
-def _stated(x: Any, type: Any, symbols: Symbols, where: str) -> Any:
+def _stated(x: Any, value: Value, symbols: Symbols) -> Any:
     """A result in the layout and on the device that the graph states; of another type, it is refused."""
+    type = value.type
     if not isinstance(type, TensorType) or not isinstance(x, torch.Tensor):
         return x
     shape, stride = _sizes(type.shape, symbols), _sizes(type.stride, symbols)
     if tuple(x.shape) != shape or NAMES[x.dtype] != type.dtype:
-        raise InterpretFault(f"the result is {tensor_type(x)}, the graph states {type}", where=where)
+        raise InterpretFault(f"%{value.name} is {tensor_type(x)}, the graph states {type}")
     x = x.to(type.device)
     if x.stride() == stride or 0 in shape:
         return x
