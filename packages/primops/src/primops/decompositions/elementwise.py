@@ -6,11 +6,10 @@ import math
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import Function, Table, elementwise, is_float
+from primops.decompositions.operands import Function, Table, elementwise, is_float, result_type
 from primops.errors import Decline
 from primops.passes.fold_constants import in_dtype
 from primops.prims.layouts import FLOATS, HALVES
-from primops.promotion import result_type
 
 
 def _simple(prim: str) -> Function:

@@ -1,14 +1,17 @@
-"""Arguments of decompositions: shapes that broadcast, dimensions wrapped, counts."""
+"""Arguments of decompositions: shapes that broadcast, dimensions wrapped, counts, dtypes promoted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
+
+import torch
 
 from primops.builder import Builder, Value
 from primops.errors import Decline
-from primops.prims.layouts import FLOATS
-from stagewire.expr import Dim
+from primops.prims.layouts import FLOATS, INTEGERS
+from stagewire.expr import Dim, Expr
 from stagewire.types import numel
 
 Function = Callable[..., Any]
@@ -80,3 +83,37 @@ def literal_count(shape: Sequence[Dim], dims: Sequence[int]) -> int:
 
 def is_float(dtype: str) -> bool:
     return dtype in FLOATS
+
+
+@lru_cache(maxsize=256)
+def _promote(left: str, right: str) -> str:
+    """The dtype of a result of two dtypes."""
+    return str(torch.promote_types(getattr(torch, left), getattr(torch, right))).removeprefix("torch.")
+
+
+def _category(dtype: str) -> int:
+    return 2 if dtype in FLOATS else 1 if dtype in INTEGERS else 0
+
+
+def result_type(operands: Iterable[Any]) -> str:
+    """The common dtype of tensors (anything with `.type`) and Python numbers: tensors with dimensions come before
+    0-dim tensors, those before numbers, unless the lower one is of a higher category (bool, integer, float)."""
+    dimensioned = zero = number = None
+    for x in operands:
+        if isinstance(x, bool):
+            number = _promote(number or "bool", "bool")
+        elif isinstance(x, int | Expr):
+            number = _promote(number or "bool", "int64")
+        elif isinstance(x, float):
+            number = _promote(number or "bool", "float32")
+        elif x.type.shape == ():
+            zero = _promote(zero or x.type.dtype, x.type.dtype)
+        else:
+            dimensioned = _promote(dimensioned or x.type.dtype, x.type.dtype)
+    result = dimensioned
+    for lower in (zero, number):
+        if lower is not None and (result is None or _category(lower) > _category(result)):
+            result = lower if result is None else _promote(result, lower)
+    if result is None:
+        raise ValueError("no operands")
+    return result
