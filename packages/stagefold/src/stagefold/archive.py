@@ -18,8 +18,6 @@ import msgspec
 from stagewire.codec import Document, decode
 from stagewire.errors import StageError
 
-__all__ = ["Archive", "append_members"]
-
 Member = TypeVar("Member", bound=msgspec.Struct)
 
 

@@ -35,8 +35,6 @@ from stagewire.loop import Loop, LoopGraph
 from stagewire.passes import PassRun, first_passes
 from stagewire.prim import Prim
 
-__all__ = ["Blame", "blame", "blame_document", "first_difference", "results_of"]
-
 _FULL, _HALF = 256.0, 8.0
 """Units in the last place that two orders of the same sums may be apart: in float32 and wider, in half precision."""
 

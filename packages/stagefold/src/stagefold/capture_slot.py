@@ -29,8 +29,6 @@ from stagewire.capture import Capture
 from stagewire.errors import PartlyDone
 from stagewire.stage import Stage
 
-__all__ = ["Call", "CaptureSlot", "Captured"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Call:

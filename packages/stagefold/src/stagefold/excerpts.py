@@ -21,8 +21,6 @@ from stagewire.prim import Prim
 from stagewire.statements import buffers_of, select
 from stagewire.types import TensorType
 
-__all__ = ["NotApart", "Part", "apart", "part_of", "parts_of", "smallest"]
-
 
 class NotApart(Exception):
     """Steps that cannot be looked at without others."""

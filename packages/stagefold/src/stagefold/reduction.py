@@ -29,8 +29,6 @@ from stagewire.loop import LoopGraph
 from stagewire.substitution import map_sizes
 from stagewire.verify import verify
 
-__all__ = ["command", "reduce", "step_count"]
-
 Condition = Callable[[Document], bool]
 
 

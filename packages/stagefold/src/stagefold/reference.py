@@ -29,8 +29,6 @@ from stagewire.substitution import map_sizes
 from stagewire.symbols import bind_sizes
 from stagewire.types import ScalarType
 
-__all__ = ["loop_executor", "meaning"]
-
 Call = Callable[..., tuple[Any, ...]]
 
 

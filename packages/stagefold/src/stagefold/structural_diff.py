@@ -21,8 +21,6 @@ from stagewire.loop import Loop
 from stagewire.prim import PartitionReport, Prim
 from stagewire.printer import print_document
 
-__all__ = ["differences"]
-
 _TYPES = r"(?![iufb](?:8|16|32|64)\b|bf16\b|c64\b|c128\b)"
 _NAME = re.compile(rf'%[\w.]+|"[A-Za-z_]\w*"|(?<=kernel )\w+|(?<=launch )\w+|\b{_TYPES}[ir]\d+\b')
 _IN_SOURCE = re.compile(rf"\b{_TYPES}[a-z]+_?[a-z]*\d+(?:_\w+)?\b")

@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeVar
 
 from stagewire.errors import PassFault, VerifyError
 
-__all__ = ["PassRun", "first_passes", "name_of", "run_passes", "verified_passes", "watched_passes"]
-
 T = TypeVar("T")
 
 

@@ -20,8 +20,6 @@ from stagewire.graph import Value
 from stagewire.symbols import size_reader
 from stagewire.types import TensorType
 
-__all__ = ["Arguments", "in_words"]
-
 
 class Arguments:
     """The arguments of an artifact. What does not fit is `OtherInputs`, which names the argument, the dimension and

@@ -16,9 +16,6 @@ from stagefold.errors import CannotExport, NoEffect
 from stagefold.torch_capabilities import TORCH
 from stagewire.capture import Capture
 
-__all__ = ["CAPTURING", "Output", "Whole", "capture_whole"]
-
-
 CAPTURING = __file__
 """The file that lines of graphs name which are none of the model's."""
 

@@ -19,8 +19,6 @@ import torch
 
 from stagefold.errors import CannotExport
 
-__all__ = ["OpenSize", "open_sizes"]
-
 
 class OpenSize(NamedTuple):
     """One dimension of a tensor argument that stays open.

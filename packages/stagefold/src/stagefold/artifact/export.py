@@ -45,8 +45,6 @@ from stagewire.expr import Dim, Expr
 from stagewire.program import CallExtern, Unit
 from stagewire.types import TensorType, contiguous_stride
 
-__all__ = ["export"]
-
 
 def export(
     model: Callable[..., Any],

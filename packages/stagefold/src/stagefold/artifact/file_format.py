@@ -18,11 +18,6 @@ from stagewire.codec import Document
 from stagewire.graph import Arg
 from stagewire.types import TensorType
 
-__all__ = [
-    "CAPTURE", "FORMAT", "INDEX", "MAIN", "PREPARE", "WEIGHTS", "Header", "Held", "Leaf", "Range", "Result",
-    "bounds_text", "contents", "document_in", "is_artifact", "library_member",
-]  # fmt: skip
-
 FORMAT = 1
 INDEX, MAIN, PREPARE, CAPTURE = "artifact.json", "main.program", "prepare.program", "capture.json"
 WEIGHTS = "weights.safetensors"

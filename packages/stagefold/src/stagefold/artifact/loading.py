@@ -36,8 +36,6 @@ from stagewire.collector import resting_collector
 from stagewire.errors import PartlyDone
 from stagewire.program import Program
 
-__all__ = ["Artifact", "load"]
-
 Callee = Callable[..., tuple[Any, ...]]
 
 

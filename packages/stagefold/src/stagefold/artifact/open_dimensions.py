@@ -13,8 +13,6 @@ from stagefold.size_specialisation import holds
 from stagewire.capture import Relation, Symbol
 from stagewire.expr import Dim, Expr, symbols_of
 
-__all__ = ["check_promises", "ranges_of", "rules_of"]
-
 
 def ranges_of(leaves: Sequence[Leaf], symbols: Sequence[Symbol]) -> tuple[Range, ...]:
     """The symbols in the sizes of the leaves, named by the first size that is one."""

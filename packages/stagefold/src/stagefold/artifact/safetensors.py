@@ -16,8 +16,6 @@ from stagefold.errors import BadArtifact, CannotExport
 from stagewire.grad import Constant
 from stagewire.types import ITEM_SIZE
 
-__all__ = ["Region", "encode_tensors", "locate_tensors"]
-
 _NAMES = {
     "float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
     "int16": "I16", "int8": "I8", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "bool": "BOOL",

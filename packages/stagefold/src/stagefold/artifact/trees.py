@@ -17,8 +17,6 @@ import msgspec
 from stagefold.errors import CannotExport
 from stagefold.torch_capabilities import TORCH
 
-__all__ = ["Tree", "build", "paths", "tree_of"]
-
 
 class Tree(msgspec.Struct, frozen=True):
     """kind: "class" is any other container. name: of the class, with its module. keys: of a dict, or what names the

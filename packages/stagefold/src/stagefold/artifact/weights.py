@@ -19,8 +19,6 @@ from stagefold.errors import BadArtifact, CannotExport
 from stagewire.grad import Constant
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
-__all__ = ["described", "read_weights", "write_weights"]
-
 
 def described(names: Sequence[str], roles: Sequence[str], tensors: Sequence[torch.Tensor]) -> tuple[Held, ...]:
     """How each tensor is stored. Tensors of other layouts, and ones that share memory with one of another dtype, are

@@ -21,11 +21,6 @@ from stagewire.files import read
 from stagewire.passes import first_passes
 from stagewire.printer import print_document
 
-__all__ = [
-    "after_pass", "chosen_documents", "computed_difference", "contents", "graph_of", "is_capsule", "one_document",
-    "paired_documents", "print_part",
-]  # fmt: skip
-
 _GRAPHS = ("graph", "binding", "joint", "forward", "backward")
 
 

@@ -17,8 +17,6 @@ from stagefold.archive import Archive
 from stagefold.errors import BadCapsule
 from stagewire.codec import Document
 
-__all__ = ["FORMAT", "INDEX", "Capsule", "Event", "Index", "Later", "Machine", "PassRow", "Run", "StageRow", "Step"]
-
 FORMAT = 1
 INDEX = "capsule.json"
 

@@ -15,8 +15,6 @@ import torch
 from stagefold.capsule.file_format import Capsule, Input, Run
 from stagefold.errors import BadCapsule
 
-__all__ = ["SAVED_BYTES", "described", "inputs_of"]
-
 SAVED_BYTES = 1 << 16
 """Tensors up to that size are saved, others drawn again."""
 

@@ -37,8 +37,6 @@ from stagewire.digest import digest
 from stagewire.errors import StageError
 from stagewire.passes import PassRun, watched_passes
 
-__all__ = ["Recorder", "RunRecorder", "recorder_in"]
-
 
 class Recorder:
     """The capsule of this process at `path`, or at a free name in the directory `path`.

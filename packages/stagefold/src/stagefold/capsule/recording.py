@@ -15,8 +15,6 @@ from stagefold.compiled_module import CompiledModule
 from stagefold.options import parse_options
 from stagefold.pipeline import StageLike
 
-__all__ = ["record"]
-
 
 def record(
     model: Callable[..., Any],

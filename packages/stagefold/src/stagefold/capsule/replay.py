@@ -16,8 +16,6 @@ from stagewire.codec import Document, form_of
 from stagewire.digest import digest
 from stagewire.verify import verify
 
-__all__ = ["Replayed", "numbered", "pipeline_of", "replay"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Replayed:

@@ -17,8 +17,6 @@ from typing import Any
 from stagefold.errors import BadCapsule
 from stagefold.options import Options, parse_options
 
-__all__ = ["as_data", "as_value", "given_options", "parsed"]
-
 
 def as_data(value: Any) -> Any:
     """What stands for a value in a capsule.

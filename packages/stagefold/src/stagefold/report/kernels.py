@@ -21,8 +21,6 @@ from stagewire.printer import print_document
 from stagewire.program import CallExtern, Launch, Program, Unit
 from stagewire.statements import select
 
-__all__ = ["StepRow", "step_rows"]
-
 _RUNS = 5
 
 

@@ -20,8 +20,6 @@ from stagewire.prim import Prim
 from stagewire.printer import print_document
 from stagewire.program import Program
 
-__all__ = ["page"]
-
 _COLOURS = {"aotgrad": 0, "primops": 1, "partition": 2, "loopir": 4, "codegen": 6, "load": 5}
 
 

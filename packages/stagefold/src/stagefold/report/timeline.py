@@ -8,8 +8,6 @@ import msgspec
 
 from stagefold.capsule.file_format import Capsule
 
-__all__ = ["timeline"]
-
 
 def timeline(capsule: Capsule) -> bytes:
     """JSON: a bar for each capture, stage, pass and load, a mark for each graph break and each plain run."""
