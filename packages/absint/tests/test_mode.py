@@ -275,7 +275,7 @@ def test_mixed_devices_are_refused_except_scalars():
     x = AbstractTensor(contiguous((2,), torch.float32, torch.device("cuda", 0)))
     with AbstractMode():
         assert (x * abstract(torch.tensor(2.0))).is_cuda
-        with pytest.raises(TypeRuleError, match="same device"):
+        with pytest.raises(TypeRuleError, match="operands on"):
             x * abstract(torch.zeros(2))
 
 
@@ -323,5 +323,5 @@ def test_a_view_of_repeated_elements_may_be_copied_onto_itself():
     x = abstract(torch.ones(1, 4))
     with AbstractMode():
         assert onto_itself(x).shape == (3, 4)
-        with pytest.raises(RefusedWrite, match="single memory location"):
+        with pytest.raises(RefusedWrite, match="one memory location"):
             x.expand(3, 4).copy_(x)

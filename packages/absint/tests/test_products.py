@@ -51,7 +51,7 @@ def test_a_bias_is_added_in_place(shape):
     with AbstractMode():
         weight = AbstractTensor(contiguous((5, 3), torch.float32))
         x = AbstractTensor(contiguous(shape, torch.float32))
-        with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        with pytest.raises(RuntimeError, match=r"broadcast shape|does not fit"):
             linear(x, weight, AbstractTensor(contiguous((2, *shape[:-1], 5), torch.float32)))
         bias = AbstractTensor(contiguous((5,), torch.float64))
         if len(shape) == 3:
@@ -68,7 +68,7 @@ def test_so_are_those_of_multi_head_attention():
     with pytest.raises(RuntimeError, match="broadcast shape"):
         call(*operands)
     types = [AbstractTensor(from_tensor(x)) if isinstance(x, torch.Tensor) else x for x in operands]
-    with pytest.raises(RuntimeError, match="broadcast shape"):
+    with pytest.raises(RuntimeError, match="does not fit"):
         abstract_call(call, tuple(types), mode=AbstractMode())
 
 

@@ -69,10 +69,7 @@ def _check_clamp(node: Any, given: Gradients) -> None:
     above, below = broadcast(shape, low.shape), broadcast(shape, high.shape)
     for is_needed, compared, other in ((of_self or of_low, above, high.shape), (of_high, below, low.shape)):
         if is_needed and broadcast(compared, other) != compared:
-            raise RefusedWrite(
-                f"output with shape {list(compared)} doesn't match the broadcast shape "
-                f"{list(broadcast(compared, other))}"
-            )
+            raise RefusedWrite(f"a comparison of {list(broadcast(compared, other))} does not fit {list(compared)}")
 
 
 _CHECKS: dict[str, Callable[[Any, Gradients], None]] = {

@@ -415,24 +415,16 @@ def _check_write(record: OpRecord, result: Any, target: Any) -> None:
     # What does not fit an out= argument eager resizes, with a warning; in place it refuses.
     error = BadMutation if record.out_names else RefusedWrite
     if result.shape != target.shape:
-        raise error(
-            f"{record.name}: output with shape {list(target.shape)} doesn't match the broadcast shape "
-            f"{list(result.shape)}"
-        )
+        raise error(f"{record.name}: a result of {list(result.shape)} does not fit {list(target.shape)}")
     if not can_cast(result.dtype, target.dtype):
-        raise error(
-            f"{record.name}: result type {result.dtype} can't be cast to the desired output type {target.dtype}"
-        )
+        raise error(f"{record.name}: {result.dtype} is not cast to {target.dtype}")
     overlaps = (
         0 in target.stride
         and 0 not in target.shape
         and any(step == 0 and size > 1 for size, step in zip(target.shape, target.stride, strict=True))
     )
     if overlaps and record.answers is Answers.SELF and record.name not in _WRITES_OVERLAPPING:
-        raise RefusedWrite(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-            "Please clone() the tensor before performing the operation."
-        )
+        raise RefusedWrite(f"{record.name}: several elements of {target} are one memory location")
 
 
 def abstract_call(

@@ -38,10 +38,7 @@ def _spatial(
         else:
             padded = size + 2 * _at(padding, position)
             if padded < kernel:
-                raise TypeRuleError(
-                    f"Calculated padded input size per channel: ({padded}). Kernel size: ({kernel}). Kernel "
-                    "size can't be greater than actual input size"
-                )
+                raise TypeRuleError(f"a kernel of {kernel} is larger than the padded input of {padded}")
             size = (padded - kernel) // _at(stride, position) + 1
         sizes.append(size)
     return tuple(sizes)
@@ -68,16 +65,10 @@ def _format(input: Meta, weight: Meta, shape: tuple[int, ...]) -> tuple[int, ...
 
 def _check(input: Meta, weight: Meta, transposed: bool, groups: int) -> None:
     if input.ndim != weight.ndim:
-        raise TypeRuleError(
-            f"Expected {weight.ndim}D input for a {weight.ndim - 2}-d convolution, but got input of size: "
-            f"{list(input.shape)}"
-        )
+        raise TypeRuleError(f"the input has {input.ndim} dimensions, the weight {weight.ndim}")
     expected = weight.shape[0] if transposed else weight.shape[1] * groups
     if input.shape[1] != expected:
-        raise TypeRuleError(
-            f"Given groups={groups}, weight of size {list(weight.shape)}, expected input"
-            f"{list(input.shape)} to have {expected} channels, but got {input.shape[1]} channels instead"
-        )
+        raise TypeRuleError(f"the input has {input.shape[1]} channels, the weight is for {expected}")
 
 
 def _channels(weight: Meta, transposed: bool, groups: int) -> int:

@@ -46,10 +46,7 @@ def _square(matrix: Meta, name: str) -> Meta:
     if matrix.ndim < 2:
         raise TypeRuleError(f"{name}: The input tensor A must have at least 2 dimensions.")
     if matrix.shape[-1] != matrix.shape[-2]:
-        raise TypeRuleError(
-            f"{name}: A must be batches of square matrices, but they are {matrix.shape[-2]} by "
-            f"{matrix.shape[-1]} matrices"
-        )
+        raise TypeRuleError(f"{name}: matrices of {matrix.shape[-2]} by {matrix.shape[-1]} are not square")
     return matrix
 
 
@@ -282,9 +279,7 @@ def _solution_shape(A: Meta, B: Meta, left: bool) -> tuple[int, ...]:
     batch = _batch(A, B)
     inner = B.shape[-2] if left else B.shape[-1]
     if A.shape[-1] != inner:
-        raise TypeRuleError(
-            f"linalg.solve: Incompatible shapes of A and B for the equation ({list(A.shape)} and {list(B.shape)})"
-        )
+        raise TypeRuleError(f"linalg.solve: A of {list(A.shape)} does not fit B of {list(B.shape)}")
     return (*batch, *B.shape[-2:])
 
 

@@ -23,10 +23,7 @@ def _mm(self: Meta, mat2: Meta, out_dtype: torch.dtype | None = None) -> Meta:
     if self.ndim != 2 or mat2.ndim != 2:
         raise TypeRuleError("mat1 and mat2 must be matrices" if self.ndim != 2 else "mat2 must be a matrix")
     if self.shape[1] != mat2.shape[0]:
-        raise TypeRuleError(
-            f"mat1 and mat2 shapes cannot be multiplied ({self.shape[0]}x{self.shape[1]} and "
-            f"{mat2.shape[0]}x{mat2.shape[1]})"
-        )
+        raise TypeRuleError(f"mm of {list(self.shape)} and {list(mat2.shape)}")
     dtype = out_dtype or _same_dtype(self, mat2)
     return contiguous((self.shape[0], mat2.shape[1]), dtype, common_device((self, mat2)))
 
@@ -41,19 +38,14 @@ def _bmm(self: Meta, mat2: Meta, out_dtype: torch.dtype | None = None) -> Meta:
     if self.ndim != 3 or mat2.ndim != 3:
         raise TypeRuleError("batch1 must be a 3D tensor" if self.ndim != 3 else "batch2 must be a 3D tensor")
     if self.shape[0] != mat2.shape[0] or self.shape[2] != mat2.shape[1]:
-        raise TypeRuleError(
-            f"Expected size for first two dimensions of batch2 tensor to be: [{self.shape[0]}, "
-            f"{self.shape[2]}] but got: [{mat2.shape[0]}, {mat2.shape[1]}]."
-        )
+        raise TypeRuleError(f"bmm of {list(self.shape)} and {list(mat2.shape)}")
     shape = (self.shape[0], self.shape[1], mat2.shape[2])
     return contiguous(shape, out_dtype or _same_dtype(self, mat2), common_device((self, mat2)))
 
 
 def _expanded(self: Meta, product: Meta) -> Meta:
     if broadcast(self.shape, product.shape) != product.shape:
-        raise TypeRuleError(
-            f"The expanded size of the tensor {list(product.shape)} must match the existing size {list(self.shape)}"
-        )
+        raise TypeRuleError(f"{list(self.shape)} does not expand to {list(product.shape)}")
     return product
 
 
@@ -65,10 +57,7 @@ def _mv(self: Meta, vec: Meta) -> Meta:
 
 def _dot(self: Meta, other: Meta, /) -> Meta:
     if self.ndim != 1 or other.ndim != 1 or self.shape != other.shape:
-        raise TypeRuleError(
-            f"inconsistent tensor size, expected tensor {list(self.shape)} and src {list(other.shape)} to "
-            "have the same number of elements"
-        )
+        raise TypeRuleError(f"dot of {list(self.shape)} and {list(other.shape)}")
     return fresh(self, (), _same_dtype(self, other))
 
 

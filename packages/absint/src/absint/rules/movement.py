@@ -40,9 +40,7 @@ _OF_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex
 
 def _copy(self: Meta, src: Meta) -> Meta:
     if broadcast(self.shape, src.shape) != self.shape:
-        raise TypeRuleError(
-            f"The size of tensor a {list(self.shape)} must match the size of tensor b {list(src.shape)}"
-        )
+        raise TypeRuleError(f"{list(src.shape)} does not expand to {list(self.shape)}")
     return span_clone(self)
 
 
@@ -65,13 +63,10 @@ def _cat(tensors: Sequence[Meta], dim: int) -> Meta:
     if not first.shape:
         raise TypeRuleError("zero-dimensional tensor (at position 0) cannot be concatenated")
     total = 0
-    for position, tensor in enumerate(kept):
+    for tensor in kept:
         same = tensor.shape[:dim] == first.shape[:dim]
         if tensor.ndim != first.ndim or not same or tensor.shape[dim + 1 :] != first.shape[dim + 1 :]:
-            raise TypeRuleError(
-                f"Sizes of tensors must match except in dimension {dim}. Expected {list(first.shape)} but "
-                f"got {list(tensor.shape)} for tensor number {position} in the list."
-            )
+            raise TypeRuleError(f"cat along {dim} of {list(first.shape)} and {list(tensor.shape)}")
         total = total + tensor.shape[dim]
     formats = {suggest_format(t) for t in kept}
     chosen = formats.pop() if len(formats) == 1 else torch.contiguous_format
@@ -84,12 +79,9 @@ def _stack(tensors: Sequence[Meta], dim: int) -> Meta:
         raise TypeRuleError("stack expects a non-empty TensorList")
     first = tensors[0]
     dim = wrap_dim(dim, first.ndim + 1)
-    for position, tensor in enumerate(tensors):
+    for tensor in tensors:
         if tensor.shape != first.shape:
-            raise TypeRuleError(
-                f"stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 and "
-                f"{list(tensor.shape)} at entry {position}"
-            )
+            raise TypeRuleError(f"stack of {list(first.shape)} and {list(tensor.shape)}")
     shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
     if dim == first.ndim:
         return _cat([Meta((*t.shape, 1), (*t.stride, 1), t.dtype, t.device) for t in tensors], dim)
@@ -122,9 +114,7 @@ def _rolled(self: Meta, shift: int, dim: int) -> Meta:
 def _repeat(self: Meta, repeats: Sizes) -> Meta:
     lead = len(repeats) - self.ndim
     if lead < 0:
-        raise TypeRuleError(
-            "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
-        )
+        raise TypeRuleError(f"{len(repeats)} counts for {self.ndim} dimensions")
     padded = (1,) * lead + self.shape
     shape = [size * count for size, count in zip(padded, repeats, strict=True)]
     return fresh(self, shape)
@@ -140,10 +130,7 @@ _WITHIN = Constraint(
 
 def _scattered(self: Meta, src: Meta, view: Meta) -> Meta:
     if src.shape != view.shape:
-        raise TypeRuleError(
-            f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
-            f"slice size = {list(view.shape)}"
-        )
+        raise TypeRuleError(f"src is {list(src.shape)}, the part of self {list(view.shape)}")
     return span_clone(self)
 
 

@@ -46,10 +46,7 @@ def _check_normalized(input: Meta, normalized_shape: Sequence[int]) -> None:
     """The last sizes are those of the parameters; where they are symbolic, that fixes them."""
     expected = list(normalized_shape)
     if input.ndim < len(expected) or list(input.shape[input.ndim - len(expected) :]) != expected:
-        raise TypeRuleError(
-            f"Given normalized_shape={expected}, expected input with shape [*, {', '.join(map(str, expected))}], but "
-            f"got input of size{list(input.shape)}"
-        )
+        raise TypeRuleError(f"an input of {list(input.shape)} does not end in {expected}")
 
 
 def _check_channels(input: Meta, **parameters: Optional) -> None:

@@ -40,10 +40,7 @@ def _only_fit(first: int, second: int, dim: int) -> int:
     """The size of the result where data decides one of the two: eager takes nothing else."""
     if is_unbacked(first) != is_unbacked(second):
         return second if is_unbacked(first) else first
-    raise TypeRuleError(
-        f"The size of tensor a ({first!r}) must match the size of tensor b ({second!r}) at "
-        f"non-singleton dimension {dim}"
-    )
+    raise TypeRuleError(f"sizes {first!r} and {second!r} must match in dimension {dim}")
 
 
 def common_device(operands: Sequence[Operand]) -> torch.device:
@@ -57,10 +54,7 @@ def common_device(operands: Sequence[Operand]) -> torch.device:
             is_weak = not operand.shape
             device = operand.device
         elif operand.device != device and (operand.shape or operand.device.type != "cpu"):
-            raise TypeRuleError(
-                f"Expected all tensors to be on the same device, but found at least two devices, {device} "
-                f"and {operand.device}!"
-            )
+            raise TypeRuleError(f"operands on {device} and on {operand.device}")
     if device is None:
         raise TypeRuleError("an op on several tensors needs one")
     return device

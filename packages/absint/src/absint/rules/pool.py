@@ -86,10 +86,7 @@ def _padded(self: Meta, pad: Sizes) -> tuple[int, ...]:
         dim = self.ndim - 1 - position
         shape[dim] = shape[dim] + pad[2 * position] + pad[2 * position + 1]
         if shape[dim] < 0:
-            raise TypeRuleError(
-                f"The input size {self.shape[dim]}, plus negative padding {pad[2 * position]} and "
-                f"{pad[2 * position + 1]} resulted in a negative output size, which is invalid."
-            )
+            raise TypeRuleError(f"padding cuts more than the {self.shape[dim]} elements of dimension {dim}")
     return tuple(shape)
 
 
@@ -177,10 +174,7 @@ def _pixel_unshuffle(self: Meta, downscale_factor: int) -> Meta:
 def _grid_sampler(input: Meta, grid: Meta) -> Meta:
     rank = input.ndim - 2
     if input.shape[0] != grid.shape[0] or grid.shape[-1] != rank:
-        raise TypeRuleError(
-            f"grid_sampler(): expected grid to have size {rank} in last dimension and the batch size of input, but got "
-            f"input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}"
-        )
+        raise TypeRuleError(f"grid_sampler of {list(input.shape)} at {list(grid.shape)}")
     shape = (*input.shape[:2], *grid.shape[1:-1])
     return fresh(input, shape)
 

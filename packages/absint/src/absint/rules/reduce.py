@@ -70,10 +70,7 @@ def _sum(self: Meta, dim: Dims = None, keepdim: bool = False, dtype: DType = Non
 
 def _mean(self: Meta, dim: Dims = None, keepdim: bool = False, dtype: DType = None) -> Meta:
     if is_integral(dtype or self.dtype):
-        raise TypeRuleError(
-            "mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
-            f"dtype. Got: {self.dtype}"
-        )
+        raise TypeRuleError(f"the mean of {self.dtype}")
     return reduced(self, dim, keepdim, dtype)
 
 

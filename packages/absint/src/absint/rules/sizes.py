@@ -17,9 +17,7 @@ def wrap_dim(dim: int, rank: int) -> int:
     """
     limit = rank if rank > 0 else 1
     if not -limit <= dim < limit:
-        raise DimensionError(
-            f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})"
-        )
+        raise DimensionError(f"dimension {dim} is out of range: {-limit} to {limit - 1}")
     return dim + limit if dim < 0 else dim
 
 
@@ -60,10 +58,7 @@ def infer_size(sizes: Sequence[int], count: int) -> tuple[int, ...]:
         return sizes
     known = numel([size for position, size in enumerate(sizes) if position != holes[0]])
     if known == 0:
-        raise TypeRuleError(
-            f"cannot reshape tensor of 0 elements into shape {list(sizes)} because the unspecified "
-            "dimension size -1 can be any value and is ambiguous"
-        )
+        raise TypeRuleError(f"the size -1 in {list(sizes)} may be any for a tensor without elements")
     if not is_unbacked(count) and count % known != 0:
         raise TypeRuleError(f"shape '{list(sizes)}' is invalid for input of size {count}")
     return (*sizes[: holes[0]], count // known, *sizes[holes[0] + 1 :])
@@ -90,11 +85,7 @@ def expand_stride(self: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:
             if size == 1:
                 step = 0
             elif is_unbacked(size) == is_unbacked(shape[dim]):  # of one unbacked: they are equal, or eager refuses
-                raise TypeRuleError(
-                    f"The expanded size of the tensor ({shape[dim]!r}) must match the existing size ({size!r}) "
-                    f"at non-singleton dimension {dim}.  Target sizes: {list(shape)}.  Tensor sizes: "
-                    f"{list(self.shape)}"
-                )
+                raise TypeRuleError(f"{list(self.shape)} does not expand to {list(shape)}: sizes must match")
         strides[dim] = step
     return tuple(strides)
 

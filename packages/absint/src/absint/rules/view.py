@@ -35,10 +35,7 @@ def viewed(self: Meta, size: Sizes) -> Meta:
     shape = infer_size(size, numel(self.shape))
     stride = view_stride(self.shape, self.stride, shape)
     if stride is None:
-        raise TypeRuleError(
-            "view size is not compatible with input tensor's size and stride (at least one dimension "
-            "spans across two contiguous subspaces). Use .reshape(...) instead."
-        )
+        raise TypeRuleError(f"no view of {self} has the shape {list(shape)}")
     return _restrided(self, shape, stride)
 
 
@@ -98,10 +95,7 @@ def _view_as_complex(self: Meta) -> Meta:
 def _expand(self: Meta, size: Sizes) -> Meta:
     lead = len(size) - self.ndim
     if lead < 0:
-        raise TypeRuleError(
-            f"expand: the number of sizes provided ({len(size)}) must be greater or equal to the number of "
-            f"dimensions in the tensor ({self.ndim})"
-        )
+        raise TypeRuleError(f"expand: {len(size)} sizes for {self.ndim} dimensions")
     shape = []
     for dim, wanted in enumerate(size):
         if isinstance(wanted, int) and wanted == -1:
@@ -116,11 +110,7 @@ def _expand(self: Meta, size: Sizes) -> Meta:
 def _permute(self: Meta, dims: Sizes) -> Meta:
     order = [wrap_dim(dim, self.ndim) for dim in dims]
     if len(order) != self.ndim:
-        raise TypeRuleError(
-            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of "
-            f"the desired ordering of dimensions i.e. input.dim() = {self.ndim} is not equal to "
-            f"len(dims) = {len(order)}"
-        )
+        raise TypeRuleError(f"permute: {len(order)} numbers for {self.ndim} dimensions")
     if len(set(order)) != len(order):
         raise TypeRuleError("permute(): duplicate dims are not allowed.")
     return _restrided(self, tuple([self.shape[d] for d in order]), tuple([self.stride[d] for d in order]))
@@ -151,9 +141,7 @@ def selected(self: Meta, dim: int, index: int) -> Meta:
     dim = wrap_dim(dim, self.ndim)
     size = self.shape[dim]
     if not -size <= index < size:
-        raise DimensionError(
-            f"select(): index {index} out of range for tensor of size {list(self.shape)} at dimension {dim}"
-        )
+        raise DimensionError(f"select: index {index} is out of range in dimension {dim} of {list(self.shape)}")
     if index < 0:
         index = index + size
     return _without(self, (dim,), self.storage_offset + index * self.stride[dim])
@@ -235,10 +223,7 @@ def _split(self: Meta, split_size: int, dim: int) -> list[Meta]:
 def _split_with_sizes(self: Meta, split_sizes: Sizes, dim: int) -> list[Meta]:
     dim = wrap_dim(dim, self.ndim)
     if sum(split_sizes) != self.shape[dim]:
-        raise TypeRuleError(
-            f"split_with_sizes expects split_sizes to sum exactly to {self.shape[dim]} (input tensor's size "
-            f"at dimension {dim}), but got split_sizes={list(split_sizes)}"
-        )
+        raise TypeRuleError(f"split_with_sizes: {list(split_sizes)} for a size of {self.shape[dim]}")
     parts, start = [], 0
     for length in split_sizes:
         parts.append(narrowed(self, dim, start, length))
