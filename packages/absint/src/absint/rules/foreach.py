@@ -19,20 +19,27 @@ from stagewire.capabilities import find
 TABLE = RuleTable()
 _UNARY = """
     abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal
-    round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc
+    round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc max
 """
-# foreach name -> the single op on two tensors, and the one on a tensor and a number.
-_BINARY = {
-    "add": ("add.Tensor", "add.Scalar"),
-    "sub": ("sub.Tensor", "sub.Scalar"),
-    "mul": ("mul.Tensor", "mul.Scalar"),
-    "div": ("div.Tensor", "div.Scalar"),
-    "maximum": ("maximum", "clamp_min"),
-    "minimum": ("minimum", "clamp_max"),
-    "clamp_min": ("maximum", "clamp_min"),
-    "clamp_max": ("minimum", "clamp_max"),
-    "pow": ("pow.Tensor_Tensor", "pow.Tensor_Scalar"),
+_NUMBERS = ("Scalar", "ScalarList")
+_LIMITS = {"maximum": "clamp_min", "minimum": "clamp_max", "clamp_min": "clamp_min", "clamp_max": "clamp_max"}
+_ON_LISTS = {
+    **{name: f"{name}.Tensor" for name in ("add", "sub", "mul", "div")}, "pow": "pow.Tensor_Tensor",
+    "maximum": "maximum", "clamp_min": "maximum", "minimum": "minimum", "clamp_max": "minimum",
+}  # fmt: skip
+_ON_NUMBERS = {
+    **{name: f"{name}.Scalar" for name in ("add", "sub", "mul", "div")}, "pow": "pow.Tensor_Scalar", **_LIMITS
+}  # fmt: skip
+SINGLES: dict[str, str] = {
+    **{f"_foreach_{name}": name for name in _UNARY.split()},
+    **{f"_foreach_{name}.List": single for name, single in _ON_LISTS.items()},
+    **{f"_foreach_{name}.{numbers}": single for name, single in _ON_NUMBERS.items() for numbers in _NUMBERS},
+    **{f"_foreach_{name}.Tensor": f"{name}.Tensor" for name in ("add", "mul", "div")},
+    "_foreach_lerp.List": "lerp.Tensor",
+    "_foreach_lerp.Scalar": "lerp.Scalar",
+    **{f"_foreach_{name}.{numbers}": name for name in ("addcmul", "addcdiv") for numbers in _NUMBERS},
 }
+"""By name of a foreach op, the op on one tensor of each list, or on one number of each."""
 
 
 @cache
@@ -53,29 +60,25 @@ def _each(name: str, *operands: Any) -> list[Meta]:
     return [rule(*row) for row in zip(*rows, strict=True)]
 
 
-def _unary(name: str) -> TypeOf:
-    return lambda self, /: _each(name, self)
-
-
-def _binary(name: str) -> TypeOf:
-    return lambda self, other, /: _each(name, self, other)
+def _on(single: str, count: int) -> TypeOf:
+    """The rule of a foreach op, of so many operands that say something of the types."""
+    if count == 1:
+        return lambda self, /: _each(single, self)
+    if count == 3:
+        return lambda self, tensor1, tensor2: _each(single, self, tensor1, tensor2)
+    return lambda self, other, /: _each(single, self, other)
 
 
 def _norm(self: Sequence[Meta], ord: Any, dtype: torch.dtype | None) -> list[Meta]:
     return [_single("linalg_vector_norm")(tensor, ord, dtype=dtype) for tensor in self]
 
 
-TABLE.rows({f"_foreach_{name}": _unary(name) for name in (*_UNARY.split(), "max")})
-for _name, (_on_tensor, _on_number) in _BINARY.items():
-    TABLE.rows({
-        f"_foreach_{_name}.List": _binary(_on_tensor),
-        f"_foreach_{_name}.ScalarList _foreach_{_name}.Scalar": _binary(_on_number),
-    })  # fmt: skip
-TABLE.rows({f"_foreach_{name}.Tensor": _binary(f"{name}.Tensor") for name in ("add", "mul", "div")})
+for _name, _of in SINGLES.items():
+    _stem = _name.removeprefix("_foreach_").partition(".")[0]
+    if _stem != "lerp":
+        TABLE.rows({_name: _on(_of, 3 if _stem in ("addcmul", "addcdiv") else 2 if "." in _name else 1)})
 TABLE.rows({
-    """_foreach_addcmul.Scalar _foreach_addcmul.ScalarList _foreach_addcmul.Tensor
-    _foreach_addcdiv.Scalar _foreach_addcdiv.ScalarList _foreach_addcdiv.Tensor
-    """: lambda self, tensor1, tensor2: _each("addcmul", self, tensor1, tensor2),
+    "_foreach_addcmul.Tensor _foreach_addcdiv.Tensor": _on("addcmul", 3),
     "_foreach_lerp.List _foreach_lerp.Scalar _foreach_lerp.ScalarList":
         lambda self, tensors1: _each("lerp.Scalar", self, tensors1, 0.5),
     "_foreach_norm.Scalar": _norm,

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from absint.rules.foreach import SINGLES
+from absint.signatures import full_name
 from primops.builder import Builder, Value
 from primops.decompositions.operands import Function, Table
 from primops.decompositions.shape import window
 from primops.errors import Decline
 from primops.prims.layouts import FLOATS
 
-UNARY = (
-    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma",
-    "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt",
-    "tan", "tanh", "trunc",
-)  # fmt: skip
-BINARY = ("add", "sub", "mul", "div")
-CLAMPS = {"maximum": "clamp_min", "clamp_min": "clamp_min", "minimum": "clamp_max", "clamp_max": "clamp_max"}
 TERNARY = {"addcmul": "mul", "addcdiv": "div"}
 """The prim that joins the two tensors, of which the first is scaled."""
 
@@ -44,23 +39,8 @@ def _each(single: Function) -> Function:
 
 def foreach_table(table: Mapping[str, Function]) -> Table:
     """The foreach ops over the single ops of `table`."""
-    numbers = ("Scalar", "ScalarList")
-    singles = {
-        **{f"{name}.default": f"{name}.default" for name in (*UNARY, "max")},
-        **{f"{name}.{o}": f"{name}.Tensor" for name in BINARY for o in ("List", "Tensor", *numbers)},
-        **{f"{name}.List": f"{single}.Tensor" for name, single in CLAMPS.items()},
-        **{f"{name}.{o}": f"{single}.default" for name, single in CLAMPS.items() for o in numbers},
-        "lerp.List": "lerp.Tensor",
-        "lerp.Scalar": "lerp.Scalar",
-        "pow.List": "pow.Tensor_Tensor",
-        **{f"pow.{o}": "pow.Tensor_Scalar" for o in numbers},
-    }
-    del singles["sub.Tensor"]  # which ATen does not have
-    made = {f"aten._foreach_{name}": _each(table[f"aten.{single}"]) for name, single in singles.items()}
-    for name, prim in TERNARY.items():
-        single = _each(_with_value(table[f"aten.{name}.default"]))
-        made |= {f"aten._foreach_{name}.{o}": single for o in numbers}
-        made[f"aten._foreach_{name}.Tensor"] = _with_numbers(prim)
+    made = {full_name(name): _each(table[full_name(single)]) for name, single in SINGLES.items()}
+    made |= {f"aten._foreach_{name}.Tensor": _with_numbers(prim) for name, prim in TERNARY.items()}
     norm = table["aten.linalg_vector_norm.default"]
     made["aten._foreach_norm.Scalar"] = _each(lambda p, x, ord=2, dtype=None: norm(p, x, ord))
     return made
@@ -89,7 +69,3 @@ def _with_numbers(prim: str) -> Function:
         return _each(one)(p, tensors, first, second, tuple(range(len(tensors))))
 
     return decomposition
-
-
-def _with_value(single: Function) -> Function:
-    return lambda p, x, a, b, value=1: single(p, x, a, b, value=value)
