@@ -19,7 +19,7 @@ from absint.meta import Meta, contiguous, numel
 from absint.mode import AbstractMode
 from absint.rules.index import indexed
 from absint.rules.pointwise import broadcast
-from absint.rules.sizes import wrap_dim
+from absint.rules.shapes import wrap_dim
 from absint.signatures import bind
 from absint.tensor import AbstractTensor
 

@@ -17,7 +17,7 @@ from torch.utils.weak import TensorWeakRef
 
 from absint.errors import DataDependentError, NoActiveMode
 from absint.meta import CPU, Meta, numel
-from absint.rules.sizes import wrap_dim
+from absint.rules.shapes import wrap_dim
 from absint.strides import contiguous_stride
 from absint.symbolic.size import layout_key, surely_equal
 from absint.torch_capabilities import TORCH

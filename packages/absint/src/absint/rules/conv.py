@@ -13,7 +13,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.kernels import Question, shaped
 from absint.meta import Meta
-from absint.rules.results import fresh, masked
+from absint.rules.shapes import fresh, masked
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import stride_of_format, suggest_format
 

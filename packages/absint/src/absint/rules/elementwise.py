@@ -16,8 +16,7 @@ from absint.kernels import Question
 from absint.meta import Meta
 from absint.promote import complex_dtype, float_dtype, is_integral, real_dtype, result_type
 from absint.rules.pointwise import broadcast, cast, float_pointwise, pointwise
-from absint.rules.results import empty_like, fresh, resized, suggested
-from absint.rules.sizes import wrap_dim
+from absint.rules.shapes import empty_like, fresh, resized, suggested, wrap_dim
 from absint.rules.table import RuleTable
 from absint.signatures import full_name
 from absint.strides import contiguous_stride

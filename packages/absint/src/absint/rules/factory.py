@@ -13,7 +13,7 @@ from absint.kernels import Question, ones
 from absint.meta import CPU, Meta, contiguous
 from absint.promote import number_dtype
 from absint.rules.pointwise import broadcast, pointwise
-from absint.rules.results import empty_like, fresh, numbered
+from absint.rules.shapes import empty_like, fresh, numbered
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import contiguous_stride, stride_of_format
 

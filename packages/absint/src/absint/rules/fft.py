@@ -13,8 +13,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.meta import Meta, numel
 from absint.promote import complex_dtype, real_dtype
-from absint.rules.results import fresh, resized
-from absint.rules.sizes import wrap_dim, wrap_dims
+from absint.rules.shapes import fresh, resized, wrap_dim, wrap_dims
 from absint.rules.table import RuleTable
 from absint.strides import contiguous_stride
 

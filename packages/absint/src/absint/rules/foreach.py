@@ -11,7 +11,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.meta import Meta
 from absint.rules import elementwise, reduce
-from absint.rules.results import empty_like
+from absint.rules.shapes import empty_like
 from absint.rules.table import RuleTable, TypeOf
 from absint.signatures import full_name
 from stagewire.capabilities import find

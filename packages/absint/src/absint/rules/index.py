@@ -14,8 +14,7 @@ from absint.errors import DataDependentError, DimensionError, TypeRuleError, Uns
 from absint.kernels import Question
 from absint.meta import Meta, numel
 from absint.rules.pointwise import broadcast
-from absint.rules.results import empty_like, fresh, resized
-from absint.rules.sizes import broadcasts_to, expand_stride, wrap_dim
+from absint.rules.shapes import broadcasts_to, empty_like, expand_stride, fresh, resized, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 from absint.strides import elementwise_stride, preserve_stride, view_stride
 

@@ -14,7 +14,7 @@ import torch
 from absint.cpu_kernels import WORK_SPACE, with_workspace
 from absint.meta import CPU, Meta, contiguous
 from absint.promote import ACC_DTYPE
-from absint.rules.results import empty_like, fresh
+from absint.rules.shapes import empty_like, fresh
 from absint.rules.table import RuleTable
 from absint.strides import contiguous_stride
 

@@ -12,8 +12,7 @@ from absint.kernels import Question
 from absint.meta import Meta, contiguous
 from absint.promote import complex_dtype, real_dtype, result_type
 from absint.rules.pointwise import broadcast, pointwise
-from absint.rules.results import empty_like, fresh
-from absint.rules.sizes import wrap_dim
+from absint.rules.shapes import empty_like, fresh, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import contiguous_stride
 

@@ -9,8 +9,7 @@ from absint.errors import DataDependentError, TypeRuleError
 from absint.kernels import Question
 from absint.meta import Meta, numel
 from absint.rules.pointwise import pointwise
-from absint.rules.results import fresh
-from absint.rules.sizes import broadcasts_to
+from absint.rules.shapes import broadcasts_to, fresh
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 
 TABLE = RuleTable()

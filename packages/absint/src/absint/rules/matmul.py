@@ -7,7 +7,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
 from absint.rules.pointwise import broadcast, common_device, pointwise
-from absint.rules.results import fresh
+from absint.rules.shapes import fresh
 from absint.rules.table import RuleTable
 
 TABLE = RuleTable()

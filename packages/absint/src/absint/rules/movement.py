@@ -15,8 +15,7 @@ from absint.promote import result_type
 from absint.rules import view
 from absint.rules.pointwise import broadcast, common_device
 from absint.rules.reduce import sum_dtype
-from absint.rules.results import empty_like, fresh, resized, suggested
-from absint.rules.sizes import wrap_dim
+from absint.rules.shapes import empty_like, fresh, resized, suggested, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, TypeOf, f32
 from absint.rules.view import as_strided, diagonal, narrowed, selected, sliced, transposed, viewed
 from absint.signatures import full_name

@@ -11,7 +11,7 @@ from absint.errors import TypeRuleError
 from absint.kernels import Question, ones
 from absint.meta import Meta, contiguous
 from absint.promote import ACC_DTYPE
-from absint.rules.results import fresh, masked, suggested
+from absint.rules.shapes import fresh, masked, suggested
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import channels_last_stride, is_channels_last, is_contiguous
 

@@ -10,7 +10,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.kernels import Question, ones, shaped
 from absint.meta import Meta
-from absint.rules.results import empty_like, formatted, fresh, suggested
+from absint.rules.shapes import empty_like, formatted, fresh, suggested
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, TypeOf, f32
 from absint.strides import preserve_stride
 

@@ -13,8 +13,7 @@ from absint.errors import TypeRuleError
 from absint.kernels import Question, ones
 from absint.meta import Meta, contiguous
 from absint.promote import float_dtype, is_integral, real_dtype
-from absint.rules.results import empty_like, fresh, reduced, resized
-from absint.rules.sizes import wrap_dim
+from absint.rules.shapes import empty_like, fresh, reduced, resized, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 from absint.signatures import full_name
 

@@ -9,7 +9,7 @@ import torch
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import Meta, numel
 from absint.promote import complex_dtype, real_dtype
-from absint.rules.sizes import expand_stride, infer_size, wrap_dim
+from absint.rules.shapes import expand_stride, infer_size, wrap_dim
 from absint.rules.table import Constraint, Refused, RuleTable, f32, i64
 from absint.strides import view_stride
 from absint.symbolic.size import is_unbacked, known_negative, surely_equal, sym_max, sym_min

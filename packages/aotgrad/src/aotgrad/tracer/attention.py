@@ -18,7 +18,16 @@ from absint.forms.attention import attention
 from absint.meta import numel
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
-from aotgrad.tracer.fused_attention import ALIGNMENT, Kernels, Operands, choose, fused_backward, fused_forward, kernels
+from aotgrad.tracer.fused_attention import (
+    ALIGNMENT,
+    Kernels,
+    by_name,
+    choose,
+    fused_backward,
+    fused_forward,
+    kernels,
+    operands,
+)
 from aotgrad.tracer.views import reshape_value
 from stagewire.graph import Ref
 
@@ -35,49 +44,40 @@ _LOW = (torch.float16, torch.bfloat16)
 def attend(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, *, attn_mask, scale):
     the output (N, heads, T, C) in memory of (N, T, heads, C), and the log-sum-exp of each row of scores."""
-    named = _named(args[3:], kwargs)
-    found = _fused(mode, record, args[:3], named)
+    named = by_name(record, args, kwargs)
+    found = _fused(mode, named)
     if found is not None:
         return found
-    work = _Attention(mode, record, args[:3], named)
+    work = _Attention(mode, record, named)
     scores = work.scores()
     rows = work.emit(aten.logsumexp.default, scores, [-1], False)
     out = work.product(work.weights(scores, rows), work.value)
     turned = work.emit(aten.permute.default, work.cast(out), [0, 2, 1, 3])
     dense = mode.emit(aten.clone.default, (turned,), {"memory_format": torch.contiguous_format})
-    refs = (work.emit(aten.permute.default, dense, [0, 2, 1, 3]), rows)
-    return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
+    return mode.tensors((work.emit(aten.permute.default, dense, [0, 2, 1, 3]), rows))
 
 
 def attend_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Its backward (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask, scale): the
     gradients of query, key and value."""
-    named = _named(args[6:], kwargs)
+    named = by_name(record, args, kwargs)
     fused = mode.attentions.get(mode.content(args[5]).name)
     if fused is not None:
-        given = _operands(mode, args[1:4], named)
-        refs = fused_backward(mode, fused, given, mode.content(args[0]), mode.content(args[4]))[:3]
-        return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
-    work = _Attention(mode, record, args[1:4], named)
+        grad, out = mode.content(args[0]), mode.content(args[4])
+        return mode.tensors(fused_backward(mode, fused, operands(mode, named), grad, out)[:3])
+    work = _Attention(mode, record, named)
     grad, out, rows = work.operand(args[0]), work.operand(args[4]), mode.content(args[5])
     weights = work.weights(work.scores(), rows)
     to_weights = work.product(grad, work.turn(work.value))
     mean = work.emit(aten.sum.dim_IntList, work.emit(aten.mul.Tensor, grad, out), [-1], True)
     to_scores = work.emit(aten.mul.Tensor, weights, work.emit(aten.sub.Tensor, to_weights, mean))
     to_scores = work.emit(aten.mul.Scalar, to_scores, work.scale)
-    refs = tuple(
-        work.cast(ref)
-        for ref in (
-            work.product(to_scores, work.key),
-            work.together(work.product(work.turn(to_scores), work.query)),
-            work.together(work.product(work.turn(weights), grad)),
-        )
+    found = (
+        work.product(to_scores, work.key),
+        work.together(work.product(work.turn(to_scores), work.query)),
+        work.together(work.product(work.turn(weights), grad)),
     )
-    return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
-
-
-def _named(rest: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    return dict(zip(("dropout_p", "is_causal"), rest, strict=False)) | kwargs
+    return mode.tensors(tuple([work.cast(ref) for ref in found]))
 
 
 def attention_call(
@@ -138,38 +138,27 @@ class _Question(NamedTuple):
         return self.answer[0]
 
 
-def _fused(mode: TraceMode, record: OpRecord, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _fused(mode: TraceMode, named: dict[str, Any]) -> Any:
     """The op by a fused kernel of its device; None where eager would take none."""
-    given = _operands(mode, tensors, named)
+    given = operands(mode, named)
     if mode.chosen:
         kernel = mode.chosen.pop().taken
     else:
         mask = None if given.mask is None else mode.recorder.metas[given.mask.name]
-        metas = [tensor.meta for tensor in tensors]
+        metas = [named[key].meta for key in ("query", "key", "value")]
         kernel = kernels(metas, mask, given.is_causal, given.scale, given.dropout).taken
     if kernel is None:
         return None
     out, fused = fused_forward(mode, kernel, given)
     mode.attentions[fused.logsumexp.name] = fused
-    refs = (out, fused.logsumexp)
-    return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
-
-
-def _operands(mode: TraceMode, tensors: tuple[Any, ...], named: dict[str, Any]) -> Operands:
-    mask, scale = named.get("attn_mask"), named.get("scale")
-    return Operands(
-        *(mode.content(tensor) for tensor in tensors),
-        None if mask is None else mode.content(mask),
-        bool(named.get("is_causal")),
-        1 / math.sqrt(tensors[0].meta.shape[-1]) if scale is None else scale,
-        float(named.get("dropout_p") or 0),
-    )
+    return mode.tensors((out, fused.logsumexp))
 
 
 class _Attention:
     """One attention: its operands as values in the dtype of the scores, and the ops that both directions use."""
 
-    def __init__(self, mode: TraceMode, record: OpRecord, tensors: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def __init__(self, mode: TraceMode, record: OpRecord, named: dict[str, Any]) -> None:
+        tensors = [named[key] for key in ("query", "key", "value")]
         query, key, _ = (tensor.meta for tensor in tensors)
         if named.get("dropout_p"):
             raise NoFunctionalForm(f"{record.name} with dropout on {query.device}")
@@ -177,7 +166,7 @@ class _Attention:
         self.group = query.shape[1] // key.shape[1]
         self.query = self.operand(tensors[0])
         self.key, self.value = (self.apart(self.operand(tensor)) for tensor in tensors[1:])
-        given = _operands(mode, tensors, named)
+        given = operands(mode, named)
         self.is_causal, self.mask, self.scale = given.is_causal, given.mask, given.scale
 
     def apart(self, value: Ref) -> Ref:

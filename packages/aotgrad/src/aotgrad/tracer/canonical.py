@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from absint import Meta
-from absint.rules.sizes import wrap_dim
+from absint.rules.shapes import wrap_dim
 from absint.symbolic import is_symbolic
 from stagewire.graph import Ref
 

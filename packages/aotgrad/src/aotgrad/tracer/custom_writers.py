@@ -90,7 +90,7 @@ def run_twin(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: d
         assert isinstance(target, Traced)
         assign(mode, target, value)
     rest = refs[len(targets) :]
-    made = tuple([mode.fresh(value, mode.recorder.metas[value.name]) for value in rest])
+    made = mode.tensors(rest)
     return made[0] if len(made) == 1 else made or None
 
 

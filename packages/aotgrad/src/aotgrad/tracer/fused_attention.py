@@ -226,36 +226,36 @@ def _whole_mask(mode: TraceMode, given: Operands, shape: tuple[int, ...]) -> Ref
 
 def efficient(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """_scaled_dot_product_efficient_attention(query, key, value, mask, ...), whose gradient has one for the mask."""
-    given = _given(mode, _by_name(record, args, kwargs))
+    given = operands(mode, by_name(record, args, kwargs))
     out, fused = fused_forward(mode, "efficient", given)
     mode.attentions[fused.logsumexp.name] = fused
     places = fused.rest or (mode.emit(aten.full.default, ([], 0), {"dtype": torch.int64}),) * 2
-    refs = (out, fused.logsumexp, *places)
-    return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
+    return mode.tensors((out, fused.logsumexp, *places))
 
 
 def efficient_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Its backward: the gradients of query, key, value and mask, or None for the last."""
-    named = _by_name(record, args, kwargs)
+    named = by_name(record, args, kwargs)
     grad, out, rows = (mode.content(named[key]) for key in ("grad_out_", "out", "logsumexp"))
     wants = bool(named["grad_input_mask"][3])
-    given = _given(mode, named)
+    given = operands(mode, named)
     places = tuple(mode.content(named[key]) for key in ("philox_seed", "philox_offset")) if given.dropout else ()
-    refs = fused_backward(mode, Fused("efficient", rows, places), given, grad, out, mask_grad=wants)
-    return mode.fresh(refs, tuple([None if ref is None else mode.recorder.metas[ref.name] for ref in refs]))
+    return mode.tensors(fused_backward(mode, Fused("efficient", rows, places), given, grad, out, mask_grad=wants))
 
 
-def _by_name(record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def by_name(record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names of its schema."""
     names = [argument.name for argument in record.func._schema.arguments]
     return dict(zip(names, args, strict=False)) | kwargs
 
 
-def _given(mode: TraceMode, named: dict[str, Any]) -> Operands:
-    query, mask, scale = named["query"], named["attn_bias"], named.get("scale")
+def operands(mode: TraceMode, named: dict[str, Any]) -> Operands:
+    """What an attention is given, forward or backward."""
+    mask, scale = named.get("attn_bias", named.get("attn_mask")), named.get("scale")
     return Operands(
         *(mode.content(named[key]) for key in ("query", "key", "value")),
         None if mask is None else mode.content(mask),
         bool(named.get("is_causal")),
-        1 / math.sqrt(query.meta.shape[-1]) if scale is None else scale,
+        1 / math.sqrt(named["query"].meta.shape[-1]) if scale is None else scale,
         float(named.get("dropout_p") or 0),
     )

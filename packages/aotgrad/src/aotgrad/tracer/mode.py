@@ -259,6 +259,10 @@ class TraceMode(AbstractMode):
             return type(types)([self.fresh(r, t) for r, t in zip(refs, types, strict=True)])
         return None
 
+    def tensors(self, refs: tuple[Ref | None, ...]) -> Any:
+        """Tensors on memory of their own for recorded values; None for none."""
+        return self.fresh(refs, tuple([None if ref is None else self.recorder.metas[ref.name] for ref in refs]))
+
     def compute(self, func: OpOverload, args: tuple[Any, ...]) -> Any:
         """Record an op that only computes, on tensors; returns fresh tensors."""
         return self._plain(self.record(func), args, {})
