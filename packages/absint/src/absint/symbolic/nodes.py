@@ -122,23 +122,6 @@ class SizeNode(Node):
     def neg(self) -> SizeNode:
         return SizeNode(self.env, -self._value)
 
-    def add(self, other: SizeNode) -> SizeNode:
-        return SizeNode(self.env, self._value + other._value)
-
-    def sub(self, other: SizeNode) -> SizeNode:
-        return SizeNode(self.env, self._value - other._value)
-
-    def mul(self, other: SizeNode) -> SizeNode:
-        return SizeNode(self.env, self._value * other._value)
-
-    def floordiv(self, other: SizeNode) -> SizeNode:
-        return SizeNode(self.env, self.env.divide(self.value, other.value))
-
-    int_floordiv = floordiv
-
-    def mod(self, other: SizeNode) -> SizeNode:
-        return SizeNode(self.env, self.env.remainder(self.value, other.value))
-
     def pow_by_natural(self, other: SizeNode) -> SizeNode:
         return SizeNode(self.env, self.value ** other.int_())
 
@@ -148,12 +131,6 @@ class SizeNode(Node):
         return self.sym_float().truediv(other)  # type: ignore[attr-defined,no-any-return]
 
     int_truediv = truediv
-
-    def sym_min(self, other: SizeNode) -> SizeNode:
-        return SizeNode(self.env, self.env.smallest(self.value, other.value))
-
-    def sym_max(self, other: SizeNode) -> SizeNode:
-        return SizeNode(self.env, self.env.largest(self.value, other.value))
 
     def sym_sum(self, parts: list[SizeNode]) -> SizeNode:
         total = ZERO
@@ -180,6 +157,29 @@ class SizeNode(Node):
 
     def gt(self, other: SizeNode) -> TruthNode:
         return other.lt(self)
+
+
+def _exact(rule: Callable[[Polynomial, Polynomial], Polynomial]) -> Callable[[SizeNode, SizeNode], SizeNode]:
+    """An operation that is one on polynomials."""
+    return lambda self, other: SizeNode(self.env, rule(self._value, other._value))
+
+
+def _reduced(rule: str) -> Callable[[SizeNode, SizeNode], SizeNode]:
+    """An operation of the environment, on what expressions are by what is known now."""
+    return lambda self, other: SizeNode(self.env, getattr(self.env, rule)(self.value, other.value))
+
+
+for _name, _operation in (
+    ("add", _exact(Polynomial.__add__)),
+    ("sub", _exact(Polynomial.__sub__)),
+    ("mul", _exact(Polynomial.__mul__)),
+    ("floordiv", _reduced("divide")),
+    ("int_floordiv", _reduced("divide")),
+    ("mod", _reduced("remainder")),
+    ("sym_min", _reduced("smallest")),
+    ("sym_max", _reduced("largest")),
+):
+    setattr(SizeNode, _name, _operation)
 
 
 def _layout(predicate: str, rank: int | None) -> Callable[[SizeNode, list[SizeNode], list[SizeNode]], TruthNode]:

@@ -78,7 +78,7 @@ class Size(torch.SymInt):
     def __add__(self, other: Any) -> Any:
         side = other.node._value if type(other) is Size else other
         if type(side) not in _EXACT:
-            return _combine(self, other, Polynomial.__add__, "add")
+            return _combine("add", self, other, self)
         return make_size(self.node.env, self.node._value + side)
 
     __radd__ = __add__
@@ -86,36 +86,21 @@ class Size(torch.SymInt):
     def __sub__(self, other: Any) -> Any:
         side = other.node._value if type(other) is Size else other
         if type(side) not in _EXACT:
-            return _combine(self, other, Polynomial.__sub__, "sub")
+            return _combine("sub", self, other, self)
         return make_size(self.node.env, self.node._value - side)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _combine(self, other, lambda a, b: b - a, "sub", swapped=True)
 
     def __mul__(self, other: Any) -> Any:
         side = other.node._value if type(other) is Size else other
         if type(side) not in _EXACT:
-            return _combine(self, other, Polynomial.__mul__, "mul")
+            return _combine("mul", self, other, self)
         return make_size(self.node.env, self.node._value * side)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
-        env = self.node.env
         if type(other) is int:
-            return make_size(env, env.divide(self.node.value, constant(other)))
-        return _combine(self, other, env.divide, "floordiv")
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        env = self.node.env
-        return _combine(self, other, lambda a, b: env.divide(b, a), "floordiv", swapped=True)
-
-    def __mod__(self, other: Any) -> Any:
-        return _combine(self, other, self.node.env.remainder, "mod")
-
-    def __rmod__(self, other: Any) -> Any:
-        env = self.node.env
-        return _combine(self, other, lambda a, b: env.remainder(b, a), "mod", swapped=True)
+            return make_size(self.node.env, self.node.env.divide(self.node.value, constant(other)))
+        return _combine("floordiv", self, other, self)
 
     def __pow__(self, other: Any) -> Any:
         if type(other) is int and other >= 0:
@@ -134,24 +119,9 @@ class Size(torch.SymInt):
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
-    def __eq__(self, other: object) -> Any:
-        return self._compare("eq", other)
-
     def __ne__(self, other: object) -> Any:
         equal = self._compare("eq", other)
         return equal if equal is NotImplemented else not equal
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare("ge", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare("le", other)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("lt", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare("gt", other)
 
     def _compare(self, name: str, other: object) -> Any:
         """`self name other`. Type rules ask the same over and over: an answer, once given, stays."""
@@ -173,12 +143,6 @@ class Size(torch.SymInt):
             return _beside_float(self, name, other)
         return _COMPARISONS[name](self.node.env, self.node._value - second)
 
-    def __sym_max__(self, other: Any) -> Any:
-        return _combine(self, other, self.node.env.largest, "max")
-
-    def __sym_min__(self, other: Any) -> Any:
-        return _combine(self, other, self.node.env.smallest, "min")
-
 
 for _name in ("and_", "or_", "xor", "lshift", "rshift"):
     _host: Callable[[Any, Any], Any] = getattr(operator, _name)
@@ -187,6 +151,10 @@ for _name in ("and_", "or_", "xor", "lshift", "rshift"):
     setattr(Size, f"__r{_stem}__", lambda self, other, host=_host: host(unwrap_number(other), int(self)))
 
 
+_OPERATIONS: dict[str, Callable[[ShapeEnv, Polynomial, Polynomial], Polynomial]] = {
+    "add": lambda env, a, b: a + b, "sub": lambda env, a, b: a - b, "mul": lambda env, a, b: a * b,
+    "floordiv": ShapeEnv.divide, "mod": ShapeEnv.remainder, "max": ShapeEnv.largest, "min": ShapeEnv.smallest,
+}  # fmt: skip
 _EXACT = frozenset((int, Polynomial))
 _OF_EQUALS = frozenset(("eq", "ge", "le"))
 _COMPARISONS: dict[str, Callable[[ShapeEnv, Polynomial], bool]] = {  # of the difference of two sizes
@@ -220,18 +188,20 @@ def _polynomial(value: object) -> Polynomial | None:
     return None
 
 
-def _combine(
-    size: Size,
-    other: Any,
-    symbolic: Callable[[Polynomial, Polynomial], Polynomial],
-    name: str,
-    *,
-    swapped: bool = False,
-) -> Any:
-    second = _polynomial(other)
-    if second is not None:
-        return make_size(size.node.env, symbolic(size.node.value, second))
-    return _in_floats(size, name, *((other, size) if swapped else (size, other)))
+def _combine(name: str, left: Any, right: Any, size: Size) -> Any:
+    """An operation on sizes, of which `size` is one; with another kind of number it leaves the integers."""
+    first, second = _polynomial(left), _polynomial(right)
+    if first is None or second is None:
+        return _in_floats(size, name, left, right)
+    return make_size(size.node.env, _OPERATIONS[name](size.node.env, first, second))
+
+
+for _name in ("sub", "floordiv", "mod"):
+    setattr(Size, f"__r{_name}__", lambda self, other, name=_name: _combine(name, other, self, self))
+for _name, _method in (("mod", "__mod__"), ("max", "__sym_max__"), ("min", "__sym_min__")):
+    setattr(Size, _method, lambda self, other, name=_name: _combine(name, self, other, self))
+for _name in _COMPARISONS:
+    setattr(Size, f"__{_name}__", lambda self, other, name=_name: self._compare(name, other))
 
 
 def _in_floats(size: Size, name: str, left: Any, right: Any) -> Any:
