@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from absint.control_flow import run_control_flow
 from absint.errors import SymbolicSize, UnknownTarget, WrongResults
 from absint.forms import symbolic_form
+from absint.meta import leaves
 from absint.targets import resolve
 from absint.transforms import apply_transform
 from absint.wire import from_arg
@@ -134,11 +135,11 @@ def run_graph(
 
     for node in graph.nodes:
         made = call_node(node, value_of, function_of(node, functions)) if call is None else call(node, value_of)
-        leaves = results_of(node, made)
-        if len(leaves) != len(node.results):
-            message = f"{node.target} gave {len(leaves)} results where the graph has {len(node.results)}"
+        found = results_of(node, made)
+        if len(found) != len(node.results):
+            message = f"{node.target} gave {len(found)} results where the graph has {len(node.results)}"
             raise WrongResults(message, where=None if node.line is None else str(node.line))
-        values.update({value.name: leaf for value, leaf in zip(node.results, leaves, strict=True)})
+        values.update({value.name: x for value, x in zip(node.results, found, strict=True)})
     return tuple([from_arg(output, value_of) for output in graph.outputs])
 
 
@@ -172,11 +173,4 @@ def results_of(node: Node, made: Any) -> list[Any]:
 
 def tensor_leaves(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in a returned value, flattened in order: the results of a node."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from tensor_leaves(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensor_leaves(item)
+    return (leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor))

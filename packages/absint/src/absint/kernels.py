@@ -137,10 +137,7 @@ def _has_empty(tree: Any) -> bool:
 
 
 def _has_sizes(values: Sequence[Any]) -> bool:
-    for value in values:
-        if isinstance(value, _OF_SIZES) or (isinstance(value, (list, tuple)) and _has_sizes(value)):
-            return True
-    return False
+    return any(isinstance(leaf, _OF_SIZES) for leaf in leaves(values))
 
 
 class _Unasked(Exception):

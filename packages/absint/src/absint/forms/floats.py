@@ -16,14 +16,13 @@ from typing import Any
 
 import torch
 
+from absint.meta import leaves
 from absint.targets import resolve
 from absint.vocabulary import listed
 
 
 def _is_open(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(isinstance(item, torch.SymFloat) for item in value)
-    return isinstance(value, torch.SymFloat)
+    return any(isinstance(leaf, torch.SymFloat) for leaf in leaves(value))
 
 
 class _UnfitError(Exception):

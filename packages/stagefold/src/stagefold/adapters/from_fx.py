@@ -17,12 +17,12 @@ from torch.overrides import TorchFunctionMode
 
 from absint import AbstractMode, AbstractTensor, from_tensor, from_wire, to_wire
 from absint.errors import UnknownTarget, UnwirableArgument
+from absint.functions import leaves
 from absint.symbolic import ShapeEnv, from_dim, make_size
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap import global_state, set_torch_modes, torch_modes
 from stagefold.adapters import control_flow
-from stagefold.adapters.graph_calls import leaves
 from stagefold.adapters.torch_sizes import dim_of_torch, guards_of, range_of, symbols_among
 from stagefold.torch_capabilities import foreign
 from stagewire.capture import Capture, Checkpoint, Code, CustomFunction, Input, InputRole, Local, Symbol

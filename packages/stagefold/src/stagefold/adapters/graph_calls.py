@@ -5,7 +5,7 @@ They bear being traced again, as unpickling a GraphModule does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.fx.node import has_side_effect
 from torch.overrides import handle_torch_function, has_torch_function
 
 import absint.targets
+from absint.functions import leaves
 from stagefold.torch_capabilities import foreign
 
 
@@ -29,18 +30,6 @@ def _of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args)
 
     return call
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """What stands in tuples, lists and dicts, in order."""
-    match value:
-        case tuple() | list():
-            for item in value:
-                yield from leaves(item)
-        case dict():
-            yield from leaves([*value.values()])
-        case _:
-            yield value
 
 
 @has_side_effect

@@ -61,7 +61,7 @@ class _Rewrite:
         self.outputs = {name for arg in grad.joint.outputs for name in references(arg)}
         self.makers = {v.name: node for node in grad.joint.nodes for v in node.results if v.name}
         self.constant = set(frozen_inputs(grad))
-        self.constant.update(v.name for node in constant_nodes(grad) for v in node.results)
+        self.constant.update(v.name for node in constant_nodes(grad)[0] for v in node.results)
         self.types = {name: value.type for name, value in definitions(grad.joint).items()}
         self.instead: dict[int, list[Node]] = {}
 
@@ -228,8 +228,9 @@ def frozen_inputs(grad: Grad) -> dict[str, int]:
     }
 
 
-def constant_nodes(grad: Grad) -> list[Node]:
-    """The nodes that depend on weights (and on constants of the program) alone, in order."""
+def constant_nodes(grad: Grad) -> tuple[list[Node], set[str]]:
+    """The nodes that depend on weights (and on constants of the program) alone, in order; and the values of these that
+    depend on a weight, the weights among them."""
     weights = set(frozen_inputs(grad))
     first = len(grad.binding.inputs)
     fixed = {value.name for value in grad.joint.inputs[first:]}
@@ -242,7 +243,7 @@ def constant_nodes(grad: Grad) -> list[Node]:
         if is_fixed and outputs.isdisjoint(results):
             (weights if names & weights else fixed).update(results)
             found.append(node)
-    return needed(found, [value.name for node in found for value in node.results if value.name in weights])
+    return needed(found, [value.name for node in found for value in node.results if value.name in weights]), weights
 
 
 def needed(nodes: Iterable[Node], names: Iterable[str]) -> list[Node]:

@@ -12,7 +12,6 @@ from stagefold.freezing.fold import (
     PACKED,
     constant_nodes,
     fold_normalisations,
-    frozen_inputs,
     needed,
     pack_convolutions,
     suits,
@@ -45,16 +44,15 @@ def freeze(grad: Grad) -> Frozen | None:
         grad = pack_convolutions(grad)
         kinds = frozenset((PACKED, CONVOLUTION))
         grad = msgspec.structs.replace(grad, joint=channels_last(grad.joint, kinds))
-    nodes = constant_nodes(grad)
-    frontier = _frontier(grad, nodes)
+    nodes, of_weights = constant_nodes(grad)
+    frontier = _frontier(grad, nodes, of_weights)
     if not frontier:
         return Frozen(None, grad)
     return _cut(grad, nodes, frontier)
 
 
-def _frontier(grad: Grad, nodes: list[Node]) -> list[Value]:
+def _frontier(grad: Grad, nodes: list[Node], of_weights: set[str]) -> list[Value]:
     """The constant values that the rest of the program reads; of a view, what it is a view of."""
-    weights = set(frozen_inputs(grad))
     made = {value.name: (node, value) for node in nodes for value in node.results if value.name}
     constant = {id(node) for node in nodes}
     wanted = [n for node in grad.joint.nodes if id(node) not in constant for n in node_references(node)]
@@ -67,28 +65,11 @@ def _frontier(grad: Grad, nodes: list[Node]) -> list[Value]:
         names = node_references(node)
         if is_view(node.target) or not names:  # taken, or made, where it is used
             wanted += names
-        elif weights.intersection(_origins(node, made)):
+        elif name in of_weights:
             found.add(name)
         else:
             wanted += names
     return [value for name, (_, value) in made.items() if name in found]
-
-
-def _origins(node: Node, made: dict[str, tuple[Node, Value]]) -> set[str]:
-    """The graph's inputs that a node depends on."""
-    found: set[str] = set()
-    seen: set[str] = set()
-    stack = [*node_references(node)]
-    while stack:
-        name = stack.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in made:
-            stack += node_references(made[name][0])
-        else:
-            found.add(name)
-    return found
 
 
 def _cut(grad: Grad, nodes: list[Node], frontier: list[Value]) -> Frozen:
