@@ -395,26 +395,14 @@ def is_plain(a: Index) -> bool:
 
 def is_static(a: Index) -> bool:
     """Whether constant, coefficients and divisors are numbers, not symbolic sizes."""
-    dims = [a.constant]
-    for term in a.terms:
-        dims.append(term.coefficient)
-        if term.atom.__class__ not in _NAMED:
-            if not is_static(term.atom.numerator):  # type: ignore[union-attr]
-                return False
-            dims.append(term.atom.divisor)  # type: ignore[union-attr]
-    return all(isinstance(dim, int) for dim in dims)
+    inner = [term.atom for term in a.terms if term.atom.__class__ not in _NAMED]
+    dims = [a.constant, *[term.coefficient for term in a.terms], *[atom.divisor for atom in inner]]  # type: ignore[union-attr]
+    return all(isinstance(dim, int) for dim in dims) and all(is_static(atom.numerator) for atom in inner)  # type: ignore[union-attr]
 
 
 def has_values(a: Index) -> bool:
     """Whether `a` depends on an SSA value."""
-    for term in a.terms:
-        atom = term.atom
-        kind = atom.__class__
-        if kind is AxisAtom:
-            continue
-        if kind is ValueAtom or has_values(atom.numerator):  # type: ignore[union-attr]
-            return True
-    return False
+    return any(atom.__class__ is ValueAtom for atom in atoms_of(a))
 
 
 def _collect(terms: tuple[Term, ...], kind: type, found: set[str]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from aotgrad.joint import Joint
 from aotgrad.passes.fold_constants import FoldConstants
 from aotgrad.passes.narrow_positions import NarrowPositions
+from aotgrad.passes.remove_dead_code import RemoveDeadCode
 from aotgrad.passes.separate_results import SeparateResults
-from aotgrad.passes.simplify import RemoveDeadCode
 
 __all__ = ["DEFAULT_PASSES", "FoldConstants", "NarrowPositions", "Pass", "RemoveDeadCode", "SeparateResults"]
 

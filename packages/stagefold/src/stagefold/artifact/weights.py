@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
+from absint import from_tensor, to_wire
 from stagefold.artifact.file_format import Held
 from stagefold.artifact.safetensors import encode_tensors, locate_tensors
 from stagefold.errors import BadArtifact, CannotExport
 from stagewire.grad import Constant
-from stagewire.types import ITEM_SIZE, TensorType, extent
+from stagewire.types import ITEM_SIZE, extent
 
 
 def described(names: Sequence[str], roles: Sequence[str], tensors: Sequence[torch.Tensor]) -> tuple[Held, ...]:
@@ -37,14 +39,8 @@ def described(names: Sequence[str], roles: Sequence[str], tensors: Sequence[torc
             raise CannotExport(f"{shared} share memory and differ in dtype")
         for n in numbers:
             alone = len(numbers) == 1 and tensors[n].is_contiguous()
-            type_ = TensorType(
-                str(tensors[n].dtype).removeprefix("torch."),  # type: ignore[arg-type]
-                tuple(tensors[n].shape),
-                tensors[n].stride(),
-                0 if alone else int(tensors[n].storage_offset() - first),
-                str(tensors[n].device),
-                tensors[n].requires_grad,
-            )
+            type_ = to_wire(from_tensor(tensors[n]), requires_grad=tensors[n].requires_grad)
+            type_ = replace(type_, storage_offset=0 if alone else int(tensors[n].storage_offset() - first))
             rows[n] = Held(names[n], names[numbers[0]], roles[n], type_)  # type: ignore[arg-type]
     return tuple(rows[n] for n in range(len(tensors)))
 

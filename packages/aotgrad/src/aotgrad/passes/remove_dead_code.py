@@ -1,4 +1,7 @@
-"""Calls whose data nobody needs, and that may raise because of their own: they stay, for their errors."""
+"""Dead code goes; calls whose data nobody needs, and that may raise because of their own, stay for their errors.
+
+(Equal calls become one, and views that change nothing go, where primops lowers the graph.)
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ from msgspec.structs import replace
 
 from absint.data_errors import deciding_arguments, may_raise
 from absint.executor import Interpreter
+from aotgrad.joint import Joint
 from aotgrad.ops import packet_of
 from aotgrad.passes.literals import literal_nodes, literal_values
 from stagewire.expr import Expr
 from stagewire.graph import ORDERED, Arg, Graph, Node, Ref, Value, definitions, leaves, references
-from stagewire.graph_passes import operands
+from stagewire.graph_passes import live_nodes, operands, with_nodes
 from stagewire.types import TensorType, ValueType, numel
 
 _LARGEST = 1 << 22
@@ -23,6 +27,21 @@ _LARGEST = 1 << 22
 
 Known = Mapping[str, ValueType]
 _ENCODE = msgspec.msgpack.Encoder().encode
+
+
+class RemoveDeadCode(msgspec.Struct, frozen=True):
+    """After it, every node is used by a later node or an output, or has an effect.
+
+    A node of the forward that may raise because of its data (`absint.data_errors`) has the effect "acts" where no
+    result of the forward needs it: it stays for its error.
+    """
+
+    def __call__(self, joint: Joint) -> Joint:
+        graph = kept_for_their_errors(joint.graph, joint.results)
+        kept = live_nodes(graph)
+        if len(kept) == len(graph.nodes) and graph is joint.graph:
+            return joint
+        return joint.with_graph(with_nodes(graph, kept))
 
 
 def kept_for_their_errors(graph: Graph, results: int) -> Graph:
