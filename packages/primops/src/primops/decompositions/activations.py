@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from primops.builder import Builder, Value, opmath
-from primops.decompositions.operands import Table, elementwise, is_float
+from primops.decompositions.operands import Table, by_name, elementwise, is_float
 from primops.errors import Decline
 
 SQRT_HALF = math.sqrt(0.5)
@@ -224,8 +224,6 @@ TABLE: Table = {
     "aten.softshrink_backward.default": elementwise(shrink_backward),
     "aten._prelu_kernel.default": elementwise(lambda p, x, weight: p.where(p.gt(x, 0.0), x, p.mul(x, weight))),
     "aten._prelu_kernel_backward.default": prelu_backward,
-    "aten.log_sigmoid_forward.default": log_sigmoid_forward,
+    **by_name(log_sigmoid_forward, glu, glu_backward),
     "aten.log_sigmoid_backward.default": lambda p, g, x, buffer: p.pointwise(log_sigmoid_backward, g, x),
-    "aten.glu.default": glu,
-    "aten.glu_backward.default": glu_backward,
 }

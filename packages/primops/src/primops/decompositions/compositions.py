@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from primops.builder import Builder, Value, literal, opmath
-from primops.decompositions.operands import Table, elementwise, is_float, wrap, wrap_all
+from primops.decompositions.operands import Table, by_name, elementwise, is_float, wrap, wrap_all
 from primops.decompositions.reductions import norm, vector_norm
 from primops.decompositions.shape import diagonal, diagonal_scatter, flip, split, split_with_sizes, transpose, window
 from primops.errors import Decline
@@ -218,32 +218,20 @@ def ldexp(p: Builder, x: Value, exponent: Value) -> Value:
 
 
 TABLE: Table = {
-    "aten.special_entr.default": special_entr,
-    "aten.logaddexp2.default": logaddexp2,
-    "aten.logit_backward.default": logit_backward,
-    "aten.celu.default": celu,
-    "aten.angle.default": angle,
+    **by_name(
+        special_entr, logaddexp2, logit_backward, celu, angle, linalg_cross, count_nonzero, trace, dist,
+        aminmax, masked_scatter, masked_scatter_backward, diag_embed, block_diag, narrow_copy, rot90,
+        channel_shuffle,
+    ),
     "aten.round.decimals": round_decimals,
-    "aten.linalg_cross.default": linalg_cross,
-    "aten.count_nonzero.default": count_nonzero,
     "aten.count_nonzero.dim_IntList": count_nonzero,
-    "aten.trace.default": trace,
-    "aten.dist.default": dist,
-    "aten.aminmax.default": aminmax,
     "aten._weight_norm_interface.default": weight_norm,
     "aten._weight_norm_interface_backward.default": weight_norm_backward,
     "aten.isin.Tensor_Tensor": isin,
-    "aten.masked_scatter.default": masked_scatter,
-    "aten.masked_scatter_backward.default": masked_scatter_backward,
-    "aten.diag_embed.default": diag_embed,
-    "aten.block_diag.default": block_diag,
-    "aten.narrow_copy.default": narrow_copy,
-    "aten.rot90.default": rot90,
-    "aten.channel_shuffle.default": channel_shuffle,
     "aten.unsafe_split.Tensor": split,
     "aten.unsafe_split_with_sizes.default": split_with_sizes,
     "aten.norm.ScalarOpt_dim_dtype": norm,
     "aten.bitwise_left_shift.Scalar_Tensor": lambda p, x, y: p.pointwise("shift_left", x, y),
     "aten.bitwise_right_shift.Scalar_Tensor": lambda p, x, y: p.pointwise("shift_right", x, y),
     "aten.ldexp.Tensor": ldexp,
-}
+}  # fmt: skip

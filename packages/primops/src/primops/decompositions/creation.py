@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from primops.builder import Builder, Value, literal, opmath
-from primops.decompositions.operands import Table
+from primops.decompositions.operands import Table, by_name
 from primops.errors import Decline
 from primops.prims.layouts import FLOATS
 from stagewire.expr import Expr
@@ -74,7 +74,6 @@ TABLE: Table = {
     },
     **{f"aten.{n}.default": full for n in ("full", "new_full", "full_like", "scalar_tensor")},
     **{f"aten.arange.{o}": arange for o in ("default", "start", "start_step")},
-    "aten.linspace.default": linspace,
-    "aten.eye.default": eye,
+    **by_name(linspace, eye),
     "aten.eye.m": eye,
 }  # fmt: skip

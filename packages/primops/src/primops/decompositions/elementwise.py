@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import Function, Table, elementwise, is_float, result_type
+from primops.decompositions.operands import Function, Table, by_name, elementwise, is_float, result_type
 from primops.errors import Decline
 from primops.passes.fold_constants import in_dtype
 from primops.prims.layouts import FLOATS, HALVES
@@ -283,7 +283,7 @@ def mvlgamma(p: Builder, x: Value, order: int) -> Value:
 
 
 TABLE: Table = {
-    "aten.mvlgamma.default": mvlgamma,
+    **by_name(mvlgamma, nextafter, clamp, addcmul, addcdiv, heaviside, logaddexp, logit, sinc, nan_to_num),
     **{f"aten.{name}.default": _simple(name) for name in (*_UNARY_FLOAT, "neg", *_BINARY, "fmax", "fmin")},
     **{f"aten.{name}.default": _rounding(name) for name in ("ceil", "floor", "round", "trunc")},
     **{f"aten.{name}.default": _unless_bool(name) for name in ("abs", "sign")},
@@ -300,7 +300,6 @@ TABLE: Table = {
     "aten.floor_divide.Scalar": lambda p, x, y: div_mode(p, x, y, "floor"),
     **{f"aten.remainder.{o}": _of_stored("remainder") for o in (*_OVERLOADS, "Scalar_Tensor")},
     **{f"aten.fmod.{o}": _of_stored("fmod") for o in _OVERLOADS},
-    "aten.nextafter.default": nextafter,
     "aten.pow.Tensor_Scalar": pow_scalar,
     "aten.pow.Tensor_Tensor": _simple("pow"),
     "aten.pow.Scalar": _simple("pow"),
@@ -327,25 +326,17 @@ TABLE: Table = {
     "aten.signbit.default": lambda p, x: p.full(x.shape, False, "bool") if x.dtype == "bool" else p.signbit(x),
     **{f"aten.where.{o}": where for o in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
     **{f"aten.masked_fill.{o}": lambda p, x, mask, value: where(p, mask, value, x) for o in _OVERLOADS},
-    "aten.clamp.default": clamp,
     "aten.clamp.Tensor": clamp,
     **{f"aten.clamp_min.{o}": lambda p, x, min: clamp(p, x, min) for o in ("default", "Tensor")},
     **{f"aten.clamp_max.{o}": lambda p, x, max: clamp(p, x, None, max) for o in ("default", "Tensor")},
     "aten.lerp.Scalar": lerp,
     "aten.lerp.Tensor": lerp,
-    "aten.addcmul.default": addcmul,
-    "aten.addcdiv.default": addcdiv,
     **{f"aten.xlogy.{o}": x_log("log") for o in ("Tensor", "Scalar_Other", "Scalar_Self")},
     **{f"aten.special_xlog1py.{o}": x_log("log1p") for o in ("default", "self_scalar", "other_scalar")},
     "aten.frac.default": elementwise(lambda p, x: p.sub(x, p.trunc(x))),
     "aten.square.default": elementwise(lambda p, x: p.mul(x, x)),
-    "aten.heaviside.default": heaviside,
-    "aten.logaddexp.default": logaddexp,
-    "aten.logit.default": logit,
-    "aten.sinc.default": sinc,
     "aten.deg2rad.default": elementwise(lambda p, x: p.mul(x, math.pi / 180.0)),
     "aten.rad2deg.default": elementwise(lambda p, x: p.mul(x, 180.0 / math.pi)),
-    "aten.nan_to_num.default": nan_to_num,
     **{
         f"aten.{name}": lambda p, x, value, non_blocking=False: p.filled(value, p.out.dtype, p.out.shape)
         for name in ("fill.Scalar", "fill.Tensor", "copy.default")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from primops.builder import Builder, Value, literal, opmath
-from primops.decompositions.operands import Function, Table, broadcast_shape, wrap
+from primops.decompositions.operands import Function, Table, broadcast_shape, by_name, wrap
 from primops.errors import Decline
 from primops.prims.indexing import indexed_shape
 from primops.prims.layouts import tensor
@@ -203,21 +203,15 @@ def embedding_bag_backward(
 TABLE: Table = {
     "aten.index.Tensor": index,
     "aten._unsafe_index.Tensor": index,
-    "aten.index_put.default": index_put,
+    **by_name(index_put, index_select, index_add, index_copy, gather, embedding, embedding_dense_backward),
     "aten._unsafe_index_put.default": index_put,
     "aten._index_put_impl.default": index_put,
-    "aten.index_select.default": index_select,
-    "aten.index_add.default": index_add,
-    "aten.index_copy.default": index_copy,
     "aten.index_fill.int_Scalar": index_fill,
     "aten.index_fill.int_Tensor": index_fill,
-    "aten.gather.default": gather,
     "aten.scatter.src": _scatter("scatter"),
     "aten.scatter.value": _scatter("scatter"),
     "aten.scatter_add.default": _scatter("scatter_add"),
     "aten.scatter_reduce.two": scatter_reduce,
-    "aten.embedding.default": embedding,
-    "aten.embedding_dense_backward.default": embedding_dense_backward,
     "aten._embedding_bag_backward.default": embedding_bag_backward,
     "aten.take.default": lambda p, x, i: p.index(p.reshape(x, (numel(x.shape),)), (p.convert(i, "int64"),), True),
 }

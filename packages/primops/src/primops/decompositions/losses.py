@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from primops.builder import Builder, Value, opmath
-from primops.decompositions.operands import Function, Table, broadcast_shape, literal_count
+from primops.decompositions.operands import Function, Table, broadcast_shape, by_name, literal_count
 
 NONE, MEAN, SUM = 0, 1, 2
 
@@ -251,8 +251,10 @@ def multi_margin_loss_backward(
 
 
 TABLE: Table = {
-    "aten.multi_margin_loss.default": multi_margin_loss,
-    "aten.multi_margin_loss_backward.default": multi_margin_loss_backward,
+    **by_name(
+        multi_margin_loss, multi_margin_loss_backward, binary_cross_entropy, binary_cross_entropy_backward,
+        binary_cross_entropy_with_logits,
+    ),
     "aten.mse_loss.default": _loss(mse),
     "aten.mse_loss_backward.default": _loss_backward(lambda p, x, target: p.mul(p.sub(x, target), 2.0)),
     "aten.smooth_l1_loss.default": _loss(smooth_l1),
@@ -263,9 +265,6 @@ TABLE: Table = {
         lambda p, x, target: p.log1p(_overflowing(p, p.exp(p.mul(p.neg(x), target))))
     ),
     "aten.soft_margin_loss_backward.default": soft_margin_backward,
-    "aten.binary_cross_entropy.default": binary_cross_entropy,
-    "aten.binary_cross_entropy_backward.default": binary_cross_entropy_backward,
-    "aten.binary_cross_entropy_with_logits.default": binary_cross_entropy_with_logits,
     **{f"aten.{name}_forward.default": nll_loss for name in ("nll_loss", "nll_loss2d")},
     **{f"aten.{name}_backward.default": nll_loss_backward for name in ("nll_loss", "nll_loss2d")},
-}
+}  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import torch
@@ -16,6 +16,11 @@ from stagewire.types import numel
 
 Function = Callable[..., Any]
 Table = dict[str, Function]
+
+
+def by_name(*functions: Function) -> Table:
+    """Decompositions that are called as their ops are: `aten.<name>.default`."""
+    return {f"aten.{function.__name__}.default": function for function in functions}
 
 
 def first_of(*functions: Function) -> Function:
@@ -35,12 +40,12 @@ def first_of(*functions: Function) -> Function:
 def elementwise(compute: Function) -> Function:
     """An ATen op that is `compute` on its tensors, in the result's dtype; what else it takes goes there as it is."""
 
+    @wraps(compute)
     def decomposition(p: Builder, *arguments: Any, **keywords: Any) -> Value:
         tensors = [a for a in arguments if type(a) is Value]
         others = [a for a in arguments if type(a) is not Value]
         return p.pointwise(lambda p, *xs: compute(p, *xs, *others, **keywords), *tensors)
 
-    decomposition.__doc__ = compute.__doc__
     return decomposition
 
 

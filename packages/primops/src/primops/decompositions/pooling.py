@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from primops.builder import Builder, Value, opmath
-from primops.decompositions.operands import Function, Table, literal_count
+from primops.decompositions.operands import Function, Table, by_name, literal_count
 from primops.errors import Decline
 from primops.prims.layouts import row_major
 from stagewire.expr import Dim
@@ -210,11 +210,9 @@ def max_pool_backward(rank: int) -> Function:
 
 
 TABLE: Table = {
-    "aten.avg_pool2d.default": avg_pool2d,
-    "aten.avg_pool2d_backward.default": avg_pool2d_backward,
+    **by_name(avg_pool2d, avg_pool2d_backward, im2col),
     "aten._adaptive_avg_pool2d.default": adaptive_avg_pool2d,
     "aten._adaptive_avg_pool2d_backward.default": adaptive_avg_pool2d_backward,
-    "aten.im2col.default": im2col,
     **{f"aten.max_pool{n}d_with_indices.default": max_pool(n) for n in (2, 3)},
     **{f"aten.max_pool{n}d_with_indices_backward.default": max_pool_backward(n) for n in (2, 3)},
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from primops.builder import Builder, Value, opmath
 from primops.decompositions.activations import leaky_relu_backward
-from primops.decompositions.operands import Function, Table
+from primops.decompositions.operands import Function, Table, by_name
 from primops.errors import Decline
 from primops.prims.layouts import HALVES, is_dense, row_major, tensor
 from stagewire.expr import Dim
@@ -168,10 +168,8 @@ def rrelu_backward(
 
 TABLE: Table = {
     "aten.rrelu_with_noise_backward.default": rrelu_backward,
-    "aten.rand.default": rand,
+    **by_name(rand, native_dropout, native_dropout_backward),
     "aten.rand_like.default": _made_like("rand"),
     "aten.randn_like.default": _made_like("randn"),
     "aten.bernoulli.p": bernoulli_p,
-    "aten.native_dropout.default": native_dropout,
-    "aten.native_dropout_backward.default": native_dropout_backward,
 }

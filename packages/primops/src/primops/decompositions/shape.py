@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import Function, Table, wrap
+from primops.decompositions.operands import Function, Table, by_name, wrap
 from primops.errors import Decline
 from primops.prims.layouts import is_dense, row_major, same_layout
 from primops.prims.shapes import sliced_size
@@ -383,19 +383,14 @@ VIEWS: Table = {
     "aten.expand.default": lambda p, x, size, implicit=False: p.broadcast(x, p.out.shape),
     "aten.permute.default": lambda p, x, dims: p.permute(x, [wrap(d, x.rank) for d in dims]),
     "aten.transpose.int": transpose,
-    "aten.t.default": t,
+    **by_name(t, split_with_sizes, diagonal, unfold, as_strided, broadcast_tensors),
     "aten.numpy_T.default": t,
     **{f"aten.{n}.default": same for n in ("alias", "detach", "lift", "lift_fresh")},
     "aten.slice.Tensor": slice_tensor,
     "aten.select.int": select,
     "aten.split.Tensor": split,
-    "aten.split_with_sizes.default": split_with_sizes,
     "aten.unbind.int": unbind,
-    "aten.diagonal.default": diagonal,
-    "aten.unfold.default": unfold,
-    "aten.as_strided.default": as_strided,
     "aten.view.dtype": view_dtype,
-    "aten.broadcast_tensors.default": broadcast_tensors,
 }  # fmt: skip
 """The ops whose result may be the operand itself; a fresh result of any other op is never its operand."""
 
@@ -413,20 +408,11 @@ def _copying(name: str) -> str:
 
 TABLE: Table = {
     **VIEWS,
-    "aten.cat.default": cat,
-    "aten.stack.default": stack,
-    "aten.repeat.default": repeat,
-    "aten.flip.default": flip,
-    "aten.roll.default": roll,
-    "aten.slice_scatter.default": slice_scatter,
-    "aten.select_scatter.default": select_scatter,
-    "aten.slice_backward.default": slice_backward,
-    "aten.select_backward.default": select_backward,
-    "aten.diagonal_scatter.default": diagonal_scatter,
-    "aten.diagonal_backward.default": diagonal_backward,
-    "aten.unfold_backward.default": unfold_backward,
-    "aten.as_strided_scatter.default": as_strided_scatter,
-    "aten.constant_pad_nd.default": constant_pad_nd,
+    **by_name(
+        cat, stack, repeat, flip, roll, slice_scatter, select_scatter, slice_backward, select_backward,
+        diagonal_scatter, diagonal_backward, unfold_backward, as_strided_scatter, constant_pad_nd,
+        pixel_shuffle, pixel_unshuffle,
+    ),
     **{
         f"aten.{n}.default": lambda p, x, memory_format=None: p.clone(x)
         for n in ("clone", "contiguous", "lift_fresh_copy")
@@ -434,7 +420,5 @@ TABLE: Table = {
     "aten._to_copy.default": to_copy,
     "aten.tril.default": _triangle("le"),
     "aten.triu.default": _triangle("ge"),
-    "aten.pixel_shuffle.default": pixel_shuffle,
-    "aten.pixel_unshuffle.default": pixel_unshuffle,
     **{_copying(name): f for name, f in VIEWS.items() if name.split(".")[1] in _COPIED and name != "aten.view.dtype"},
-}
+}  # fmt: skip
