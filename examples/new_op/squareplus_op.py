@@ -4,17 +4,14 @@ squareplus(x, b) = (x + sqrt(x*x + b)) / 2: a smooth max(x, 0) without an expone
 """
 
 from stagewire.types import contiguous
-from stagewire.vocabulary import Constraint, Op, Vocabulary, parameters
+from stagewire.vocabulary import Op, Vocabulary, constraint, of_dtypes, parameters
 
 FLOATS = frozenset(("float32", "float64", "float16", "bfloat16"))
 WRONG = contiguous("int64", (2,))
 
 
-def is_float(x, b):
-    return None if x.dtype in FLOATS else f"an operand of {x.dtype}"
-
-
-def is_positive(x, b):
+@constraint("b is positive.", ("squareplus", (contiguous("float32", (2,)), -1.0)))
+def Q2(x, b):
     return None if b > 0 else f"b is {b}"
 
 
@@ -24,10 +21,7 @@ OP = Op(
     parameters("x: tensor, b: number"),
     "(x + sqrt(x*x + b)) / 2, for each element.",
     lambda x, b: (contiguous(x.dtype, x.shape, device=x.device),),
-    (
-        Constraint("Q1", "x is of floats.", is_float, ("squareplus", (WRONG, 4.0)), FLOATS),
-        Constraint("Q2", "b is positive.", is_positive, ("squareplus", (contiguous("float32", (2,)), -1.0))),
-    ),
+    (of_dtypes("Q1", FLOATS, "x is of floats.", ("squareplus", (WRONG, 4.0))), Q2),
     "squareplus(x: f32[2, 3], 4.0) -> f32[2, 3]",
 )
 VOCABULARY = Vocabulary("squareplus", 1, {"squareplus": OP}, {"activations": "Smooth forms of max(x, 0)."})

@@ -17,18 +17,32 @@ from stagewire.testing.graphs import Calls, graphs
 from stagewire.types import TensorType
 from stagewire.verify import graphs as checks
 from stagewire.verify import verify_graph
-from stagewire.vocabulary import GROUP, Constraint, Op, Vocabulary, find, namespaces, parameters, register
+from stagewire.vocabulary import (
+    GROUP,
+    Op,
+    Vocabulary,
+    constraint,
+    find,
+    namespaces,
+    of_dtypes,
+    parameters,
+    register,
+)
 
 F32 = TensorType("float32", (2,), (1,))
 
 
-def _floats(x: TensorType, *_: object) -> str | None:
-    return None if x.dtype in ("float32", "float64") else f"{x.dtype} is no float"
+I64 = TensorType("int64", (2,), (1,))
+M1 = of_dtypes("M1", frozenset({"float32", "float64"}), "The operand is a float.", ("halve", (I64,)))
 
 
-FLOATS = Constraint("M1", "The operand is a float.", _floats, ("halve", (TensorType("int64", (2,), (1,)),)))
+@constraint("The operand has elements.", ("halve", (TensorType("float32", (0,), (1,)),)))
+def M2(x: TensorType) -> str | None:
+    return "it is empty" if 0 in x.shape else None
+
+
 HALVE = Op(
-    "halve", "small", parameters("x: tensor"), "Half of x.", lambda x: (x,), (FLOATS,), "halve(x: f32[2]) -> f32[2]"
+    "halve", "small", parameters("x: tensor"), "Half of x.", lambda x: (x,), (M1, M2), "halve(x: f32[2]) -> f32[2]"
 )
 TOSS = Op(
     "toss", "small", parameters("x: tensor, n: int"), "x or n.", lambda x, n: (x,), (), "toss(x: f32[2], 3) -> f32[2]",
@@ -52,6 +66,16 @@ REFUSED = (
 @pytest.fixture(autouse=True)
 def mine(registered: list[EntryPoint]) -> None:
     registered.append(EntryPoint("mine", f"{__name__}:VOCABULARY", GROUP))
+
+
+def test_constraints_have_their_labels_and_refuse_their_examples() -> None:
+    for label, found in VOCABULARY.constraints.items():
+        assert found.label == label
+        refusal = HALVE.refusal(found.refused[1])
+        assert refusal is not None
+        assert refusal[0] == label
+    assert M1.dtypes == {"float32", "float64"}
+    assert HALVE.refusal((F32,)) is None
 
 
 def test_an_op_is_found() -> None:
