@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aotgrad.ops import is_random, is_view, packet_of
+from stagewire import loop_ops
 from stagewire.graph import Node
 from stagewire.types import TensorType
 
@@ -37,10 +38,8 @@ TRANSCENDENTAL |= _prims(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv "
     "lgamma digamma sigmoid atan2 hypot pow"
 )
-RECOMPUTABLE |= TRANSCENDENTAL | _prims(
-    "neg abs sign sqrt rsqrt reciprocal ceil floor round trunc isnan isinf signbit logical_not bitwise_not div "
-    "copysign nextafter add sub mul floor_div trunc_div remainder fmod maximum minimum fmax fmin eq ne lt le gt ge "
-    "bitwise_and bitwise_or bitwise_xor shift_left shift_right logical_and logical_or logical_xor fma where "
+_POINTWISE = " ".join(name for name, op in loop_ops.OPS.items() if op.family not in ("casts", "checks", "random"))
+RECOMPUTABLE |= _prims(_POINTWISE) | _prims(
     "convert_element_type bitcast clone cat pad full iota slice_scatter philox_uniform"
 )
 _FEW_PRODUCTS = ((1,), (2,), (3,), (0.5,), (-0.5,), (-1,))
