@@ -1,82 +1,154 @@
-"""Runs a graph node by node on real tensors: the meaning of graphs, and what differentiates gradients again."""
+"""Runs a graph call by call, as a Python function that is written for it: eager torch for a Capture, eager ATen for the
+halves of a gradient.
+
+    def run(*inputs):
+        given = inputs[0] if inputs and inputs[0].__class__ is list else inputs
+        sizes = {}
+        v0, v1, = given
+        v2 = f0(v0, v1)
+        if v2.__class__ is not Tensor: v2, = results(v2, 0)
+        del v0
+        ...
+        return (v2,)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import keyword
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NoReturn
 
-from absint.cpu_kernels import workspace_call
-from absint.errors import UnwirableArgument, WrongResults
-from absint.meta import leaves
-from absint.targets import resolve
+import torch
+
+from absint.errors import WrongResults
+from absint.functions import gives_number
 from absint.wire import from_arg
-from stagewire.expr import Expr, evaluate
-from stagewire.graph import Graph, Node, Ref, Value, last_uses
-from stagewire.symbols import bind_sizes
+from stagewire.expr import Expr, evaluator
+from stagewire.graph import Arg, Dict, Graph, List, Node, Ref, Slice, Tuple, last_uses, leaves
+from stagewire.symbols import size_reader
 
 Executor = Callable[..., Sequence[Any]]
-
-# Lazy conjugation and negation are bits on a tensor, which some kernels refuse; a graph means the numbers. The
-# partition keeps what the program overwrites by a prim.
-_MEANT = {
-    "aten._conj.default": "aten._conj_physical.default",
-    "aten._neg_view.default": "aten.neg.default",
-    "prims.clone": "aten.clone.default",
-}
+FunctionOf = Callable[[Node], Callable[..., Any]]
+Leaves = Callable[[Any], Iterable[Any]]
+Modes = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
-class Interpreter:
-    """A callable over the inputs of a graph that returns its outputs as a tuple; holds no state between calls.
+def executor(
+    graph: Graph,
+    function_of: FunctionOf,
+    leaves_of: Leaves,
+    *,
+    refuse: Callable[[int], Any] | None = None,
+    modes: Modes | None = None,
+) -> Executor:
+    """A callable over the graph's inputs that returns its outputs as a tuple; sizes are read off the inputs.
 
     Values are dropped after their last use, so that no more memory is held than in eager. Given one list of the inputs
-    instead, it empties the list, and drops those too. A subclass says otherwise what a node calls, what sizes symbols
-    have, and what becomes of a result.
+    instead, it empties the list, and drops those too.
+
+    function_of: what a node calls. leaves_of: from what a call gave to the results of its node, in order.
+    refuse: called with the number of inputs where it is another one. modes: (get, set) of what is put back in the end.
+
+    Errors: `WrongResults` at a call that gives another number of results than its node has.
     """
+    writer = _Writer(graph, leaves_of)
+    source = writer.source(function_of, refuse, modes)
+    exec(compile(source, "<graph>", "exec"), writer.names)
+    return writer.names.pop("run")  # type: ignore[no-any-return]  # no cycle: dropped, it goes at once
 
-    def __init__(self, graph: Graph) -> None:
+
+class _Writer:
+    """Source of the function, and the objects that it refers to by name."""
+
+    def __init__(self, graph: Graph, leaves_of: Leaves) -> None:
         self.graph = graph
-        self._functions = [self.function(node) for node in graph.nodes]
-        self._drops = last_uses(graph)
+        values = [*graph.inputs, *(value for node in graph.nodes for value in node.results)]
+        self._variables = {value.name: f"v{index}" for index, value in enumerate(values)}
+        self.names: dict[str, Any] = {"Tensor": torch.Tensor, "results": partial(_results, graph.nodes, leaves_of)}
 
-    def function(self, node: Node) -> Callable[..., Any]:
-        """What a node calls: here an operator of ATen."""
-        return workspace_call(node, resolve(_MEANT.get(node.target, node.target)))
+    def source(
+        self,
+        function_of: FunctionOf,
+        refuse: Callable[[int], Any] | None,
+        modes: Modes | None,
+    ) -> str:
+        """The text of `run`."""
+        inputs, read_sizes = self.graph.inputs, size_reader(self.graph.inputs)
+        self.names |= {"refuse": refuse, "read_sizes": read_sizes}
+        lines = ["given = inputs[0] if inputs and inputs[0].__class__ is list else inputs"]
+        if refuse is not None:
+            lines.append(f"if len(given) != {len(inputs)}: refuse(len(given))")
+        lines.append(f"sizes = {'{}' if read_sizes is None else 'read_sizes(given)'}")
+        if inputs:
+            lines.append(f"{' '.join(f'{self._variables[value.name]},' for value in inputs)} = given")
+        lines += ["if given is not inputs: given.clear()", "del inputs, given"]
+        body = []
+        for index, (node, dead) in enumerate(zip(self.graph.nodes, last_uses(self.graph), strict=True)):
+            self.names[f"f{index}"] = function_of(node)
+            body += self._step(index, node)
+            if dead:
+                body.append(f"del {', '.join(self._variables[name] for name in dead)}")
+        body.append(f"return ({''.join(f'{self._text(output)},' for output in self.graph.outputs)})")
+        if modes is not None:
+            self.names["modes"], self.names["set_modes"] = modes
+            body = ["before = modes()", "try:", *[f"    {line}" for line in body], "finally: set_modes(before)"]
+        return "\n    ".join(["def run(*inputs):", *lines, *body])
 
-    def sizes(self, inputs: Sequence[Any]) -> Mapping[str, int]:
-        """The value of each size symbol."""
-        return bind_sizes(self.graph.inputs, inputs)
+    def _step(self, index: int, node: Node) -> Iterator[str]:
+        arguments = [self._text(arg) for arg in node.args]
+        for key, arg in node.kwargs.items():
+            is_name = key.isidentifier() and not keyword.iskeyword(key)
+            arguments.append(f"{key}={self._text(arg)}" if is_name else f"**{{{key!r}: {self._text(arg)}}}")
+        call, results = f"f{index}({', '.join(arguments)})", [self._variables[value.name] for value in node.results]
+        match results:
+            case [result] if gives_number(node):  # sizes may be written by it from then on
+                yield f"{result} = sizes[{node.results[0].name!r}] = {call}"
+            case [result]:
+                yield f"{result} = {call}"
+                yield f"if {result}.__class__ is not Tensor: {result}, = results({result}, {index})"
+            case []:
+                yield f"results({call}, {index})"
+            case _:
+                yield f"{', '.join(results)} = results({call}, {index})"
 
-    def result(self, value: Value, made: Any, sizes: Mapping[str, int]) -> Any:
-        """What stands for a result that the call of a node has made."""
-        return made
+    def _text(self, arg: Arg) -> str:
+        """An expression for an argument; what does not vary is made once."""
+        match arg:
+            case Ref(name):
+                return self._variables[name]
+            case Expr():
+                return f"{self._constant(evaluator(arg))}(sizes)"
+            case Tuple(items) if _varies(arg):
+                return f"({''.join(f'{self._text(item)},' for item in items)})"
+            case List(items):
+                return f"[{', '.join(self._text(item) for item in items)}]"
+            case Dict(items):
+                return f"{{{', '.join(f'{self._constant(key)}: {self._text(item)}' for key, item in items)}}}"
+            case Slice(start, stop, step) if _varies(arg):
+                return f"slice({self._text(start)}, {self._text(stop)}, {self._text(step)})"
+        return self._constant(from_arg(arg, _no_symbols))
 
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list) else inputs
-        sizes = self.sizes(given)
-        values = {value.name: x for value, x in zip(self.graph.inputs, given, strict=True)}
-        if isinstance(given, list):
-            given.clear()
+    def _constant(self, value: Any) -> str:
+        if value is None or type(value) in (int, bool):
+            return repr(value)
+        name = f"c{len(self.names)}"
+        self.names[name] = value
+        return name
 
-        def read(leaf: Any) -> Any:
-            if isinstance(leaf, Ref):
-                return values[leaf.name]
-            if isinstance(leaf, Expr):
-                return evaluate(leaf, sizes)
-            raise UnwirableArgument(f"{type(leaf).__name__} has no value outside of its process")
 
-        for node, function, dead in zip(self.graph.nodes, self._functions, self._drops, strict=True):
-            values.update(self._results(node, function, read, sizes))
-            for name in dead:
-                del values[name]
-        return tuple([from_arg(output, read) for output in self.graph.outputs])
+def _results(nodes: tuple[Node, ...], leaves_of: Leaves, made: Any, index: int) -> list[Any]:
+    """The results of a call, as many as its node says."""
+    found, node = list(leaves_of(made)), nodes[index]
+    if len(found) != len(node.results):
+        message = f"{node.target} gave {len(found)} results where the graph has {len(node.results)}"
+        raise WrongResults(message, where=None if node.line is None else str(node.line))
+    return found
 
-    def _results(
-        self, node: Node, function: Callable[..., Any], read: Callable[[Any], Any], sizes: Mapping[str, int]
-    ) -> dict[str, Any]:
-        kwargs = {key: from_arg(arg, read) for key, arg in node.kwargs.items()}
-        returned = function(*[from_arg(arg, read) for arg in node.args], **kwargs)
-        made = list(leaves(returned)) if node.results else []
-        if len(made) != len(node.results):
-            message = f"{node.target} gave {len(made)} results instead of {len(node.results)}"
-            raise WrongResults(message, where=None if node.line is None else str(node.line))
-        return {value.name: self.result(value, x, sizes) for value, x in zip(node.results, made, strict=True)}
+
+def _varies(arg: Arg) -> bool:
+    return any(isinstance(leaf, (Ref, Expr)) for leaf in leaves(arg))
+
+
+def _no_symbols(leaf: Any) -> NoReturn:
+    raise NotImplementedError(f"a value for {leaf}")

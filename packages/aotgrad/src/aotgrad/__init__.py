@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from absint.executor import Interpreter as executor
 from aotgrad.bind import bind
+from aotgrad.executor import executor
 from aotgrad.interpret import bind_capture, bind_interpreted, interpret, run_plain
 from stagewire.lazy_names import lazy_names
 

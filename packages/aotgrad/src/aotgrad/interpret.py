@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from absint.executor import Interpreter
 from aotgrad.bind import bind
 from aotgrad.errors import ReplayFailed
+from aotgrad.executor import executor
 from aotgrad.higher_order import Program
 from stagewire.capture import Capture
 from stagewire.grad import Grad
@@ -37,7 +37,7 @@ def bind_interpreted(
     gradient: Callable[[], Program] | None = None,
     plain: Callable[..., tuple[Any, ...]] | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
-    """The program as a callable over its inputs, each part run by `Interpreter`; `gradient` and `plain` as for `bind`.
+    """The program as a callable over its inputs, each part run by `executor`; `gradient` and `plain` as for `bind`.
 
     A document that is not cut yet is cut as by default. Prims are not known here (`primops.interpret`).
     """
@@ -47,8 +47,8 @@ def bind_interpreted(
         document = cut(document)
     assert isinstance(document, Prim)
     assert document.forward is not None
-    backward = None if document.backward is None else Interpreter(document.backward)
-    forward = Interpreter(document.forward)
+    backward = None if document.backward is None else executor(document.backward)
+    forward = executor(document.forward)
     return bind(document.binding, forward, backward, gradient=gradient, plain=plain, takes_list=True)
 
 
@@ -64,7 +64,7 @@ def run_plain(capture: Capture, *inputs: torch.Tensor) -> tuple[Any, ...]:
 
 
 def bind_capture(capture: Capture, options: Options | None = None) -> Callable[..., tuple[Any, ...]]:
-    """The program of a capture, which can be differentiated to any order, each graph run by `Interpreter`."""
+    """The program of a capture, which can be differentiated to any order, each graph run by `executor`."""
     from aotgrad.stage import Options
 
     return _bind_order(capture, Options() if options is None else options)[0]

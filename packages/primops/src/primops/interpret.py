@@ -7,12 +7,16 @@ from typing import Any
 
 import torch
 
-from absint import executor, from_tensor, to_wire
+from absint import from_tensor, to_wire
+from absint.cpu_kernels import workspace_call
 from absint.errors import UnknownTarget
+from absint.meta import leaves
+from absint.targets import resolve
+from absint.wire import from_arg
 from primops.errors import InterpretFault
 from primops.meanings import BY_TARGET, NAMES
-from stagewire.expr import Dim, evaluate
-from stagewire.graph import Graph, Node, Value
+from stagewire.expr import Dim, Expr, evaluate
+from stagewire.graph import Graph, Node, Ref, Value, last_uses
 from stagewire.symbols import bind_sizes
 from stagewire.types import TensorType, overlaps
 from stagewire.vocabulary import find, is_prim
@@ -28,35 +32,63 @@ def interpret(graph: Graph, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     return Interpreter(graph)(*inputs)
 
 
-class Interpreter(executor.Interpreter):
-    """An executor of one graph: `Interpreter(graph)(*inputs) -> tuple of outputs`. Holds no state between calls."""
+class Interpreter:
+    """An executor of one graph: `Interpreter(graph)(*inputs) -> tuple of outputs`. Holds no state between calls.
 
-    def function(self, node: Node) -> Callable[..., Any]:
-        """The meaning of a prim, or an operator of ATen."""
-        if not is_prim(node.target):
-            try:
-                return super().function(node)
-            except UnknownTarget as error:
-                raise InterpretFault(error.message, where=_place(node)) from None
-        op, meaning = find(node.target), BY_TARGET.get(node.target)
-        if op is None or meaning is None:
-            raise InterpretFault(f"nobody registers a meaning of {node.target}", where=_place(node))
-        named = [p.kind == "dtype" for p in op.parameters]
-        return lambda *args: meaning(*[NAMES[a] if is_dtype else a for a, is_dtype in zip(args, named, strict=True)])
+    Values are dropped after their last use.
+    """
 
-    def sizes(self, inputs: Sequence[Any]) -> Symbols:
-        """The value of each size symbol; an input that does not fit its type is a fault."""
-        if len(inputs) != len(self.graph.inputs):
-            raise InterpretFault(f"{len(inputs)} inputs for a graph of {len(self.graph.inputs)}")
-        return bind_symbols(self.graph, inputs)
-
-    def result(self, value: Value, made: Any, sizes: Symbols) -> Any:
-        """A result in the layout and on the device that the graph states."""
-        return _stated(made, value, sizes)
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._functions = [_function(node) for node in graph.nodes]
+        self._drops = last_uses(graph)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """Raises `InterpretFault` where the inputs do not fit the types of the graph's, or a result its type."""
+        graph = self.graph
+        if len(inputs) != len(graph.inputs):
+            raise InterpretFault(f"{len(inputs)} inputs for a graph of {len(graph.inputs)}")
+        values = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
+        symbols = bind_symbols(graph, inputs)
+
+        def read(leaf: Any) -> Any:
+            if isinstance(leaf, Ref):
+                return values[leaf.name]
+            if isinstance(leaf, Expr):
+                return evaluate(leaf, symbols)
+            raise InterpretFault(f"{type(leaf).__name__} has no value outside of its process")
+
         with torch.no_grad():
-            return super().__call__(*inputs)
+            for node, function, dead in zip(graph.nodes, self._functions, self._drops, strict=True):
+                values.update(_results(node, function, read, symbols))
+                for name in dead:
+                    del values[name]
+        return tuple([from_arg(output, read) for output in graph.outputs])
+
+
+def _function(node: Node) -> Callable[..., Any]:
+    """What a node calls: the meaning of a prim, or an operator of ATen."""
+    if not is_prim(node.target):
+        try:
+            return workspace_call(node, resolve(node.target))
+        except UnknownTarget as error:
+            raise InterpretFault(error.message, where=_place(node)) from None
+    op, meaning = find(node.target), BY_TARGET.get(node.target)
+    if op is None or meaning is None:
+        raise InterpretFault(f"nobody registers a meaning of {node.target}", where=_place(node))
+    named = [p.kind == "dtype" for p in op.parameters]
+    return lambda *args: meaning(*[NAMES[a] if is_dtype else a for a, is_dtype in zip(args, named, strict=True)])
+
+
+def _results(node: Node, function: Callable[..., Any], read: Callable[[Any], Any], symbols: Symbols) -> dict[str, Any]:
+    kwargs = {key: from_arg(arg, read) for key, arg in node.kwargs.items()}
+    returned = function(*[from_arg(arg, read) for arg in node.args], **kwargs)
+    made = list(leaves(returned)) if node.results else []
+    if len(made) != len(node.results):
+        raise InterpretFault(
+            f"{node.target} gave {len(made)} results instead of {len(node.results)}", where=_place(node)
+        )
+    return {value.name: _stated(x, value, symbols) for value, x in zip(node.results, made, strict=True)}
 
 
 def _place(node: Node) -> str:

@@ -9,10 +9,10 @@ import msgspec
 import torch
 from msgspec.structs import replace
 
-from absint.executor import Interpreter
 from absint.targets import resolve
 from absint.wire import to_arg
 from aotgrad.constants import read_constant, write_constant
+from aotgrad.executor import executor
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
 from aotgrad.passes.literals import literal_nodes, literal_values
@@ -151,7 +151,7 @@ def _computed(joint: Joint, fixed: Fixed, names: Collection[str]) -> dict[str, t
     """These fixed values."""
     wanted = tuple(Ref(name) for name in names)
     constants = joint.primal_values[len(joint.binding.inputs) :]
-    run = Interpreter(Graph(constants, literal_nodes(joint.graph.nodes, fixed, names), wanted))
+    run = executor(Graph(constants, literal_nodes(joint.graph.nodes, fixed, names), wanted))
     with torch.no_grad():
         found = run(*(read_constant(constant) for constant in joint.binding.constants))
     return dict(zip([ref.name for ref in wanted], found, strict=True))

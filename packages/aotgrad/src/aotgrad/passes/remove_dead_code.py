@@ -13,7 +13,7 @@ import torch
 from msgspec.structs import replace
 
 from absint.data_errors import deciding_arguments, may_raise
-from absint.executor import Interpreter
+from aotgrad.executor import executor
 from aotgrad.joint import Joint
 from aotgrad.ops import packet_of
 from aotgrad.passes.literals import literal_nodes, literal_values
@@ -123,7 +123,7 @@ def _raises_now(node: Node, made: tuple[Node, ...], values: dict[str, Value], *,
             return True
         shape = value.type.shape if sized else (1,) * len(value.type.shape)
         zeros.append(torch.zeros((), dtype=getattr(torch, value.type.dtype)).expand(shape))  # type: ignore[arg-type]
-    run = Interpreter(Graph(tuple(given), (*made, node), ()))
+    run = executor(Graph(tuple(given), (*made, node), ()))
     try:
         with torch.no_grad():
             run(*zeros)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from absint import to_wire
-from absint.executor import Interpreter
 from absint.symbolic import hint_of
 from absint.targets import resolve
 from absint.wire import from_arg
+from aotgrad.executor import executor
 from aotgrad.ops import is_pure
 from aotgrad.torch_capabilities import TORCH
 from stagewire.expr import Expr
@@ -131,7 +131,7 @@ class Program:
         inputs = tuple(Value(key, self.type_of(key)) for key in given)
         nodes = tuple(_on_cpu(self.nodes[index]) for index in sorted(needed))
         with TORCH.no_modes(), torch.no_grad():
-            return Interpreter(Graph(inputs, nodes, (Ref(name),)))(*given.values())[0]  # type: ignore[no-any-return]
+            return executor(Graph(inputs, nodes, (Ref(name),)))(*given.values())[0]  # type: ignore[no-any-return]
 
     def _is_literal(self, node: Node) -> bool:
         types = [value.type for value in node.results]
