@@ -207,14 +207,6 @@ parse_node(GuardProgram *self, PyObject *item, int index, int *next_check)
         (node->parent < 0 && fetch_needs_parent(node->kind)) || parse_fetch(argument, node) < 0) {
         return -1;
     }
-    if (node->kind == FETCH_ATTRIBUTE && self->nodes[node->parent].group == NULL) {
-        Group *group = PyMem_Calloc(1, sizeof(Group));
-        self->nodes[node->parent].group = group;
-        if (group == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-    }
     node->first_check = *next_check;
     node->check_count = (int)PyTuple_GET_SIZE(checks);
     for (int i = 0; i < node->check_count; i++) {
@@ -238,9 +230,6 @@ guard_program_free_parts(GuardProgram *self)
     }
     for (int i = 0; self->relations != NULL && i < self->relation_count; i++) {
         PyMem_Free(self->relations[i].ops);
-    }
-    for (int i = 0; self->nodes != NULL && i < self->node_count; i++) {
-        PyMem_Free(self->nodes[i].group);
     }
     replay_free(self->replay);
     PyMem_Free(self->nodes);

@@ -227,7 +227,7 @@ generic_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, 
                : 0;
 }
 
-int
+__attribute__((noinline)) int /* or every fetch_node would save the registers that it needs */
 fetch_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, int *stable)
 {
     *owned = 0;
@@ -246,74 +246,24 @@ fetch_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, in
     return class_attribute((PyTypeObject *)base, name, value, owned);
 }
 
-/* ---- groups ---------------------------------------------------------------------------- */
-
-static int
-group_unchanged(const Group *group, PyObject *base)
+int
+fetch_attribute_dicts(PyObject *base, PyObject **dicts)
 {
-    PyTypeObject *type = Py_TYPE(base);
-    if (group->type != type || group->version == 0 || group->version != type_version(type) ||
-        group->dict[0] != peek_instance_dict(base)) {
+    PyObject *dict = instance_dict(base);
+    Py_XDECREF(dict); /* the object holds it */
+    if (dict == NULL) {
         return 0;
     }
-    /* dict[0] is alive; unchanged, it holds the others. */
-    for (int i = 0; i < group->dict_count; i++) {
-        uint64_t tag = dict_tag(group->dict[i]);
-        if (tag == 0 || tag != group->tag[i]) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static void
-group_refill(Group *group, PyObject *base)
-{
-    PyTypeObject *type = Py_TYPE(base);
-    group->epoch++;
-    group->type = type;
-    group->is_module = is_nn_module(type); /* also gives the type its version tag */
-    group->version = PyType_Check(base) ? 0 : type_version(type);
-    group->dict_count = 0;
-    PyObject *dict = instance_dict(base);
-    Py_XDECREF(dict);
-    group->dict[0] = dict;
-    if (dict == NULL) {
-        group->version = 0; /* nothing to watch: never unchanged */
-        return;
-    }
     move_attributes_into_dict(dict);
-    group->tag[group->dict_count++] = dict_tag(dict);
-    for (int i = 0; i < 3 && group->is_module; i++) {
+    int count = 0;
+    dicts[count++] = dict;
+    for (int i = 0; i < 3 && is_nn_module(Py_TYPE(base)); i++) {
         PyObject *members = registry(dict, i);
         if (members != NULL) {
-            group->dict[group->dict_count] = members;
-            group->tag[group->dict_count++] = dict_tag(members);
+            dicts[count++] = members;
         }
     }
-}
-
-int
-fetch_attribute_in_group(Node *node, Group *group, uint64_t run, PyObject *base,
-                         PyObject **value, int *owned)
-{
-    int stable;
-    if (group->run != run) {
-        group->run = run;
-        group->unchanged = group_unchanged(group, base);
-        if (!group->unchanged) {
-            group_refill(group, base);
-        }
-    }
-    if (node->epoch == group->epoch && group->unchanged) {
-        *owned = 0;
-        return take_borrowed(node->memo.value, value);
-    }
-    int found = fetch_attribute(base, node->name, value, owned, &stable);
-    int remember = found && stable && group->version != 0;
-    node->memo.value = remember ? *value : NULL;
-    node->epoch = remember ? group->epoch : 0;
-    return found;
+    return count;
 }
 
 int
@@ -562,7 +512,7 @@ fetch_node(Node *node, PyObject *parent, const Scope *scope, PyObject **value, i
     case FETCH_CELL:
         return fetch_cell(node, parent, scope, value);
     case FETCH_ATTRIBUTE:
-        return 0; /* fetch_attribute_in_group */
+        return fetch_attribute(parent, node->name, value, owned, &node->is_stable);
     case FETCH_ITEM:
         return fetch_item(node, parent, value, owned);
     case FETCH_DICT_KEY:

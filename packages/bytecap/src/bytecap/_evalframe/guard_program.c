@@ -150,12 +150,7 @@ program_values(PyObject *object, PyObject *args)
         PyObject *parent = node->parent < 0 ? NULL : PyTuple_GET_ITEM(found, node->parent);
         PyObject *value = NULL;
         int owned = 0;
-        int stable, known = parent != missing;
-        if (known && node->kind == FETCH_ATTRIBUTE) {
-            known = fetch_attribute(parent, node->name, &value, &owned, &stable);
-        } else if (known) {
-            known = fetch_node(node, parent, &scope, &value, &owned);
-        }
+        int known = parent != missing && fetch_node(node, parent, &scope, &value, &owned);
         value = known ? value : missing;
         PyTuple_SET_ITEM(found, i, known && owned ? value : Py_NewRef(value));
     }

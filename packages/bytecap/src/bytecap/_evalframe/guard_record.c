@@ -73,11 +73,9 @@ anchor(Recorder *recorder, int node)
 static int
 pin_object(Recorder *recorder, int node)
 {
-    const Group *group = recorder->program->nodes[node].group;
-    PyObject *value = recorder->values[node];
-    if (recorder->standing[node] == LATE || group == NULL || group->version == 0 ||
-        group->type != Py_TYPE(value) || group->version != type_version(group->type) ||
-        group->dict[0] == NULL || peek_instance_dict(value) != group->dict[0]) {
+    PyObject *value = recorder->values[node], *dict = peek_instance_dict(value);
+    PyTypeObject *type = Py_TYPE(value);
+    if (recorder->standing[node] == LATE || type_version(type) == 0 || dict == NULL) {
         return 0;
     }
     anchor(recorder, node);
@@ -86,14 +84,14 @@ pin_object(Recorder *recorder, int node)
     if (step != NULL && step->kind == STEP_OBJECT) {
         return 1;
     }
-    if (step == NULL || step->as.type != group->type) {
+    if (step == NULL || step->as.type != type) {
         recorder->object_step[node] = recorder->replay->first_count;
         step = add_step(recorder, STEP_OBJECT, value);
     }
     step->kind = STEP_OBJECT;
-    step->as.type = group->type;
-    step->version = group->version;
-    step->dict = group->dict[0];
+    step->as.type = type;
+    step->version = type_version(type);
+    step->dict = dict;
     return 1;
 }
 
@@ -130,45 +128,50 @@ class_attribute_standing(Recorder *recorder, int index)
     return is_kept && pin_class(recorder, node->parent) ? STRONG : LATE;
 }
 
-/* Are the dicts still as they were when the group remembered what it found? */
+/* The number of dicts that have to stay as they are for a lookup in them to give `value` again; 0: it was found in none
+ * of them, nor in the type. */
 static int
-pin_group(Recorder *recorder, int node, int count)
+dicts_of_value(PyObject *base, PyObject *name, PyObject *value, PyObject **dicts, int count)
 {
-    const Group *group = recorder->program->nodes[node].group;
-    for (int i = 0; i < count; i++) {
-        if (dict_tag(group->dict[i]) != group->tag[i] ||
-            !pin_dict(recorder, node, group->dict[i])) {
-            return 0;
-        }
+    PyObject *of_type = _PyType_Lookup(Py_TYPE(base), name);
+    PyObject *found = fetch_dict_item(dicts[0], name);
+    if (found != NULL || of_type != NULL) {
+        return (found != NULL ? found : of_type) == value;
     }
-    return 1;
+    for (int i = 1; i < count && found == NULL; i++) {
+        found = fetch_dict_item(dicts[i], name);
+    }
+    return found == value ? count : 0;
 }
 
 static Standing
 attribute_standing(Recorder *recorder, int index)
 {
     const Node *node = &recorder->program->nodes[index];
-    const Group *group = recorder->program->nodes[node->parent].group;
-    PyObject *value = recorder->values[index];
-    if (PyType_Check(recorder->values[node->parent])) {
+    PyObject *base = recorder->values[node->parent], *value = recorder->values[index];
+    PyObject *dicts[ATTRIBUTE_DICTS];
+    if (PyType_Check(base)) {
         return class_attribute_standing(recorder, index);
     }
-    int is_dict = value == group->dict[0] &&
+    int count = fetch_attribute_dicts(base, dicts);
+    int is_dict = count > 0 && value == dicts[0] &&
                   PyUnicode_CompareWithASCIIString(node->name, "__dict__") == 0;
-    int is_remembered = node->epoch != 0 && node->epoch == group->epoch &&
-                        node->memo.value == value;
-    if ((!is_dict && !is_remembered) || !pin_object(recorder, node->parent)) {
+    int watched = count > 0 && node->is_stable
+                      ? dicts_of_value(base, node->name, value, dicts, count) : 0;
+    if ((!is_dict && watched == 0) || !pin_object(recorder, node->parent)) {
         return LATE;
     }
     if (is_dict) {
         return STRONG; /* comparing the object compares its dict */
     }
-    int is_own = fetch_dict_item(group->dict[0], node->name) == value;
-    int is_registered = !is_own && _PyType_Lookup(group->type, node->name) == NULL;
-    if (pin_group(recorder, node->parent, is_registered ? group->dict_count : 1)) {
+    int are_pinned = 1;
+    for (int i = 0; i < watched && are_pinned; i++) {
+        are_pinned = pin_dict(recorder, node->parent, dicts[i]);
+    }
+    if (are_pinned) {
         return STRONG;
     }
-    return is_own ? FETCHED : LATE;
+    return fetch_dict_item(dicts[0], node->name) == value ? FETCHED : LATE;
 }
 
 static Standing
@@ -343,7 +346,7 @@ record_node(Recorder *recorder, int index)
         Step *step = add_step(recorder, STEP_FETCH, NULL);
         step->node = index;
         step->dict = node->kind == FETCH_ATTRIBUTE
-                         ? recorder->program->nodes[node->parent].group->dict[0] : NULL;
+                         ? peek_instance_dict(recorder->values[node->parent]) : NULL;
     } else if (standing == LATE) {
         add_late(recorder, STEP_FETCH, index);
         if (node->parent >= 0 && recorder->standing[node->parent] == STRONG) {

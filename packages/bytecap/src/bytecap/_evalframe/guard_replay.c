@@ -65,16 +65,13 @@ fetch_again(GuardProgram *program, Run *run, const Step *step, const Scope *scop
     PyObject *parent =
         node->parent < 0 ? NULL : value_of(program->replay, run, node->parent);
     PyObject *value = NULL;
-    int owned = 0, stable, found;
+    int owned = 0;
     if (step->dict != NULL) {
         value = fetch_dict_item(step->dict, node->name);
-        found = value != NULL;
-    } else if (node->kind == FETCH_ATTRIBUTE) {
-        found = fetch_attribute(parent, node->name, &value, &owned, &stable);
-    } else {
-        found = fetch_node(node, parent, scope, &value, &owned);
+    } else if (!fetch_node(node, parent, scope, &value, &owned)) {
+        value = NULL;
     }
-    if (!found) {
+    if (value == NULL) {
         return 0;
     }
     if (!owned) {

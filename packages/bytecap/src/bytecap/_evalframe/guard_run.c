@@ -8,8 +8,6 @@
 int
 run_begin(Run *run, size_t values, size_t symbols)
 {
-    static uint64_t last_id = 0;
-    run->id = ++last_id;
     run->count = 0;
     run->heap = NULL;
     run->values = run->value_space;
@@ -54,11 +52,7 @@ run_node(GuardProgram *program, Run *run, int index, const Scope *scope, Failure
     PyObject *parent = node->parent < 0 ? NULL : run->values[node->parent];
     PyObject *value = NULL;
     int owned = 0;
-    int found = node->kind == FETCH_ATTRIBUTE
-                    ? fetch_attribute_in_group(node, program->nodes[node->parent].group, run->id,
-                                               parent, &value, &owned)
-                    : fetch_node(node, parent, scope, &value, &owned);
-    if (!found) {
+    if (!fetch_node(node, parent, scope, &value, &owned)) {
         return fail(failure, node->guard, NULL);
     }
     if (!owned) {

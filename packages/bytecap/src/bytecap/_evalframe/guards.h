@@ -33,23 +33,6 @@ typedef struct {
     PyObject *value; /* NULL: nothing remembered */
 } Memo;
 
-#define GROUP_DICTS 4
-
-/* The attributes of one object: its type and the dicts that a lookup goes through (its own, and
- * the registries of an nn.Module). They are compared once a run for all attributes of the object;
- * while nothing changed, what each attribute found last time stands. */
-typedef struct {
-    PyTypeObject *type;
-    unsigned version;
-    unsigned epoch;     /* counts refills; 0 is never a valid epoch of a value */
-    int dict_count;
-    int is_module;      /* attributes come from the registries too */
-    uint64_t run;       /* the run that looked last */
-    int unchanged;      /* what it found */
-    PyObject *dict[GROUP_DICTS];
-    uint64_t tag[GROUP_DICTS];
-} Group;
-
 typedef struct {
     FetchKind kind;
     int parent;         /* node index; -1: the frame */
@@ -58,21 +41,22 @@ typedef struct {
     Py_ssize_t index;   /* item of a sequence, dict_key, dict_value */
     PyObject *name;     /* name or key, or NULL; call: the arguments */
     PyObject *object;   /* object: the value; global: the module's dict, or NULL; call: the callee */
-    Group *group;       /* for its attributes, or NULL when it has none */
-    unsigned epoch;     /* attribute: the parent's epoch in which memo.value was found */
     int guard;          /* which guard to blame when the value is missing */
     Memo memo;
     int first_check, check_count;
     int is_volatile;    /* its dict changes between runs that hold: see guard_replay.c */
+    int is_stable;      /* attribute: what was found last is borrowed from a dict or a type */
 } Node;
 
 /* Reads the node's value out of its parent's. 1: found; 0: missing. No error is left set.
- * *owned says whether *value is a new reference. `group` is the parent's, for attributes. */
+ * *owned says whether *value is a new reference. */
 int fetch_node(Node *node, PyObject *parent, const Scope *scope, PyObject **value, int *owned);
-/* *stable: the value is borrowed from a dict or type that the group pins. */
+/* *stable: the value is borrowed from the object's type, or from a dict of fetch_attribute_dicts. */
 int fetch_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, int *stable);
-int fetch_attribute_in_group(Node *node, Group *group, uint64_t run, PyObject *base,
-                             PyObject **value, int *owned);
+#define ATTRIBUTE_DICTS 4
+/* The dicts that a lookup of an attribute goes through, borrowed: the object's own, and the registries of an nn.Module.
+ * Gives their number. */
+int fetch_attribute_dicts(PyObject *base, PyObject **dicts);
 /* The value under a key, borrowed, or NULL; no error is left set. */
 PyObject *fetch_dict_item(PyObject *dict, PyObject *key);
 /* A collections.deque itself, no subclass. */
@@ -231,7 +215,6 @@ typedef struct {
 typedef struct {
     PyObject **values; /* new references; the first `count` are set */
     int count;
-    uint64_t id;       /* no two runs share one; guarded by the GIL */
     Symbols symbols;
     PyObject *value_space[STACK_VALUES];
     int64_t symbol_space[STACK_SYMBOLS];
