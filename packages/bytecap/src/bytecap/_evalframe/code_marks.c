@@ -40,7 +40,6 @@ set_mark(PyObject *const *args, Py_ssize_t count, int enabled, int skipped)
     }
 MARK_FUNCTION(py_enable, 1, 0)
 MARK_FUNCTION(py_skip, 0, 1)
-MARK_FUNCTION(py_forget, 0, 0)
 
 static PyObject *
 py_disable(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
@@ -158,8 +157,6 @@ PyMethodDef code_methods[] = {
     {"skip", FASTCALL(py_skip),
      "skip(code, owner)\n\nRun frames of the code plain for ever, for this owner; what they call may still be "
      "captured."},
-    {"forget", FASTCALL(py_forget),
-     "forget(code, owner)\n\nTake the enabled or skipped mark away; its entries stay and are not tried."},
     {"disable", FASTCALL(py_disable),
      "disable(code, flag=True)\n\nNobody captures the code, nor anything that it calls, while the flag stands."},
     {"entries", FASTCALL(py_entries),

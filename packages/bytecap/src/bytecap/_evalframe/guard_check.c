@@ -106,35 +106,15 @@ native_length(PyObject *value)
     return length;
 }
 
-/* OrderedDict keeps an order of its own, which its iterator follows. */
+/* What an iterator of C gives, in its order: an OrderedDict has one of its own, equal sets may have different ones. */
 static int
-ordered_keys_are(PyObject *dict, PyObject *keys)
+iterates_over(PyObject *iterator, PyObject *items)
 {
-    PyObject *iterator = PyODict_Type.tp_iter(dict);
     int same = iterator != NULL;
-    for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(keys); i++) {
-        PyObject *key = PyIter_Next(iterator);
-        same = key != NULL && literals_equal(key, PyTuple_GET_ITEM(keys, i));
-        Py_XDECREF(key);
-    }
-    Py_XDECREF(iterator);
-    PyErr_Clear();
-    return same;
-}
-
-/* Members in the order of iteration: equal sets may have different ones. */
-static int
-members_are(PyObject *set, PyObject *members)
-{
-    if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(members)) {
-        return 0;
-    }
-    PyObject *iterator = PySet_Type.tp_iter(set);
-    int same = iterator != NULL;
-    for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(members); i++) {
-        PyObject *member = PyIter_Next(iterator);
-        same = member != NULL && literals_equal(member, PyTuple_GET_ITEM(members, i));
-        Py_XDECREF(member);
+    for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(items); i++) {
+        PyObject *item = PyIter_Next(iterator);
+        same = item != NULL && literals_equal(item, PyTuple_GET_ITEM(items, i));
+        Py_XDECREF(item);
     }
     Py_XDECREF(iterator);
     PyErr_Clear();
@@ -145,7 +125,7 @@ static int
 keys_are(PyObject *dict, PyObject *keys, Memo *memo)
 {
     if (PyAnySet_Check(dict)) {
-        return members_are(dict, keys);
+        return PySet_GET_SIZE(dict) == PyTuple_GET_SIZE(keys) && iterates_over(PySet_Type.tp_iter(dict), keys);
     }
     if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) {
         return 0;
@@ -154,7 +134,7 @@ keys_are(PyObject *dict, PyObject *keys, Memo *memo)
         return 1;
     }
     if (PyODict_Check(dict)) { /* move_to_end leaves the dict's own order and tag alone */
-        return ordered_keys_are(dict, keys);
+        return iterates_over(PyODict_Type.tp_iter(dict), keys);
     }
     uint64_t tag = dict_tag(dict);
     if (memo->value != NULL && memo->dict == dict && tag != 0 && memo->tag == tag) {

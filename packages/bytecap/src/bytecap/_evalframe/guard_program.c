@@ -157,28 +157,6 @@ program_values(PyObject *object, PyObject *args)
     return found;
 }
 
-/* time(scope, count) -> seconds per check, for benchmarks */
-static PyObject *
-program_time(PyObject *self, PyObject *args)
-{
-    PyObject *object;
-    long count;
-    Scope scope;
-    if (!PyArg_ParseTuple(args, "Ol", &object, &count) || scope_of(object, &scope) < 0) {
-        return NULL;
-    }
-    struct timespec start, end;
-    long held = 0;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    for (long i = 0; i < count; i++) {
-        held += guard_program_run((GuardProgram *)self, &scope, NULL, NULL);
-    }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    double seconds =
-        (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
-    return Py_BuildValue("(dl)", seconds / (double)count, held);
-}
-
 static PyMethodDef program_methods[] = {
     {"check", program_check, METH_O, "check(frame_view or dict of locals) -> bool"},
     {"failure", program_failure, METH_O,
@@ -186,7 +164,6 @@ static PyMethodDef program_methods[] = {
     {"inputs", program_inputs, METH_O,
      "inputs(scope) -> tuple of the inputs' values, or None when the guards do not hold"},
     {"values", program_values, METH_VARARGS, "values(scope, missing) -> tuple, node by node"},
-    {"time", program_time, METH_VARARGS, "time(scope, count) -> (seconds per check, times held)"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -194,7 +171,6 @@ static PyMemberDef program_members[] = {
     {"guards", T_OBJECT, offsetof(GuardProgram, guards), READONLY, NULL},
     {"spec", T_OBJECT, offsetof(GuardProgram, spec), READONLY, "(nodes, relations, inputs)"},
     {"node_count", T_INT, offsetof(GuardProgram, node_count), READONLY, NULL},
-    {"check_count", T_INT, offsetof(GuardProgram, check_count), READONLY, NULL},
     {"input_count", T_INT, offsetof(GuardProgram, input_count), READONLY, NULL},
     {"replays", T_PYSSIZET, offsetof(GuardProgram, replays), READONLY,
      "runs that the present recording answered"},
