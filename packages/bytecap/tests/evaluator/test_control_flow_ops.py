@@ -194,7 +194,7 @@ REFUSED = [
     (lambda x: scan(lambda c, r: (c, r * 2), torch.zeros(4), x, dim=2), "along a dimension that xs have not"),
     (lambda x: map_rows(lambda r: r * 2, x[:0]), "map over xs of no rows"),
     (lambda x: map_rows(lambda r: r[0] + r[1], (x, x[:2])), "map over xs of no rows, or of differing numbers"),
-    (lambda x: map_rows(lambda r: r[0], (x, 3)), "xs of map: something else than tensors"),
+    (lambda x: map_rows(lambda r: r[0], (x, 3)), "xs of map of something else than tensors"),
 ]
 
 

@@ -174,6 +174,11 @@ class GraphBuilder:
         return kept
 
     @property
+    def defined(self) -> dict[str, Value]:
+        """The values that the nodes give, by their names."""
+        return {value.name: value for node in self.nodes for value in node.results}
+
+    @property
     def has_work(self) -> bool:
         """Whether any node computes something."""
         return any(node.target not in STATE_TARGETS for node in self.nodes)

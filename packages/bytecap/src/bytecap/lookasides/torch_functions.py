@@ -12,7 +12,7 @@ import torch
 import torch.utils.checkpoint
 
 from bytecap.errors import DataDependent, UnsupportedCall
-from bytecap.nodes.autograd_functions import state_of_effect
+from bytecap.nodes.bodies import states_of_effects
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
@@ -82,9 +82,9 @@ def _checkpoint(
 def _call_twice(tracer: Tracer, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A call that the backward repeats: it may change nothing (running statistics, counters) but what it makes."""
     known = {id(storage): storage.version for storage in _memory(tracer)}
-    effects = [state_of_effect(effect) for effect in tracer.effects]
+    effects = states_of_effects(tracer)
     result = function.call(tracer, args, kwargs)
-    is_same = [state_of_effect(effect) for effect in tracer.effects] == effects and all(
+    is_same = states_of_effects(tracer) == effects and all(
         storage.version == known.get(id(storage), 0) for storage in _memory(tracer, known)
     )
     if torch.is_grad_enabled() and not is_same:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,17 +19,14 @@ import torch
 from absint import AbstractTensor
 from bytecap.errors import CannotCapture, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, tensor_type
+from bytecap.nodes.bodies import recording, states_of_effects, wires
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.containers.mappings import DictValue
-from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.containers.sets import SetValue
-from bytecap.objects.context_variables import ContextWrites
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.signals import PythonRaise
-from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction
 from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names
 from stagewire.graph import Value as WireValue
@@ -87,17 +83,6 @@ def apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) ->
     return _Application(tracer, cls, list(args)).run()
 
 
-@dataclass
-class _Body:
-    """One evaluated direction: its nodes, and the names of the values they define."""
-
-    builder: GraphBuilder
-
-    @property
-    def defined(self) -> dict[str, WireValue]:
-        return {value.name: value for node in self.builder.nodes for value in node.results}
-
-
 class _Application:
     """One call of `apply`."""
 
@@ -146,7 +131,7 @@ class _Application:
 
     # -- the two directions
 
-    def _forward(self, ctx: ObjectValue) -> tuple[_Body, Value]:
+    def _forward(self, ctx: ObjectValue) -> tuple[GraphBuilder, Value]:
         tracer = self.tracer
         with self._body() as body:
             method = self.cls.get_attribute(tracer, "forward")
@@ -157,34 +142,34 @@ class _Application:
             setup.call(tracer, [ctx, TupleValue(list(self.args)), returned], {})
             return body, returned
 
-    def _backward_if_any(self, ctx: ObjectValue, items: list[Value]) -> tuple[_Body | None, list[Arg]]:
+    def _backward_if_any(self, ctx: ObjectValue, items: list[Value]) -> tuple[GraphBuilder | None, list[Arg]]:
         """None where nothing is differentiated; and inside of another backward where it cannot be evaluated, since few
         programs differentiate their gradients (those that do are told then)."""
         if not self.differentiable:
             return None, []
         if not self.order:
             return self._backward(ctx, items)
-        before = [state_of_effect(effect) for effect in self.tracer.effects]
+        before = states_of_effects(self.tracer)
         functions, handled = len(self.outer.functions), list(self.tracer.frames.handled)
         try:
             return self._backward(ctx, items)
         except (CannotCapture, PythonRaise):
-            if [state_of_effect(effect) for effect in self.tracer.effects] != before:
+            if states_of_effects(self.tracer) != before:
                 raise
             del self.outer.functions[functions:]
             self.tracer.frames.handled[:] = handled
             return None, []
 
-    def _backward(self, ctx: ObjectValue, items: list[Value]) -> tuple[_Body, list[Arg]]:
+    def _backward(self, ctx: ObjectValue, items: list[Value]) -> tuple[GraphBuilder, list[Arg]]:
         tracer = self.tracer
         self._refuse_missing_gradients(ctx, items)
         tangents = [self._tangent(item) if isinstance(item, TensorValue) else Constant(None) for item in items]
         self.tangents = [tangent for tangent in tangents if isinstance(tangent, TensorValue)]
-        before = [state_of_effect(effect) for effect in tracer.effects]
+        before = states_of_effects(tracer)
         order = 0 if _is_once_differentiable(self.real.backward) else self.order + 1
         with self._body(order) as body:
             found = self.cls.get_attribute(tracer, "backward").call(tracer, [ctx, *tangents], {})
-        if [state_of_effect(effect) for effect in tracer.effects] != before:
+        if states_of_effects(tracer) != before:
             raise UnsupportedCall(f"the backward of {self.real.__qualname__} changes an object outside of it")
         gradients = found.values(tracer) if isinstance(found, TupleValue) else [found]
         if len(gradients) < len(self.args) or any(not extra.is_none() for extra in gradients[len(self.args) :]):
@@ -212,22 +197,14 @@ class _Application:
         with self.tracer.mode, torch.no_grad():
             abstract = torch.empty(result.abstract.shape, dtype=result.abstract.dtype, device=result.abstract.device)
         assert isinstance(abstract, AbstractTensor)
-        value = TensorValue(abstract, self.outer.name("gradient"))
-        self.tracer.inputs.tensors[id(abstract)] = value
-        return value
+        return self.tracer.inputs.tensor_of(abstract, self.outer.name("gradient"))
 
     @contextlib.contextmanager
-    def _body(self, gradient_order: int = 0) -> Iterator[_Body]:
+    def _body(self, gradient_order: int = 0) -> Iterator[GraphBuilder]:
         """Record what is evaluated as a body of its own, without gradients."""
-        enabled = torch.is_grad_enabled()
         inside = GraphBuilder(self.outer, gradient_order=gradient_order)
-        self.tracer.graphs.append(inside)
-        TORCH.set_grad_enabled(False)
-        try:
-            yield _Body(inside)
-        finally:
-            self.tracer.graphs.pop()
-            TORCH.set_grad_enabled(enabled)
+        with recording(self.tracer, inside, grad=False):
+            yield inside
 
     # -- what was said on ctx
 
@@ -245,8 +222,8 @@ class _Application:
 
     def _kept(
         self,
-        forward: _Body,
-        backward: _Body | None,
+        forward: GraphBuilder,
+        backward: GraphBuilder | None,
         gradients: list[Arg],
         results: list[TensorValue],
         to_save: list[TensorValue],
@@ -255,7 +232,7 @@ class _Application:
         if backward is None:
             return [], 0
         tangents = {tangent.name for tangent in self.tangents}
-        wanted = free_names(backward.builder.nodes, gradients, tangents)
+        wanted = free_names(backward.nodes, gradients, tangents)
         saved = {tensor.name for tensor in to_save}
         first = [name for name in wanted if name in saved]
         return [*first, *[name for name in wanted if name not in saved]], len(first)
@@ -264,8 +241,8 @@ class _Application:
 
     def _function(
         self,
-        forward: _Body,
-        backward: _Body | None,
+        forward: GraphBuilder,
+        backward: GraphBuilder | None,
         gradients: list[Arg],
         results: list[TensorValue],
         kept: tuple[list[str], int],
@@ -276,24 +253,25 @@ class _Application:
         operands = [self.outer.name(n) if n in operands[:at] else n for at, n in enumerate(operands)]
         outputs: list[Arg] = [Ref(name) for name in (*[result.name for result in results], *kept[0])]
         defined = forward.defined
-        self.captured = free_names(forward.builder.nodes, outputs, operands)
+        self.captured = free_names(forward.nodes, outputs, operands)
         for result in results:
             if result.name not in defined and result.name not in operands:
                 raise UnsupportedCall(f"{self.real.__qualname__}.apply() that returns an outside tensor")
         inputs = [
             *[WireValue(name, tensor_type(x.abstract)) for name, x in zip(operands, self.operands, strict=True)],
-            *[WireValue(name, tensor_type(self.tracer.inputs.named(name).abstract)) for name in self.captured],
+            *wires(map(self.tracer.inputs.named, self.captured)),
         ]
         types = {value.name: value for value in (*inputs, *defined.values())}
         back = None
         if backward is not None:
-            given = [WireValue(t.name, tensor_type(t.abstract)) for t in self.tangents]
-            back = Graph((*given, *[types[name] for name in kept[0]]), tuple(backward.builder.nodes), tuple(gradients))
+            back = Graph(
+                (*wires(self.tangents), *[types[name] for name in kept[0]]), tuple(backward.nodes), tuple(gradients)
+            )
         return CustomFunction(
             name=self.outer.name(self.real.__name__),
             operands=len(operands),
             results=len(results),
-            forward=Graph(tuple(inputs), tuple(forward.builder.nodes), tuple(outputs)),
+            forward=Graph(tuple(inputs), tuple(forward.nodes), tuple(outputs)),
             backward=back,
             saved=kept[1],
             non_differentiable=_numbers(results, marked["non_differentiable"]),
@@ -315,7 +293,7 @@ class _Application:
 
     def _record(
         self,
-        forward: _Body,
+        forward: GraphBuilder,
         function: CustomFunction,
         results: list[TensorValue],
         outs: tuple[AbstractTensor, ...],
@@ -360,18 +338,3 @@ def _is_once_differentiable(backward: Any) -> bool:
 
 
 _ONCE = torch.autograd.function.once_differentiable(lambda ctx: None).__code__
-
-
-def state_of_effect(effect: Any) -> Any:
-    """What a changed object holds now, to see whether it changes again."""
-    match effect:
-        case ListValue():
-            return effect, list(effect.added if effect.is_unseen else effect.items)
-        case DictValue():
-            return effect, dict(effect.new), dict(effect.written), list(effect.unsettled)
-        case SetValue():
-            return effect, list(effect.keys)
-        case ContextWrites():
-            return effect, list(effect.changes)
-        case _:
-            return effect, getattr(effect, "content", None)

@@ -12,7 +12,6 @@ how long to run is no op: its steps stand one after the other.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,8 @@ from absint.meta import contiguous
 from absint.symbolic import dim_of
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, Outside, tensor_type
-from bytecap.nodes.autograd_functions import Results, state_of_effect
+from bytecap.nodes.autograd_functions import Results
+from bytecap.nodes.bodies import all_tensors, recording, states_of_effects, wires
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.nodes.transformed_functions import leaves_of, map_leaves, with_tensors
 from bytecap.objects.arrays.tensors import TensorValue
@@ -64,11 +64,14 @@ class Body:
         self.builder.is_branch = outer.is_branch or not outer.is_body
         known = {id(tensor.abstract.storage_record) for tensor in tracer.inputs.tensors.values()}
         with_content = {id(memory) for memory in _memory(tracer) if memory.constant is not None}
-        writes, effects = len(tracer.mode.written), [state_of_effect(effect) for effect in tracer.effects]
+        writes, effects = len(tracer.mode.written), states_of_effects(tracer)
         numbers = set(tracer.sizes.env.unbacked)
-        with self._recording():
+        enabled = torch.is_grad_enabled()
+        with recording(tracer, self.builder):
             self.tree = function.call(tracer, list(args), {})
-        if [state_of_effect(effect) for effect in tracer.effects] != effects:
+            if torch.is_grad_enabled() != enabled:
+                raise UnsupportedCall(f"a function of {kind} changes whether gradients are recorded", fix=_FIX)
+        if states_of_effects(tracer) != effects:
             raise UnsupportedCall(f"a function of {kind} changes an object outside of it", fix=_FIX)
         known.update(id(x.abstract.storage_record) for x in tracer.inputs.tensors.values() if x.real is not None)
         written = {id(memory) for memory in tracer.mode.written[writes:]}
@@ -84,21 +87,9 @@ class Body:
                 self.copy(number)
             known.add(memory)
 
-    @contextlib.contextmanager
-    def _recording(self) -> Iterator[None]:
-        enabled = torch.is_grad_enabled()
-        self.tracer.graphs.append(self.builder)
-        try:
-            yield
-            if torch.is_grad_enabled() != enabled:
-                raise UnsupportedCall(f"a function of {self.kind} changes whether gradients are recorded", fix=_FIX)
-        finally:
-            self.tracer.graphs.pop()
-            TORCH.set_grad_enabled(enabled)
-
     def copy(self, number: int, layout: torch.memory_format = torch.preserve_format) -> None:
         """Give a copy of an output instead."""
-        with self._recording():
+        with recording(self.tracer, self.builder):
             options: dict[str, Value] = {"memory_format": Constant(layout)}
             made = call_torch(self.tracer, torch.clone, [self.outputs[number]], options)
         assert isinstance(made, TensorValue)
@@ -115,8 +106,8 @@ class Body:
 
     def graph(self, arguments: Sequence[TensorValue], captured: Sequence[TensorValue]) -> Graph:
         """What was recorded, as a function of these."""
-        inputs = tuple(WireValue(x.name, tensor_type(x.abstract)) for x in (*arguments, *captured))
-        return Graph(inputs, tuple(self.builder.nodes), tuple(Ref(output.name) for output in self.outputs))
+        outputs = tuple(Ref(output.name) for output in self.outputs)
+        return Graph(wires((*arguments, *captured)), tuple(self.builder.nodes), outputs)
 
 
 def _memory(tracer: Tracer) -> Iterator[Any]:
@@ -137,10 +128,8 @@ class _Call:
         if grad:
             with torch.enable_grad():
                 abstract = super(torch.autograd.Function, Outside).apply(abstract)
-        value = TensorValue(abstract, self.tracer.graph.name("argument"))
-        self.tracer.inputs.tensors[id(abstract)] = value
-        self.arguments.append(value)
-        return value
+        self.arguments.append(self.tracer.inputs.tensor_of(abstract, self.tracer.graph.name("argument")))
+        return self.arguments[-1]
 
     def record(
         self,
@@ -169,9 +158,9 @@ class _Call:
         with tracer.mode:
             results = Results.apply([AbstractTensor(each.meta) for each in types], [], [], *sources)
         args: tuple[Arg, ...] = (*[Ref(x.name) for x in operands], Tuple(tuple(Ref(x.name) for x in captured)))
-        wires = [WireValue(graph.name(self.kind), tensor_type(result)) for result in results]
-        graph.append(Node(CUSTOM + function.name, args, {}, tuple(wires), tracer.line()))
-        return iter([tracer.inputs.tensor_of(x, wire.name) for x, wire in zip(results, wires, strict=True)])
+        made = [WireValue(graph.name(self.kind), tensor_type(result)) for result in results]
+        graph.append(Node(CUSTOM + function.name, args, {}, tuple(made), tracer.line()))
+        return iter([tracer.inputs.tensor_of(x, wire.name) for x, wire in zip(results, made, strict=True)])
 
 
 def cond(tracer: Tracer, pred: Value, true_fn: Value, false_fn: Value, operands: Value = _NOTHING) -> Value:
@@ -206,7 +195,7 @@ def scan(
     if not leaves_of(tracer, xs):
         return TupleValue([init, ListValue([])])
     where, backwards = dim.concrete(), reverse.truth(tracer)
-    sequences = _tensors(tracer, "xs of scan", xs)
+    sequences = all_tensors(leaves_of(tracer, xs), "xs of scan")
     if where < 0:
         where += sequences[0].abstract.dim()
     if not 0 <= where < min(each.abstract.dim() for each in sequences):
@@ -235,7 +224,8 @@ def _scan(
 ) -> tuple[Value, Value]:
     """The last carry and the stacked rows. more: of a map, whose function has no carry, what it takes besides a row."""
     what = "scan" if more is None else "map"
-    sequences, carried = _tensors(tracer, f"xs of {what}", xs), _tensors(tracer, "init of scan", init)
+    sequences = all_tensors(leaves_of(tracer, xs), f"xs of {what}")
+    carried = all_tensors(leaves_of(tracer, init), "init of scan")
     count = sequences[0].abstract.shape[0] if sequences and sequences[0].abstract.dim() else 0
     if not count or any(not each.abstract.dim() or each.abstract.shape[0] != count for each in sequences):
         raise UnsupportedCall(f"{what} over xs of no rows, or of differing numbers of rows")
@@ -261,7 +251,7 @@ def _scan(
             raise UnsupportedCall("scan of a function that returns no pair of a carry and a row")
         _refuse_other_form(tracer, "the carry of scan is", init, items[0])
         init, tree = items
-    _tensors(tracer, f"what a function of {what} returns", tree)
+    all_tensors(leaves_of(tracer, tree), f"what a function of {what} returns")
     outputs = [output.abstract for output in body.outputs]
     stacked = [AbstractTensor(contiguous((count, *x.shape), x.dtype, x.device)) for x in outputs[len(carried) :]]
     types = [*outputs[: len(carried)], *stacked]
@@ -273,7 +263,7 @@ def while_loop(tracer: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: V
     """`torch.while_loop`: `carried = body_fn(*carried)` while `cond_fn(*carried)`."""
     if not all(isinstance(leaf, TensorValue) for leaf in leaves_of(tracer, carried_inputs)):
         return _known_steps(tracer, cond_fn, body_fn, carried_inputs)
-    carried = _tensors(tracer, "what while_loop carries", carried_inputs)
+    carried = all_tensors(leaves_of(tracer, carried_inputs), "what while_loop carries")
     arguments: Value = carried_inputs
 
     def evaluate(call: _Call, carries: Sequence[TensorValue]) -> Body:
@@ -337,14 +327,6 @@ def _with_carries(
         if carried[number].abstract.stride() != body.outputs[number].abstract.stride():
             body.row_major(number)
     return call, carried, body
-
-
-def _tensors(tracer: Tracer, what: str, tree: Value) -> list[TensorValue]:
-    leaves = leaves_of(tracer, tree)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, TensorValue)]
-    if len(tensors) != len(leaves):
-        raise UnsupportedCall(f"{what}: something else than tensors")
-    return tensors
 
 
 def _form_of(tracer: Tracer, tree: Value) -> Any:

@@ -12,6 +12,7 @@ from absint.backward_checks import reached
 from absint.gradients import TARGET, gradients
 from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import Outside
+from bytecap.nodes.bodies import all_tensors
 from bytecap.nodes.torch_calls import evaluate, record, to_host
 from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.arrays.tensors import TensorValue
@@ -43,7 +44,7 @@ def autograd_grad(
         raise UnsupportedCall("torch.autograd.grad of batched gradients, or with only_inputs=False")
     if isinstance(inputs, DictValue):
         raise UnsupportedCall("torch.autograd.grad with a dict of inputs")
-    roots, wanted = _tensors(tracer, outputs), _tensors(tracer, inputs)
+    roots, wanted = (all_tensors(_items(tracer, each), "torch.autograd.grad") for each in (outputs, inputs))
     _refuse_outside_history(tracer, roots, wanted)
     _refuse_hooks(tracer)
     tangents = None
@@ -55,14 +56,6 @@ def autograd_grad(
 
 def _items(tracer: Tracer, value: Value) -> list[Value]:
     return [value] if isinstance(value, TensorValue) else list(collect(tracer, value))
-
-
-def _tensors(tracer: Tracer, value: Value) -> list[TensorValue]:
-    found = _items(tracer, value)
-    tensors = [item for item in found if isinstance(item, TensorValue)]
-    if len(tensors) != len(found):
-        raise UnsupportedCall("torch.autograd.grad of something else than tensors")
-    return tensors
 
 
 def _refuse_outside_history(tracer: Tracer, roots: list[TensorValue], wanted: list[TensorValue]) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import torch
 
 from absint import AbstractMode, AbstractTensor
 from absint.functions import custom_functions, run_graph
 from absint.symbolic import from_dim, make_size
 from bytecap.errors import UnsupportedCall
-from bytecap.graph.builder import GraphBuilder, tensor_type
+from bytecap.graph.builder import GraphBuilder
+from bytecap.nodes.bodies import all_tensors, recording, wires
 from bytecap.nodes.torch_calls import evaluate, tensors_in
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
@@ -26,7 +25,6 @@ from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction, Transform, functions_of
 from stagewire.expr import Expr
 from stagewire.graph import Arg, Graph, Ref, Tuple, free_names
-from stagewire.graph import Value as WireValue
 
 if TYPE_CHECKING:
     from bytecap.evaluator.tracer import Tracer
@@ -83,14 +81,6 @@ def with_tensors(tracer: Tracer, tree: Value, tensors: Iterator[TensorValue]) ->
     return map_leaves(tracer, tree, lambda leaf: next(tensors) if isinstance(leaf, TensorValue) else leaf)
 
 
-def all_tensors(leaves: list[Value], what: str) -> list[TensorValue]:
-    """The leaves, where all of them are tensors."""
-    tensors = [leaf for leaf in leaves if isinstance(leaf, TensorValue)]
-    if len(tensors) != len(leaves):
-        raise UnsupportedCall(f"{what} of something else than tensors")
-    return tensors
-
-
 class _Draws(AbstractMode):
     """Notes whether random numbers are drawn."""
 
@@ -120,15 +110,13 @@ class TransformedFunction:
         """What the function returns. inside: what it sees of each operand. grad: whether grad mode is on there."""
         tracer = self.tracer
         known, writes = len(tracer.inputs.tensors), len(tracer.mode.written)
-        self.arguments = [self._argument(inside(operand, number)) for number, operand in enumerate(self.operands)]
+        seen = [inside(operand, number) for number, operand in enumerate(self.operands)]
+        self.arguments = [tracer.inputs.tensor_of(each, self.outer.name("argument")) for each in seen]
         given = iter(self.arguments)
-
-        def replace(leaf: Value) -> Value:
-            return next(given) if isinstance(leaf, TensorValue) else leaf
-
-        args, kwargs = (map_leaves(tracer, tree, replace) for tree in (self.args, self.kwargs))
+        args, kwargs = (with_tensors(tracer, tree, given) for tree in (self.args, self.kwargs))
         named = {str(key.concrete()): value for key, value in kwargs.pairs(tracer)}  # type: ignore[attr-defined]
-        with self._recording(grad):
+        self.inside = GraphBuilder(self.outer, is_transformed=True)
+        with recording(tracer, self.inside, grad=grad or None):
             returned = self.function.call(tracer, list(args.values(tracer)), named)  # type: ignore[attr-defined]
         written = {id(memory) for memory in tracer.mode.written[writes:]}
         # The memory of all tensors is looked at only where anything was written: programs map thousands of functions.
@@ -136,22 +124,6 @@ class TransformedFunction:
         if any(id(tensor.abstract.storage_record) in written for tensor in outside):
             raise UnsupportedCall("a function that is transformed and writes a tensor that it did not make")
         return returned
-
-    def _argument(self, abstract: AbstractTensor) -> TensorValue:
-        value = self.tracer.inputs.tensors[id(abstract)] = TensorValue(abstract, self.outer.name("argument"))
-        return value
-
-    @contextlib.contextmanager
-    def _recording(self, grad: bool) -> Iterator[None]:
-        enabled = torch.is_grad_enabled()
-        self.inside = GraphBuilder(self.outer, is_transformed=True)
-        self.tracer.graphs.append(self.inside)
-        TORCH.set_grad_enabled(grad or enabled)
-        try:
-            yield
-        finally:
-            self.tracer.graphs.pop()
-            TORCH.set_grad_enabled(enabled)
 
     def draws(self) -> bool:
         """Whether the function draws random numbers."""
@@ -187,7 +159,7 @@ class TransformedFunction:
         found = tensors_in(evaluate(tracer, apply, (*[operand.abstract for operand in operands], held), {}))
         self.outer.functions.append(msgspec.structs.replace(function, results=len(found)))
         self.outer.hidden.update(argument.name for argument in self.arguments)
-        self.outer.hidden.update(value.name for node in self.inside.nodes for value in node.results)
+        self.outer.hidden.update(self.inside.defined)
         args: tuple[Arg, ...] = tuple(Ref(operand.name) for operand in operands)
         args += (Tuple(tuple(Ref(name) for name in captured)),)
         names = self.outer.add_node(CUSTOM + function.name, args, {}, found, tracer.line())
@@ -207,5 +179,4 @@ class TransformedFunction:
         own = [argument.name for argument in self.arguments]
         captured = free_names(nodes, [Ref(output.name) for output in outputs], own)
         inputs = [*self.arguments, *[self.tracer.inputs.named(name) for name in captured]]
-        wires = tuple(WireValue(tensor.name, tensor_type(tensor.abstract)) for tensor in inputs)
-        return Graph(wires, nodes, tuple(Ref(output.name) for output in outputs)), captured
+        return Graph(wires(inputs), nodes, tuple(Ref(output.name) for output in outputs)), captured

@@ -18,13 +18,8 @@ import torch
 from absint import AbstractTensor
 from bytecap.errors import UnsupportedCall
 from bytecap.nodes import transform_functions
-from bytecap.nodes.transformed_functions import (
-    TransformedFunction,
-    all_tensors,
-    leaves_of,
-    map_leaves,
-    spread,
-)
+from bytecap.nodes.bodies import all_tensors
+from bytecap.nodes.transformed_functions import TransformedFunction, leaves_of, map_leaves, spread
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
