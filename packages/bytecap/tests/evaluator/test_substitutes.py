@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from bytecap import executor, optimize, substitute_in_graph
-from bytecap.lookasides.native import POLYFILLS
+from bytecap.lookasides.substitutes import SUBSTITUTES
+from bytecap.objects.dispatch import HANDLERS
 
 X = torch.ones(3)
 
@@ -16,7 +17,8 @@ X = torch.ones(3)
 @pytest.fixture(autouse=True)
 def _put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     for function in (operator.countOf, operator.length_hint):
-        monkeypatch.delitem(POLYFILLS, function, raising=False)
+        for table in (SUBSTITUTES, HANDLERS):
+            monkeypatch.delitem(table, function, raising=False)
 
 
 def test_the_substitute_is_evaluated() -> None:
@@ -40,9 +42,9 @@ def test_the_substitute_is_evaluated() -> None:
 def test_other_parameters_are_refused() -> None:
     with pytest.raises(TypeError, match="its substitute"):
         substitute_in_graph(operator.length_hint)(lambda obj: 1)
-    assert operator.length_hint not in POLYFILLS
+    assert operator.length_hint not in SUBSTITUTES
     substitute_in_graph(operator.length_hint, skip_signature_check=True)(lambda obj: 1)
-    assert operator.length_hint in POLYFILLS
+    assert operator.length_hint in SUBSTITUTES
 
 
 def test_functions_of_python_are_refused() -> None:

@@ -44,28 +44,28 @@ def new_object(cls: type) -> Any:
     return base.__new__(cls)
 
 
+_CONTAINERS = (OrderedDict, defaultdict, dict, list, deque, set, frozenset, tuple, str, bytes, int, float, complex)
+
+
+def _builtin_of(cls: type) -> Any:
+    """The builtin class that a class is or extends; the class itself where it is none of them."""
+    return next((kind for kind in _CONTAINERS if issubclass(cls, kind)), cls)
+
+
 def new_container(base: Any, cls: type) -> Any:
     """An instance of a subclass of a builtin container, holding the items of `base`."""
-    for kind in (OrderedDict, defaultdict, dict):
-        if issubclass(cls, kind):
-            made = kind.__new__(cls)
-            if kind is defaultdict:
-                made.default_factory = base.default_factory
-            for key, value in base.items():
-                kind.__setitem__(made, key, value)
-            return made
-    if issubclass(cls, list):
-        made = list.__new__(cls)
-        list.extend(made, base)
-        return made
-    if issubclass(cls, set):
-        made = set.__new__(cls)
-        set.update(made, base)
-        return made
-    for immutable in (frozenset, tuple, str, bytes, int, float, complex):
-        if issubclass(cls, immutable):
-            return immutable.__new__(cls, base)
-    raise TypeError(f"{cls.__qualname__} extends no builtin container")
+    kind = _builtin_of(cls)
+    if not issubclass(kind, (dict, list, set)):
+        return kind.__new__(cls, base)
+    made = kind.__new__(cls)
+    if kind is defaultdict:
+        made.default_factory = base.default_factory
+    if issubclass(kind, dict):
+        for key, value in base.items():
+            kind.__setitem__(made, key, value)
+    else:
+        (kind.extend if kind is list else kind.update)(made, base)
+    return made
 
 
 class _Filler:
@@ -132,17 +132,12 @@ def delete_in_dict(target: Any, name: str) -> None:
 
 def set_item(target: dict[Any, Any], key: Any, value: Any) -> None:
     """Store a dict item, past a subclass's own method."""
-    _plain(target).__setitem__(target, key, value)
+    _builtin_of(type(target)).__setitem__(target, key, value)
 
 
 def delete_item(target: dict[Any, Any], key: Any) -> None:
     """Delete a dict item, past a subclass's own method."""
-    _plain(target).__delitem__(target, key)
-
-
-def _plain(target: dict[Any, Any]) -> type[dict[Any, Any]]:
-    """The builtin class under a dict: an OrderedDict has an order of its own, which dict's methods leave as it was."""
-    return OrderedDict if isinstance(target, OrderedDict) else dict
+    _builtin_of(type(target)).__delitem__(target, key)
 
 
 def replace_items(target: Any, items: tuple[Any, ...]) -> None:
@@ -153,13 +148,13 @@ def replace_items(target: Any, items: tuple[Any, ...]) -> None:
 
 def add_items(target: Any, items: tuple[Any, ...]) -> None:
     """Put items at the end of a list or deque, or into a set, past a subclass's own methods."""
-    kind = next(kind for kind in (list, deque, set) if isinstance(target, kind))
+    kind = _builtin_of(type(target))
     (kind.update if kind is set else kind.extend)(target, items)
 
 
 def replace_pairs(target: dict[Any, Any], pairs: dict[Any, Any]) -> None:
     """Give a dict these pairs in this order, past a subclass's own methods."""
-    kind = _plain(target)
+    kind = _builtin_of(type(target))
     kind.clear(target)
     for key, value in pairs.items():
         kind.__setitem__(target, key, value)
@@ -172,10 +167,8 @@ def call_with(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 def stored_item(target: Any, key: Any) -> Any:
     """An item, past the `__getitem__` of a subclass of a builtin container."""
-    for kind in (dict, list, tuple):
-        if isinstance(target, kind):
-            return kind.__getitem__(target, key)
-    return target[key]
+    kind = _builtin_of(type(target))
+    return dict.__getitem__(target, key) if issubclass(kind, dict) else kind.__getitem__(target, key)
 
 
 def free_variable(function: Any, name: str) -> Any:

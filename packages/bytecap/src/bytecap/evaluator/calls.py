@@ -12,7 +12,6 @@ import torch
 
 from bytecap.errors import CannotCapture, DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
 from bytecap.hook import directives
-from bytecap.lookasides.native import POLYFILLS
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
 from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
@@ -197,9 +196,6 @@ def call_builtin(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str,
     handler = handler_of(real)
     if handler is not None:
         return call_entry(tracer, handler, real, args, kwargs)
-    pure_python = POLYFILLS.get(real) if isinstance(real, types.BuiltinFunctionType) else None
-    if pure_python is not None:
-        return tracer.objects.wrap(pure_python, None).call(tracer, args, kwargs)
     if isinstance(real, _C_METHODS):
         return _call_descriptor(tracer, real, args, kwargs)
     if isinstance(real, _LRU_CACHE):

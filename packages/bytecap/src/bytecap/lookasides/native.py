@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bytecap.objects.base import Value
+from bytecap.objects.dispatch import inlined
 from bytecap.objects.live import Live, NativeIterator, native, native_on_list
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ NATIVE: dict[Any, Callable[..., Value]] = {
 }  # fmt: skip
 
 
-# -- as Python functions, which the evaluator inlines
+# -- as a Python function
 
 
 def cmp_to_key(compare: Callable[[Any, Any], Any]) -> Any:
@@ -86,6 +87,4 @@ class _ComparedKey:
         return self.compare(self.obj, other.obj) >= 0
 
 
-POLYFILLS: dict[Any, Callable[..., Any]] = {
-    functools.cmp_to_key: cmp_to_key,
-}
+NATIVE[functools.cmp_to_key] = inlined(cmp_to_key)

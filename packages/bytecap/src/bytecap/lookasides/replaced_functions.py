@@ -20,6 +20,7 @@ from torch.distributions import constraints
 from bytecap.lookasides.flex_attention import flex_attention
 from bytecap.nodes.triton_kernels import LAUNCHES
 from bytecap.objects.base import Value
+from bytecap.objects.dispatch import inlined
 from bytecap.torch_capabilities import TORCH
 
 
@@ -84,12 +85,8 @@ def _is_constraint_met(valid: torch.Tensor, error_message: str) -> torch.Tensor:
     return torch.ops.aten._is_all_true(valid)
 
 
-def _inlined(function: Callable[..., Any]) -> Callable[..., Value]:
-    return lambda tracer, *args, **kwargs: tracer.objects.wrap(function, None).call(tracer, list(args), kwargs)
-
-
 DISTRIBUTIONS: dict[Any, Callable[..., Value]] = {
-    type(constraints.symmetric).check: _inlined(_is_symmetric),
-    type(constraints.positive_definite).check: _inlined(_is_positive_definite),
-    TORCH.is_constraint_met: _inlined(_is_constraint_met),
+    type(constraints.symmetric).check: inlined(_is_symmetric),
+    type(constraints.positive_definite).check: inlined(_is_positive_definite),
+    TORCH.is_constraint_met: inlined(_is_constraint_met),
 }

@@ -7,10 +7,12 @@ import types
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bytecap.lookasides.native import POLYFILLS
-from bytecap.objects.dispatch import HANDLERS
+from bytecap.objects.dispatch import HANDLERS, inlined
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+SUBSTITUTES: dict[Any, Callable[..., Any]] = {}
+"""What users registered, by the functions of C."""
 
 
 def substitute_in_graph(
@@ -25,14 +27,14 @@ def substitute_in_graph(
     """
     if not isinstance(original, types.BuiltinFunctionType):
         raise TypeError(f"substitute_in_graph() takes a function of C, not {original!r}: others are evaluated")
-    if original in POLYFILLS:
-        raise ValueError(f"{original!r} is substituted by {POLYFILLS[original]!r}")
+    if original in SUBSTITUTES:
+        raise ValueError(f"{original!r} is substituted by {SUBSTITUTES[original]!r}")
 
     def register(substitute: Function) -> Function:
         if not skip_signature_check:
             _compare_parameters(original, substitute)
-        POLYFILLS[original] = substitute
-        HANDLERS.pop(original, None)
+        SUBSTITUTES[original] = substitute
+        HANDLERS[original] = inlined(substitute)
         return substitute
 
     return register

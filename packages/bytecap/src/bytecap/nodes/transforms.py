@@ -24,6 +24,7 @@ from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
+from bytecap.objects.dispatch import inlined
 from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:
@@ -214,19 +215,15 @@ def _example(tracer: Tracer, tensor: TensorValue, dim: int | None) -> AbstractTe
     return AbstractTensor(seen.meta, requires_grad=tensor.abstract.requires_grad)
 
 
-def _inlined(function: Callable[..., Any]) -> Callable[..., Value]:
-    return lambda tracer, *args, **kwargs: tracer.objects.wrap(function, None).call(tracer, list(args), kwargs)
-
-
 TRANSFORMS: dict[Any, Callable[..., Value]] = {
     TORCH.grad: grad,
     TORCH.grad_and_value: grad_and_value,
     TORCH.vmap: vmap,
     TORCH.jvp: jvp,
     TORCH.vjp: vjp,
-    torch.func.jacrev: _inlined(transform_functions.jacrev),
-    torch.func.jacfwd: _inlined(transform_functions.jacfwd),
-    TORCH.associative_scan: _inlined(transform_functions.associative_scan),
+    torch.func.jacrev: inlined(transform_functions.jacrev),
+    torch.func.jacfwd: inlined(transform_functions.jacfwd),
+    TORCH.associative_scan: inlined(transform_functions.associative_scan),
     transform_functions.jacobian_of: jacobian,
     transform_functions.pull_back: pull_back,
 }

@@ -21,6 +21,11 @@ HANDLERS: dict[Any, Callable[..., Any]] = {}
 """Of each callable with a meaning of its own: a function on `(tracer, *args, **kwargs)` of values."""
 
 
+def inlined(function: Callable[..., Any]) -> Callable[..., Value]:
+    """A table entry: the Python function is evaluated in the place of the callable."""
+    return lambda tracer, *args, **kwargs: tracer.objects.wrap(function, None).call(tracer, list(args), kwargs)
+
+
 def call_table_method(tracer: Tracer, self: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a method of a builtin container."""
     method = METHODS[type(self)].get(name)
