@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
 from types import CodeType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from bytecap.evaluator.frame import Frame
-
+from bytecap.context_types import Frame
 
 Result = TypeVar("Result")
 _EXTENDED_ARG = opcode.EXTENDED_ARG

@@ -6,14 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from bytecap.context_types import Frame, Value
 from bytecap.errors import LoopTooLong, UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.instances.exceptions import TracebackValue
 from stagewire.graph import SourceLine
 
 if TYPE_CHECKING:
-    from bytecap.evaluator.frame import Frame
-    from bytecap.objects.base import Value
     from bytecap.objects.iterators.generators import GeneratorValue
 
 FRAME_LIMIT = 200

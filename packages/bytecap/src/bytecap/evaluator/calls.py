@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.errors import CannotCapture, DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
 from bytecap.hook import directives
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
@@ -33,7 +34,6 @@ from stagewire.capture import Cell
 from stagewire.capture import DictValue as ValueAt
 
 if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
     from bytecap.objects.functions import FunctionValue
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecap.bytecode.decode import Handler, Instruction, InstructionTrace, decode
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedInstruction
 from bytecap.evaluator.opcodes import HANDLERS
 from bytecap.objects.base import Value
@@ -13,9 +14,6 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.functions import FunctionValue
 from bytecap.objects.signals import STOPPED, PythonRaise, Returned
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 class Frame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -11,6 +11,7 @@ from absint.errors import UnsupportedTensor
 from absint.symbolic import SizeFloat
 from absint.wire import to_arg
 from bytecap._evalframe import TENSOR_MAX_RANK
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedValue
 from bytecap.graph.builder import Outside, input_role, source_hint, tensor_type
 from bytecap.nodes.constant_tensors import note_buffer
@@ -18,9 +19,6 @@ from bytecap.objects.arrays.tensors import TensorValue, is_plain_class
 from bytecap.objects.numbers.symbolic import write_term
 from stagewire.capture import InputRole, Source
 from stagewire.graph import Arg, Ref
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 # Numbers and texts with a class of their own (members of an IntEnum), as the numbers and texts that they are.
 _PLAIN = ((int, int.__pos__), (float, float.__pos__), (str, str.__str__))

@@ -6,10 +6,11 @@ import enum
 import types
 import typing
 from abc import ABCMeta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.evaluator.calls import call_entry
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
@@ -27,10 +28,6 @@ from bytecap.objects.pure_functions import is_pure
 from bytecap.objects.signals import run
 from bytecap.semantics.attributes import bind
 from bytecap.semantics.constant_folding import fold_call
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
 
 # Py_TPFLAGS_IS_ABSTRACT: a class with abstract methods, of which object.__new__ makes no instance.
 _IS_ABSTRACT = 1 << 20

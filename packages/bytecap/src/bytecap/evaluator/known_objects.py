@@ -8,10 +8,11 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from io import IOBase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedValue
 from bytecap.evaluator.wrapping import keys_in, wrap_object
 from bytecap.guards.guard_set import is_exempt
@@ -35,9 +36,6 @@ from bytecap.objects.numbers.open_constants import OpenConstant, refuse_changing
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue
 from bytecap.semantics.attributes import bind
 from stagewire.capture import Builtin, Global, HandleSource, Item, Source, TypeOf
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 # Values that are the same object wherever they are read: immutable, or cheap to make again.
 _NOT_SHARED = (

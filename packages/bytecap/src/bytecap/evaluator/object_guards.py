@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from absint.wire import to_arg
 from bytecap.bytecode.rebuild import stored_items
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedValue
 from bytecap.guards.guard_set import GuardSet, Names, is_exempt, is_watched
 from bytecap.objects.arrays.tensors import TensorValue
@@ -22,9 +23,6 @@ from bytecap.objects.numbers.open_constants import refuse_changing
 from bytecap.objects.numbers.symbolic import is_symbolic
 from stagewire.capture import Attribute, DictKey, Global, HasAttribute, Item, Reading, Source
 from stagewire.graph import SourceLine
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _HASHED_BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype)

@@ -11,11 +11,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from io import IOBase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from absint.symbolic import Size, SizeFloat, unwrap
+from bytecap.context_types import Tracer
 from bytecap.errors import ChangingNumber, UnsupportedCall, UnsupportedValue
 from bytecap.evaluator.calls import is_torch_function
 from bytecap.guards import print_source
@@ -47,9 +48,6 @@ from bytecap.objects.numbers.symbolic import as_value
 from bytecap.objects.opaque import OpaqueValue, UnknownValue
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 _REGISTRIES = frozenset(REGISTRIES + HOOKS)
 _LRU_CACHE = type(functools.lru_cache(lambda: None))

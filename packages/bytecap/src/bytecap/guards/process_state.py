@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch.autograd import forward_ad
 
 from absint.wire import to_arg
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedFrame
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Global, Reading, TypeIs
 from stagewire.collector import resting_collector
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 @contextlib.contextmanager

@@ -6,21 +6,17 @@ What torch refuses, and what it warns of, is left to torch: the call is then a n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from bytecap.context_types import Tracer
 from bytecap.lookasides import checked_functions
 from bytecap.nodes.torch_calls import call_torch, to_host
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
-NONE = Constant(None)
+from bytecap.objects.constant import NONE
 
 
 def _fits_cov(x: Any, correction: Any = 1, fweights: Any = None, aweights: Any = None) -> bool:

@@ -6,10 +6,11 @@ import operator
 import sys
 from abc import ABCMeta, get_cache_token
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.nodes.chosen_tensors import choose
@@ -17,7 +18,7 @@ from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect, result_or_stop
 from bytecap.objects.class_lookup import has_method, static_lookup, stranger
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, Sequence, SequenceIterator, TupleValue
@@ -32,7 +33,7 @@ from bytecap.objects.opaque import SINGLE
 from bytecap.objects.signals import End, NotConcrete, PythonRaise, fold, run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
-from bytecap.semantics.methods import sort_values
+from bytecap.semantics.methods import PROTOCOL, sort_values
 from bytecap.semantics.operations import (
     BINARY,
     COMPARE,
@@ -44,11 +45,6 @@ from bytecap.semantics.operations import (
 )
 from bytecap.semantics.string_conversion import format_of, str_of
 from bytecap.torch_capabilities import TORCH
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
-NONE = Constant(None)
 
 
 def _len(tracer: Tracer, value: Value) -> Value:
@@ -373,12 +369,9 @@ BUILTIN |= {row.inplace: _of_binary(symbol, True) for symbol, row in BINARY.item
 BUILTIN |= {row[0]: _of_compare(symbol) for symbol, row in COMPARE.items()}
 BUILTIN |= {row[0]: _of_unary(symbol) for symbol, row in UNARY.items()}
 BUILTIN |= {
-    operator.getitem: lambda tracer, value, key: value.get_item(tracer, key),
-    operator.setitem: lambda tracer, container, key, item: container.set_item(tracer, key, item) or NONE,
-    operator.delitem: lambda tracer, container, key: container.delete_item(tracer, key) or NONE,
-    operator.contains: lambda tracer, value, item: Constant(value.contains(tracer, item)),
+    **{getattr(operator, name): PROTOCOL[f"__{name}__"] for name in ("getitem", "setitem", "delitem", "contains")},
     operator.not_: lambda tracer, value: Constant(not value.truth(tracer)),
-    operator.truth: lambda tracer, value: Constant(value.truth(tracer)),
+    operator.truth: PROTOCOL["__bool__"],
     operator.is_: lambda tracer, left, right: Constant(is_same(tracer, left, right)),
     operator.is_not: lambda tracer, left, right: Constant(not is_same(tracer, left, right)),
     operator.index: lambda tracer, value: value if is_symbolic(value, int) else Constant(value.as_int(tracer)),

@@ -6,15 +6,16 @@ import functools
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.nodes.torch_calls import number_of
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.mappings import DictValue, MappingProxyValue
 from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue, field_names
 from bytecap.objects.containers.sets import SetValue, keys_of
@@ -25,11 +26,6 @@ from bytecap.objects.numbers.open_constants import open_format
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.string_conversion import repr_of, str_of
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
-NONE = Constant(None)
 
 
 def _list(tracer: Tracer, values: Value | None = None) -> Value:

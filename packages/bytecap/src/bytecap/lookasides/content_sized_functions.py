@@ -8,18 +8,16 @@ in front of the call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.lookasides import checked_functions
 from bytecap.nodes.torch_calls import call_torch, to_host
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 _NONE, _ZERO = Constant(None), Constant(0)
 _MOST = 256

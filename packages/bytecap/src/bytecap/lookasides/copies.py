@@ -7,14 +7,15 @@ import copy
 import copyreg
 import enum
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import IteratorValue, Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
@@ -24,10 +25,6 @@ from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.live import NativeIterator
 from bytecap.objects.signals import fold
 
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
-NONE = Constant(None)
 _ATOMIC = (
     *(cls for cls, rule in copy._deepcopy_dispatch.items() if rule is copy._deepcopy_atomic),  # type: ignore[attr-defined]
     type, enum.Enum, torch.dtype, torch.device, torch.layout, torch.memory_format,

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from bytecap.context_types import Tracer
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 _LN2 = math.log(2.0)
 

@@ -8,10 +8,11 @@ parts are all tensors or ints is `aten.index`, with the ints as tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
@@ -20,9 +21,6 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import ListValue, Sequence
 from bytecap.semantics.effects import CallEffect
 from bytecap.torch_capabilities import TORCH
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 _MODE = ("torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex")
 _PUSH, _POP = TORCH.push_function_mode, TORCH.pop_function_mode

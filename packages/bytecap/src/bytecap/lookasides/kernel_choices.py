@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.semantics.effects import CallEffect
 from bytecap.torch_capabilities import SETTINGS, TORCH
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 @dataclass(frozen=True)

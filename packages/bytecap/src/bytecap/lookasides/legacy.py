@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd import Variable
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.lookasides.numpy_calls import NUMPY_CALLS
 from bytecap.nodes.torch_calls import call_torch
@@ -17,9 +18,6 @@ from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import Sequence, TupleValue
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 # The classes of torch that make tensors of one dtype; torch.Tensor makes those of the default dtype.
 _DTYPES: dict[str, torch.dtype] = {

@@ -13,12 +13,13 @@ import typing
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.mappings import get_variable
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
@@ -27,9 +28,6 @@ from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.signals import run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 def _is_kind(check: Callable[[Any], bool]) -> Callable[..., Value]:
@@ -70,9 +68,6 @@ INSPECTION: dict[Any, Callable[..., Value]] = {check: _is_kind(check) for check 
     inspect.iscoroutinefunction: _has_flag(inspect.iscoroutinefunction, inspect.CO_COROUTINE),
     inspect.isasyncgenfunction: _has_flag(inspect.isasyncgenfunction, inspect.CO_ASYNC_GENERATOR),
 }
-
-
-NONE = Constant(None)
 
 
 def _fields(tracer: Tracer, value: Value) -> Value:

@@ -8,14 +8,12 @@ import _heapq
 import functools
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Tracer
 from bytecap.objects.base import Value
 from bytecap.objects.dispatch import inlined
 from bytecap.objects.live import Live, NativeIterator, native, native_on_list
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 def _pairwise(tracer: Tracer, iterable: Value, /) -> Value:

@@ -10,10 +10,11 @@ outside array: its memory becomes an input of the graph (torch.from_numpy, tenso
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS, leaves_of
 from bytecap.nodes.torch_calls import call_torch
@@ -21,9 +22,6 @@ from bytecap.objects.arrays.numpy_arrays import NUMPY, ArrayValue, OutsideArray,
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.semantics.constant_folding import fold_call
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 # What reads or writes files, depends on hidden state, or writes into its arguments.
 _IMPURE = frozenset(

@@ -6,10 +6,11 @@ A step count travels as float64, so that what is computed from it rounds as Pyth
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
@@ -19,9 +20,6 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.semantics.operations import binary
 from bytecap.torch_capabilities import TORCH
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 ONE = Constant(1)
 _WITH_FLOAT64 = frozenset({"cpu", "cuda"})

@@ -9,11 +9,12 @@ A leaf that gathers gradients is nothing that a graph can return; one that it is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from absint import AbstractTensor
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import tensor_type
 from bytecap.nodes.torch_calls import call_torch
@@ -23,9 +24,6 @@ from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import ListValue
 from stagewire.capture import Local
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 def _parameter(tracer: Tracer, data: Value = Constant(None), requires_grad: Value = Constant(True)) -> Value:  # noqa: B008

@@ -6,26 +6,23 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.utils.checkpoint
 
+from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.nodes.bodies import states_of_effects
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Checkpoint
 
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
-NONE = Constant(None)
 _NO_CONTEXT = torch.utils.checkpoint.noop_context_fn
 
 

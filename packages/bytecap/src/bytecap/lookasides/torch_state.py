@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd.profiler import record_function
 
+from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.hook import directives
 from bytecap.nodes.autograd_functions import apply_function
@@ -17,16 +18,13 @@ from bytecap.nodes.gradients import autograd_grad
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.numbers.unbacked import DataCondition
-from bytecap.objects.signals import run
+from bytecap.objects.signals import fold
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
 from bytecap.semantics.operations import compare
 from bytecap.torch_capabilities import TORCH
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 def _enter(tracer: Tracer, region: Value) -> Value:
@@ -49,9 +47,6 @@ def enter_open_regions(tracer: Tracer) -> None:
 
 
 REGIONS: dict[Any, Callable[..., Value]] = {record_function.__enter__: _enter, record_function.__exit__: _leave}
-
-
-NONE = Constant(None)
 # What torch says of a check without a message.
 _UNEXPLAINED = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
@@ -72,18 +67,9 @@ def _grad_mode(tracer: Tracer, enabled: Value) -> Value:
     return NONE
 
 
-def _is_grad_enabled(tracer: Tracer) -> Value:
-    return Constant(torch.is_grad_enabled())
-
-
 def _live(function: Callable[..., Any]) -> Callable[..., Value]:
-    """Read a part of torch's state that the global-state guard covers."""
-    return lambda tracer, *args: tracer.objects.fresh(function(*[arg.concrete() for arg in args]))
-
-
-def _process_constant(function: Callable[..., Any]) -> Callable[..., Value]:
-    """What the machine and the build of torch decide."""
-    return lambda tracer, *args: tracer.objects.fresh(run(tracer, function, tuple(arg.concrete() for arg in args)))
+    """Read a part of torch's state that the global-state guard covers, or that the machine and torch's build decide."""
+    return lambda tracer, *args: fold(tracer, function, tuple(arg.concrete() for arg in args))
 
 
 def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
@@ -167,18 +153,6 @@ def _break(what: str) -> Callable[..., Value]:
     return refuse
 
 
-def _no_torch_function(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    return Constant(False)
-
-
-def _apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
-    return apply_function(tracer, cls, *args, **kwargs)
-
-
-def _autograd_grad(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    return autograd_grad(tracer, *args, **kwargs)
-
-
 def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     return fold_call(tracer, torch.device, list(args), kwargs)
 
@@ -223,19 +197,19 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     TORCH.has_transforms: _always(False),
     TORCH.log_use: _always(None),
     TORCH.count_dispatch_modes: _always(0),  # a capture under a mode is refused; its own is not the program's
-    torch.is_grad_enabled: _is_grad_enabled,
-    TORCH.is_grad_enabled: _is_grad_enabled,
+    torch.is_grad_enabled: _live(torch.is_grad_enabled),
+    TORCH.is_grad_enabled: _live(torch.is_grad_enabled),
     TORCH.set_grad_enabled: _grad_mode,
     torch.is_autocast_enabled: _live(torch.is_autocast_enabled),
     torch.get_autocast_dtype: _autocast_dtype,
     torch.get_default_dtype: _live(torch.get_default_dtype),
     TORCH.default_device: _live(TORCH.default_device),
     torch.is_tensor: _is_tensor,
-    TORCH.accelerator: _process_constant(TORCH.accelerator),
+    TORCH.accelerator: _live(TORCH.accelerator),
     torch.set_anomaly_enabled: _set_anomaly,
-    torch.overrides.has_torch_function: _no_torch_function,
-    torch.overrides.has_torch_function_unary: _no_torch_function,
-    torch.overrides.has_torch_function_variadic: _no_torch_function,
+    torch.overrides.has_torch_function: _always(False),
+    torch.overrides.has_torch_function_unary: _always(False),
+    torch.overrides.has_torch_function_variadic: _always(False),
     TORCH.check: _check,
     TORCH.check_index: _check_of_kind(IndexError),
     TORCH.check_is_size: _check_is_size,
@@ -248,8 +222,8 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.manual_seed: _break("torch.manual_seed in captured code"),
     torch.save: _break("torch.save in captured code"),
     torch.autograd.backward: _break("torch.autograd.backward in captured code"),
-    torch.autograd.grad: _autograd_grad,
-    TORCH.apply_function: _apply_function,
+    torch.autograd.grad: autograd_grad,
+    TORCH.apply_function: apply_function,
 } | {
     function: _break(f"torch.func.{name} in captured code")
     for name, function in vars(torch.func).items()

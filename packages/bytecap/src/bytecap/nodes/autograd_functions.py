@@ -12,11 +12,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from absint import AbstractTensor
+from bytecap.context_types import Tracer
 from bytecap.errors import CannotCapture, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.nodes.bodies import recording, states_of_effects, wires
@@ -30,10 +31,6 @@ from bytecap.objects.signals import PythonRaise
 from stagewire.capture import CUSTOM, CustomFunction
 from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names
 from stagewire.graph import Value as WireValue
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
 
 GRADIENT_ORDERS = 2
 """How often a gradient can be differentiated in turn where backwards apply Functions, which may do so for ever."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.objects.arrays.tensors import TensorValue
@@ -18,9 +19,6 @@ from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextWrites
 from bytecap.torch_capabilities import TORCH
 from stagewire.graph import Value as WireValue
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 @contextlib.contextmanager

@@ -10,16 +10,13 @@ place. The call is evaluated with 0 for such an index, and recorded with the ten
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from absint import AbstractTensor
+from bytecap.context_types import Tracer
 from bytecap.torch_capabilities import TORCH
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
 
 _GET = TORCH.current_gpu
 

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Tracer, Value
 from bytecap.errors import DataDependent
 from bytecap.objects.arrays.tensors import TensorValue
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.objects.base import Value
 
 
 @dataclass(frozen=True)

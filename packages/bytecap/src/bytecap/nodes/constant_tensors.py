@@ -22,10 +22,10 @@ from absint import AbstractTensor, DataDependentError, Meta
 from absint.meta import CPU, from_tensor, numel
 from absint.symbolic.size import is_unbacked
 from absint.tensor import Storage
+from bytecap.context_types import Tracer
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
     from bytecap.objects.arrays.tensors import TensorValue
 
 _MOST = 256

@@ -13,7 +13,7 @@ how long to run is no op: its steps stand one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,6 +21,7 @@ from absint import AbstractTensor
 from absint.control_flow import is_differentiable
 from absint.meta import contiguous
 from absint.symbolic import dim_of
+from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, Outside, tensor_type
 from bytecap.nodes.autograd_functions import Results
@@ -36,9 +37,6 @@ from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction, Transform
 from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names
 from stagewire.graph import Value as WireValue
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 _NOTHING, _ZERO, _FALSE = TupleValue([]), Constant(0), Constant(False)
 _MOST_STEPS = 100

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections import Counter
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bytecap.breaks.flow import successors_of
 from bytecap.bytecode.decode import Program
+from bytecap.context_types import Frame, Tracer
 from bytecap.errors import DataDependent
 from bytecap.graph.builder import tensor_type
 from bytecap.objects.arrays.tensors import TensorValue
@@ -30,10 +31,6 @@ from bytecap.objects.numbers.unbacked import DataCondition
 from bytecap.objects.signals import PythonRaise
 from stagewire.capture import Check
 from stagewire.graph import SourceLine, node_references
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.frame import Frame
-    from bytecap.evaluator.tracer import Tracer
 
 _RAISES = frozenset({"RAISE_VARARGS", "RERAISE"})
 # How many instructions of a side are looked at: messages of exceptions can be long expressions.

@@ -6,10 +6,9 @@ is not known here: where it may lead to another of the wanted inputs, the call i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from absint.backward_checks import reached
 from absint.gradients import TARGET, gradients
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import Outside
 from bytecap.nodes.bodies import all_tensors
@@ -17,15 +16,11 @@ from bytecap.nodes.torch_calls import evaluate, record, to_host
 from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.torch_capabilities import TORCH
 
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
-NONE = Constant(None)
 # The autograd node of an outside tensor that is no leaf.
 _OUTSIDE = getattr(Outside, "_backward_cls", TORCH.backward_class)
 _OPTIONS = ("retain_graph", "create_graph", "only_inputs", "allow_unused", "is_grads_batched", "materialize_grads")

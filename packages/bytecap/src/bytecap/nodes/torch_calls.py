@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,6 +15,7 @@ from absint.symbolic import SizeFloat
 from absint.symbolic.size import is_unbacked as is_open_size
 from absint.targets import target_name
 from absint.wire import to_arg
+from bytecap.context_types import Tracer
 from bytecap.errors import (
     AbstractCallFailed,
     DataDependent,
@@ -39,10 +40,6 @@ from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.unbacked import FACT, read_number
 from bytecap.objects.signals import NotConcrete
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
 
 LONGEST = 40
 """Steps, times layers and directions. Each takes about 50 ms to compile, and a fifth of eager's time to run."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from absint import AbstractMode, AbstractTensor
 from absint.functions import custom_functions, run_graph
 from absint.symbolic import from_dim, make_size
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import GraphBuilder
 from bytecap.nodes.bodies import all_tensors, recording, wires
@@ -25,10 +26,6 @@ from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction, Transform, functions_of
 from stagewire.expr import Expr
 from stagewire.graph import Arg, Graph, Ref, Tuple, free_names
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
 
 # -- trees of values: tuples, lists and dicts with other values as leaves, as `torch.utils._pytree` sees them
 

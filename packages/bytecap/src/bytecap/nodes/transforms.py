@@ -11,27 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from absint import AbstractTensor
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.nodes import transform_functions
 from bytecap.nodes.bodies import all_tensors
 from bytecap.nodes.transformed_functions import TransformedFunction, leaves_of, map_leaves, spread
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import inlined
 from bytecap.torch_capabilities import TORCH
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
-NONE = Constant(None)
-
 
 # -- the calls of torch that are known
 

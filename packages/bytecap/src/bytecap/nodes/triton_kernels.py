@@ -19,12 +19,13 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations, count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from absint import AbstractTensor
 from absint.overlap import shares_elements
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.nodes.triton_writes import python_function, written_parameters
@@ -35,9 +36,6 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.objects.signals import NotConcrete
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 NAMESPACE = "stagefold_triton"
 

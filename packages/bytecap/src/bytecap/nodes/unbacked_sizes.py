@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -11,15 +11,13 @@ from absint import AbstractTensor
 from absint.errors import DimensionError, TypeRuleError
 from absint.symbolic import dim_of
 from absint.symbolic.size import make_size
+from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent
 from bytecap.objects.numbers.unbacked import DataCondition, read_size
 from stagewire.capture import Relation
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, leaves
 from stagewire.polynomial import Polynomial
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 def has_unbacked(given: Any) -> bool:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
 from bytecap.objects.class_lookup import has_method, static_lookup
 from bytecap.objects.dispatch import METHODS, call_table_method
 from bytecap.objects.signals import EXHAUSTED, End, NotConcrete, PythonRaise, run
 from stagewire.capture import Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class Value:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from types import CellType
-from typing import TYPE_CHECKING
 
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedValue
 from bytecap.objects.base import Value
 from stagewire.capture import Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class CellValue(Value):

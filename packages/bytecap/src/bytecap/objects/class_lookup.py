@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.objects.base import Value
+from bytecap.context_types import Tracer, Value
 
 MISSING: Any = object()
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.backends import ContextProp
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.base import RealValue, Value
@@ -18,9 +19,6 @@ from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import handler_of
 from bytecap.objects.signals import fold, run
 from stagewire.capture import Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 class ClassValue(RealValue):

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import enum
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Emitter, Tracer
 from bytecap.guards.guard_set import is_watched
 from bytecap.objects.base import Value, collect, contains_by_iteration
 from bytecap.objects.class_lookup import static_lookup, stranger
 from bytecap.objects.signals import NotConcrete, fold, run
 from stagewire.capture import Attribute, Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 LITERALS = (int, float, bool, str, bytes, type(None), complex)
 TORCH_CONSTANTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -121,6 +118,9 @@ class Constant(Value):
 
     def __repr__(self) -> str:
         return f"<Constant {self.value!r}>"
+
+
+NONE = Constant(None)
 
 
 def _place_of_member(tracer: Tracer, member: enum.Enum) -> Source | None:

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.opaque import OpaqueValue
 from bytecap.objects.signals import run
 from stagewire.capture import Reading, Source
 from stagewire.graph import Ellipsis as AnyObject
 
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
-
-NONE = Constant(None)
 _UNSET: Any = object()
 
 

@@ -6,13 +6,10 @@ The rooms above fill the tables when they are imported (`semantics.methods`, `lo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Tracer, Value
 from bytecap.errors import UnsupportedCall
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.objects.base import Value
 
 METHODS: dict[type, Mapping[str, Callable[..., Value]]] = {}
 """Of each class of values that stands for a builtin container: the methods that C implements."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import sys
 from types import CellType, CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecap.bytecode.rebuild import new_function, new_partial
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.base import RealValue, Value
@@ -18,11 +19,6 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.signals import NotConcrete, run
 from stagewire.capture import Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
-
 
 _TEXT_FIELDS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__", "__type_params__")
 _FIELDS = frozenset(

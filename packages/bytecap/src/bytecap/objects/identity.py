@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from types import BuiltinFunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.objects.base import Value
 
 
 class IdentityToken(Value):

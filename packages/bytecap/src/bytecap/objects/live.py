@@ -17,18 +17,15 @@ import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from types import BuiltinFunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecap.bytecode.rebuild import restored
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.containers.sequences import Lazy, Sequence
 from bytecap.objects.signals import EXHAUSTED, End, PythonRaise
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class Live:

@@ -10,10 +10,11 @@ import re
 import types
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotCapture, ChangingNumber, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
 from bytecap.objects.base import RealValue, Value
@@ -23,10 +24,6 @@ from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.live import LiveObject, call_native
 from bytecap.objects.signals import run
 from stagewire.capture import Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 # (type, method names or None for all): methods whose result is fixed for the life of a capture.
 _PURE_METHODS: tuple[tuple[type, frozenset[str] | None], ...] = (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bytecap.context_types import Tracer, Value
 from bytecap.errors import StageError
 
 if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.objects.base import Value
     from bytecap.objects.cells import CellValue
 
 
@@ -25,22 +25,18 @@ class PythonRaise(Exception):
         self.value = value
 
 
+@dataclass(slots=True, eq=False)
 class Yielded:
     """A generator frame stopped at `yield value`."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
+    value: Value
 
 
+@dataclass(slots=True, eq=False)
 class End:
     """The answer of `next_value` on an exhausted iterator; `value` is the generator's return value."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value | None = None) -> None:
-        self.value = value
+    value: Value | None = None
 
 
 class Null:
@@ -52,33 +48,27 @@ class Null:
         return "NULL"
 
 
+@dataclass(slots=True, eq=False)
 class Handled:
     """What PUSH_EXC_INFO saves: `outer` was being handled (None: nothing) when the handler of `raised` began."""
 
-    __slots__ = ("outer", "raised")
-
-    def __init__(self, outer: Value | None, raised: Value) -> None:
-        self.outer = outer
-        self.raised = raised
+    outer: Value | None
+    raised: Value
 
 
+@dataclass(slots=True, eq=False)
 class Saved:
     """What LOAD_FAST_AND_CLEAR puts aside: the content of a variable and its cell, None where there was none."""
 
-    __slots__ = ("cell", "content")
-
-    def __init__(self, content: Value | None, cell: CellValue | None) -> None:
-        self.content = content
-        self.cell = cell
+    content: Value | None
+    cell: CellValue | None
 
 
+@dataclass(slots=True, eq=False)
 class Returned:
     """A frame that reached its return."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
+    value: Value
 
 
 class Stopped:

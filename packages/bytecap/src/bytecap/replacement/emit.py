@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,6 +14,7 @@ from bytecap._evalframe import dict_item
 from bytecap.breaks.flow import argument_count
 from bytecap.bytecode import rebuild
 from bytecap.bytecode.assembler import Assembler
+from bytecap.context_types import Tracer
 from bytecap.errors import CannotRebuild
 from bytecap.guards.literals import to_python
 from bytecap.objects.arrays.numpy_arrays import ArrayValue
@@ -45,9 +46,6 @@ from stagewire.capture import (
     Source,
 )
 from stagewire.capture import DictValue as ValueAt
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 # Values with identity: built once, then loaded from a local.
 _SHARED = (

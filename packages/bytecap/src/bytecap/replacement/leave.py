@@ -7,10 +7,11 @@ segment ::= state                          a segment: its driver is waiting for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecap.breaks.points import Continue, Point, Resumption, Unbound, make_driver
 from bytecap.breaks.shape import HELD
+from bytecap.context_types import Frame
 from bytecap.errors import CannotRebuild
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.lookasides.index_mode import leave_entered
@@ -22,9 +23,6 @@ from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.signals import NULL, Handled, Saved
 from bytecap.replacement.emit import Emitter
 from bytecap.semantics.effects import emit_effects
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.frame import Frame
 
 
 def emit_epilogue(emitter: Emitter, result: Value) -> None:

@@ -7,6 +7,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt, is_watched
 from bytecap.hook import Dispatcher
@@ -24,7 +25,6 @@ from bytecap.objects.signals import PythonRaise, run
 from stagewire.capture import Attribute, HasAttribute, Source
 
 if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
     from bytecap.objects.classes import ClassValue
     from bytecap.objects.functions import SuperValue
     from bytecap.objects.instances.objects import ObjectValue

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Tracer, Value
 from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.constant import Constant
@@ -17,10 +18,6 @@ from bytecap.objects.numbers.symbolic import as_value, compute_of_sizes
 from bytecap.objects.opaque import OpaqueValue, is_pure_method
 from bytecap.objects.pure_functions import looks_at_classes_alone, looks_elsewhere
 from bytecap.objects.signals import NotConcrete, fold, run
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.objects.base import Value
 
 
 def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -7,9 +7,11 @@ before the first store, so that nothing is read from an object that a store has 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode import rebuild
+from bytecap.context_types import Emitter
 from bytecap.errors import UnsupportedMutation
 from bytecap.guards.printing import print_source
 from bytecap.objects.arrays.tensor_hooks import HookHandle
@@ -28,25 +30,22 @@ from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.semantics.operations import same_object
 
 if TYPE_CHECKING:
-    from bytecap.replacement.emit import Emitter
     from stagewire.capture import Source
 
 Call = tuple[Any, ...]
 """A function, and what it is called with: values, tuples and dicts of them, constants."""
 
 
+@dataclass(slots=True, eq=False)
 class CallEffect:
     """A call for its effect alone (print, warnings.warn, a log message), made again at each run; its result is None.
 
     The arguments are as they were at the call: texts and other immutable values.
     """
 
-    __slots__ = ("args", "function", "kwargs")
-
-    def __init__(self, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> None:
-        self.function = function
-        self.args = args
-        self.kwargs = kwargs
+    function: Callable[..., Any]
+    args: list[Value]
+    kwargs: dict[str, Value]
 
 
 def counted_places(effects: Iterable[Any]) -> frozenset[Source]:

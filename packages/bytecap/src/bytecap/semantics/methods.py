@@ -6,12 +6,13 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from types import FunctionType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value, collect
 from bytecap.objects.class_lookup import has_method, no_attribute
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, TupleValue, one_by_one
@@ -26,11 +27,7 @@ from bytecap.semantics.attributes import default_set_attribute, find_attribute
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.operations import binary, compare
 
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-
 Method = Callable[..., Value]
-NONE = Constant(None)
 
 # -- lists and tuples
 
@@ -284,25 +281,11 @@ def _init_container(tracer: Tracer, self: Value, *args: Value, **kwargs: Value) 
     return NONE
 
 
-def _contains(tracer: Tracer, self: Value, item: Value) -> Value:
-    return Constant(self.contains(tracer, item))
-
-
-def _set_item(tracer: Tracer, self: Value, key: Value, value: Value) -> Value:
-    self.set_item(tracer, key, value)
-    return NONE
-
-
-def _delete_item(tracer: Tracer, self: Value, key: Value) -> Value:
-    self.delete_item(tracer, key)
-    return NONE
-
-
 PROTOCOL: dict[str, Method] = {
     "__getitem__": lambda tracer, self, key: self.get_item(tracer, key),
-    "__setitem__": _set_item,
-    "__delitem__": _delete_item,
-    "__contains__": _contains,
+    "__setitem__": lambda tracer, self, key, item: self.set_item(tracer, key, item) or NONE,
+    "__delitem__": lambda tracer, self, key: self.delete_item(tracer, key) or NONE,
+    "__contains__": lambda tracer, self, item: Constant(self.contains(tracer, item)),
     "__reduce_ex__": lambda tracer, self, protocol: tracer.evaluate.reduce_ex(tracer, self, protocol),
     "__len__": lambda tracer, self: Constant(self.length(tracer)),
     "__iter__": lambda tracer, self: self.iterate(tracer),

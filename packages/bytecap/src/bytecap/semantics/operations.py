@@ -6,11 +6,12 @@ import operator
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from bytecap.bytecode.rebuild import EMPTY_CELL
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
 from bytecap.objects.arrays.tensors import TensorValue, patched_method
@@ -31,9 +32,6 @@ from bytecap.objects.numbers.unbacked import condition_of_data
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
 from bytecap.objects.signals import NotConcrete, fold, run
 from bytecap.semantics.attributes import special_method
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 class BinaryOperator(NamedTuple):

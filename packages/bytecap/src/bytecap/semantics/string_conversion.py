@@ -6,8 +6,9 @@ import enum
 import reprlib
 from collections import deque
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
@@ -20,9 +21,6 @@ from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.live import Live
 from bytecap.objects.signals import NotConcrete, run
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 
 class Shown(Live):

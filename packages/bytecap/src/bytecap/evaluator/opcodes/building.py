@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Frame, Instruction
 from bytecap.lookasides.builtin import BUILTIN
 from bytecap.objects.base import collect
 from bytecap.objects.class_lookup import has_method
@@ -16,10 +17,6 @@ from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue
 from bytecap.objects.numbers.open_constants import open_format, open_join
 from bytecap.semantics.methods import pairs_of
 from bytecap.semantics.string_conversion import format_of, repr_of, str_of
-
-if TYPE_CHECKING:
-    from bytecap.bytecode.decode import Instruction
-    from bytecap.evaluator.frame import Frame
 
 
 def _build_tuple(frame: Frame, instruction: Instruction) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Frame, Instruction
 from bytecap.evaluator.calls import expand_mapping
 from bytecap.evaluator.opcodes.building import function_text
 from bytecap.guards.global_sources import module_place
@@ -12,10 +13,6 @@ from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.base import collect
 from bytecap.objects.functions import FunctionValue
 from bytecap.objects.signals import NULL, run
-
-if TYPE_CHECKING:
-    from bytecap.bytecode.decode import Instruction
-    from bytecap.evaluator.frame import Frame
 
 
 def _kw_names(frame: Frame, instruction: Instruction) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Frame, Instruction
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.iterators.generators import GeneratorValue
 from bytecap.objects.signals import End, Returned, Yielded
 from bytecap.semantics.operations import is_same
-
-if TYPE_CHECKING:
-    from bytecap.bytecode.decode import Instruction
-    from bytecap.evaluator.frame import Frame
 
 _V312 = sys.version_info >= (3, 12)
 _V313 = sys.version_info >= (3, 13)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from bytecap.context_types import Frame, Instruction
 from bytecap.evaluator.opcodes.refused import refuse
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
@@ -12,10 +11,6 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.signals import Handled, PythonRaise
 from bytecap.semantics.attributes import bind
-
-if TYPE_CHECKING:
-    from bytecap.bytecode.decode import Instruction
-    from bytecap.evaluator.frame import Frame
 
 
 def _push_exc_info(frame: Frame, instruction: Instruction) -> None:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Frame, Instruction
 from bytecap.evaluator.opcodes.control import to_bool
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import SliceValue
 from bytecap.objects.signals import NULL
 from bytecap.semantics.operations import binary, compare, is_same, unary
 from stagewire.capture import Global
-
-if TYPE_CHECKING:
-    from bytecap.bytecode.decode import Instruction
-    from bytecap.evaluator.frame import Frame
 
 
 def nothing(frame: Frame, instruction: Instruction) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Frame, Instruction
 from bytecap.errors import UnsupportedInstruction
 from bytecap.evaluator.calls import expand_mapping
 from bytecap.evaluator.opcodes.building import format_value, list_to_tuple
@@ -16,10 +17,6 @@ from bytecap.objects.functions import SuperValue
 from bytecap.objects.iterators.generators import stop_iteration_error
 from bytecap.objects.signals import NULL, PythonRaise, Returned, Saved
 from bytecap.semantics.operations import unary
-
-if TYPE_CHECKING:
-    from bytecap.bytecode.decode import Instruction
-    from bytecap.evaluator.frame import Frame
 
 # 3.13 pushes NULL after the callable, where 3.11 and 3.12 push it before.
 _NULL_AFTER = sys.version_info >= (3, 13)

@@ -9,20 +9,17 @@ An operation outside of the region ends the graph; so does a region that does no
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
 from bytecap.hook import plain
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.torch_capabilities import TORCH
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class InferenceContext(Value):

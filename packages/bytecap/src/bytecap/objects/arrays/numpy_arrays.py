@@ -6,10 +6,11 @@ import contextlib
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation, UnsupportedValue
 from bytecap.graph.builder import tensor_type
 from bytecap.objects.base import RealValue, Value
@@ -17,10 +18,6 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.objects.signals import run
 from stagewire.capture import Reading, Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 try:
     import numpy as NUMPY

@@ -12,11 +12,12 @@ from __future__ import annotations
 import dis
 from collections.abc import Callable
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
@@ -25,10 +26,6 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import BuiltinMethod, FunctionValue, MethodValue, PartialValue
 from stagewire.graph import node_references
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class HookHandle(Value):

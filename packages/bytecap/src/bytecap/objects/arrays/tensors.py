@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, DataDependent, UnsupportedMutation, UnsupportedValue
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
@@ -19,11 +20,6 @@ from bytecap.objects.functions import BuiltinMethod, MethodValue
 from bytecap.objects.instances.writes import TensorWrites
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
-
 
 OWN_CLASSES = frozenset({*torch.Tensor.__mro__, torch.nn.Parameter, torch.nn.Buffer})
 _OFF = TORCH.no_torch_function

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import Emitter, Tracer
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue
 from bytecap.objects.iterators.protocols import ContainerIterator
 from bytecap.objects.signals import NotConcrete, run
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class DequeValue(ListValue):

@@ -11,9 +11,10 @@ import os
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecap.bytecode.rebuild import stored_items
+from bytecap.context_types import Emitter, Tracer
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
@@ -21,11 +22,6 @@ from bytecap.objects.identity import holds_identity, refuse_among_numbers, with_
 from bytecap.objects.iterators.protocols import ContainerIterator
 from bytecap.objects.signals import NotConcrete
 from stagewire.capture import HasAttribute, Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
-
 
 DICT_TYPES = (dict, OrderedDict, defaultdict)
 ItemSource = Callable[[Any, int], "Source | None"]

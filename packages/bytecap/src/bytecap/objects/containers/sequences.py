@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bytecap.bytecode.rebuild import new_tuple, placed, resumed
+from bytecap.context_types import Emitter, Tracer
 from bytecap.objects.base import IteratorValue, Value, collect
 from bytecap.objects.class_lookup import stranger
 from bytecap.objects.constant import Constant
 from bytecap.objects.signals import EXHAUSTED, NotConcrete, run
 from stagewire.capture import Source
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class Lazy:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode.rebuild import new_set
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import Value
 from bytecap.objects.containers.mappings import DictValue, DictView
@@ -22,8 +23,6 @@ from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.evaluator.known_objects import KnownObjects
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class SetValue(Value):

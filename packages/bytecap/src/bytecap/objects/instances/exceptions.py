@@ -6,12 +6,13 @@ What those hold that existed before the capture is read from them, under guards.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecap.bytecode.rebuild import new_exception, raised_in_caller
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import StageError, UnsupportedMutation
 from bytecap.objects.base import Value, collect
-from bytecap.objects.constant import Constant
+from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.instances.objects import ObjectValue, writers_of
@@ -19,11 +20,6 @@ from bytecap.objects.instances.writes import RaiseEffect
 from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
 
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
-
-NONE = Constant(None)
 # Py_TPFLAGS_HEAPTYPE
 _HEAP_TYPE = 1 << 9
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.modules import module as torch_module
 
+from bytecap.context_types import Tracer
 from bytecap.guards.printing import REGISTRIES
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import no_attribute
@@ -14,9 +15,6 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.torch_capabilities import TORCH
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 HOOKS = (
     "_forward_hooks",

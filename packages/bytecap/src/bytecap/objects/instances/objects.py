@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode import rebuild
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import has_method, is_data_descriptor, static_lookup
@@ -16,9 +17,7 @@ from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
     from bytecap.objects.instances.writes import SlotWrites
-    from bytecap.replacement.emit import Emitter
 
 
 class ObjectValue(Value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bytecap.objects.base import Value
@@ -11,24 +12,20 @@ if TYPE_CHECKING:
     from bytecap.objects.instances.objects import ObjectValue
 
 
+@dataclass(slots=True, eq=False)
 class ClassWrites:
     """What the code stored in a class, by name; None: deleted."""
 
-    __slots__ = ("cls", "names")
-
-    def __init__(self, cls: type) -> None:
-        self.cls = cls
-        self.names: dict[str, Value | None] = {}
+    cls: type
+    names: dict[str, Value | None] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
 class SlotWrites:
     """The names of slots of an outside object that the code stored in or deleted; the object has the values."""
 
-    __slots__ = ("names", "object")
-
-    def __init__(self, object: ObjectValue) -> None:
-        self.object = object
-        self.names: dict[str, None] = {}
+    object: ObjectValue
+    names: dict[str, None] = field(default_factory=dict)
 
 
 class TensorWrites:
@@ -56,11 +53,9 @@ def written_attribute(writes: dict[type, ClassWrites], classes: tuple[type, ...]
     return None
 
 
+@dataclass(slots=True, eq=False)
 class RaiseEffect:
     """An outside exception was raised at a line of the captured frame: its traceback grew."""
 
-    __slots__ = ("error", "line")
-
-    def __init__(self, error: Value, line: int) -> None:
-        self.error = error
-        self.line = line
+    error: Value
+    line: int

@@ -7,6 +7,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode.rebuild import new_generator
+from bytecap.context_types import Emitter, Frame, Tracer
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value, result_or_stop
 from bytecap.objects.class_lookup import has_method
@@ -15,9 +16,6 @@ from bytecap.objects.signals import EXHAUSTED, End, PythonRaise, Yielded
 
 if TYPE_CHECKING:
     from bytecap.bytecode.decode import Program
-    from bytecap.evaluator.frame import Frame
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class GeneratorValue(IteratorValue):

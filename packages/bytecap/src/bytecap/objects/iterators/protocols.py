@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecap.bytecode.rebuild import advance
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.live import of_program
 from bytecap.objects.signals import EXHAUSTED
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class ObjectIterator(IteratorValue):

@@ -10,8 +10,9 @@ comes from, and from then on it is like any other constant.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from bytecap.context_types import Emitter
 from bytecap.errors import ChangingNumber
 from bytecap.guards import print_source
 from bytecap.objects.base import Value
@@ -19,9 +20,6 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.numbers.symbolic import SymbolicNumber, is_symbolic
 from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Source
 from stagewire.capture import DictValue as ValueAt
-
-if TYPE_CHECKING:
-    from bytecap.replacement.emit import Emitter
 
 OPEN_KINDS = (int, float, str)
 _NUMBERS = frozenset({int, float})

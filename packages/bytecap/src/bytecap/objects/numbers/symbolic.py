@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,6 +20,7 @@ from absint import symbolic
 from absint.symbolic import Size, SizeFloat, Term, make_float
 from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float
 from absint.wire import to_arg
+from bytecap.context_types import Emitter, Tracer
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from stagewire.capture import Source
@@ -27,10 +28,6 @@ from stagewire.expr import Dim, dim_of, steps_of
 from stagewire.graph import Arg, Node, Ref
 from stagewire.graph import Value as GraphValue
 from stagewire.types import ScalarType
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
-    from bytecap.replacement.emit import Emitter
 
 
 class SymbolicNumber(Constant):

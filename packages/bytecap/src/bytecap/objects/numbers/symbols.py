@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,6 +19,7 @@ from absint import DataDependentError, Meta
 from absint.meta import from_tensor
 from absint.symbolic import Questions, ShapeEnv, SizeFloat, Steps, Term, create_float, make_size
 from absint.wire import to_arg
+from bytecap.context_types import Tracer
 from bytecap.errors import FixedMarkedSize
 from bytecap.graph.builder import source_hint
 from bytecap.graph.size_policy import SizeMark, SizePolicy, marks_of
@@ -30,9 +31,6 @@ from stagewire.capture import Attribute, Item, Local, Reading, Source, Symbol
 from stagewire.graph import Ref, SourceLine
 from stagewire.polynomial import Polynomial, constant
 from stagewire.types import ScalarType, TensorType
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
 
 SIZE = "torch.Tensor.size"
 STRIDE = "torch.Tensor.stride"

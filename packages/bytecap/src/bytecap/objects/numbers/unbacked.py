@@ -23,6 +23,7 @@ from absint import symbolic
 from absint.symbolic import SizeFloat, Term, create_float
 from absint.symbolic.floats import term_of
 from absint.symbolic.size import sym_max, sym_min
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import DataDependent
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
@@ -39,9 +40,7 @@ from stagewire.expr import dim_of
 from stagewire.graph import Arg, Ref
 
 if TYPE_CHECKING:
-    from bytecap.evaluator.tracer import Tracer
     from bytecap.objects.arrays.tensors import TensorValue
-    from bytecap.replacement.emit import Emitter
 
 FACT = "Say what holds before this line, by torch._check(...), or use torch.where or masks."
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
