@@ -129,6 +129,12 @@ def _weak_reference(tracer: Tracer, value: Value) -> Value:
     return tracer.objects.wrap(run(tracer, weakref.ref, (real,)), tracer.places.reading(weakref.ref, value.source))
 
 
+def _get_logger(tracer: Tracer, name: Value = NONE) -> Value:
+    """One logger for each name, behind a lock; what is asked of it is guarded."""
+    real = run(tracer, logging.getLogger, (name.concrete(),))
+    return tracer.objects.wrap(real, tracer.places.guarded(real))
+
+
 def _thread_identity(tracer: Tracer) -> Value:
     return IdentityToken(threading.get_ident)
 
@@ -138,7 +144,7 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
     sys.exc_info: _exc_info, sys.exception: lambda tracer: _exc_info(tracer).items[1],  # type: ignore[attr-defined]
     threading.get_ident: _thread_identity, dataclasses.fields: _fields,
     dataclasses.is_dataclass: _is_dataclass, typing.cast: lambda tracer, kind, value: value,
-    warnings.warn: _message(warnings.warn), weakref.ref: _weak_reference,
+    warnings.warn: _message(warnings.warn), weakref.ref: _weak_reference, logging.getLogger: _get_logger,
     os.environ.get: get_variable, os.getenv: get_variable,
 } | {
     getattr(logging.Logger, name): _message(getattr(logging.Logger, name))

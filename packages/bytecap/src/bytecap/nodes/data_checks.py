@@ -76,8 +76,10 @@ class Checks:
         if not self.enabled or tracer.graph.is_body or value.abstract.numel() != 1:
             return False
         # Of this moment: the tensor itself may be written later.
-        compare = torch.ne if expected else torch.eq
-        holds = _call(tracer, compare, value, Constant(0))
+        if value.abstract.dtype is torch.bool:  # half as dear as a comparison with 0
+            holds = _call(tracer, torch.clone if expected else torch.logical_not, value)
+        else:
+            holds = _call(tracer, torch.ne if expected else torch.eq, value, Constant(0))
         if value.abstract.dim():
             holds = _call(tracer, torch.Tensor.reshape, holds, tracer.objects.fresh(()))
         device = value.abstract.device
