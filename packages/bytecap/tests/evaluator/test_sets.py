@@ -49,6 +49,26 @@ def the_order_of_sets(x):
     )  # fmt: skip
 
 
+@PROGRAMS.add(vector, lambda: {1, 2})
+def an_outside_set_changes_while_it_is_iterated(x, members):
+    try:
+        for _ in members:
+            members.clear()
+    except RuntimeError as error:
+        return x + 1, str(error), members
+
+
+def _shrunk():
+    members = set(range(0, 4000, 32))
+    members -= set(range(64, 4000, 32))
+    return members | {1}
+
+
+@PROGRAMS.add(vector, _shrunk)
+def a_set_that_shrank_is_iterated(x, members):
+    return x + 1, list(members)
+
+
 @PROGRAMS.add(vector)
 def operations_of_sets(x):
     some, other = {3, 1, 2}, {2, 5}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode.rebuild import new_set
 from bytecap.context_types import Emitter, Tracer
-from bytecap.errors import CannotRebuild
+from bytecap.errors import CannotRebuild, UnsupportedMutation
 from bytecap.objects.base import Value
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import one_by_one
@@ -32,7 +32,7 @@ class SetValue(Value):
     unseen. added: members that the code added one by one.
     """
 
-    __slots__ = ("_keys", "_look", "added", "cls", "mutated", "objects", "real")
+    __slots__ = ("_is_fixed", "_keys", "_look", "added", "cls", "mutated", "objects", "real")
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class SetValue(Value):
         self.cls = type(keys)
         self.real = real
         self.mutated = False
+        self._is_fixed = False  # iterated over as it is outside
 
     @property
     def is_unseen(self) -> bool:
@@ -69,6 +70,8 @@ class SetValue(Value):
 
     def _own_keys(self) -> None:
         if self._keys is self.real:
+            if self._is_fixed:
+                raise UnsupportedMutation("a change of an outside set that was iterated, in the order that it grew in")
             self._keys = set(self.real)
 
     def concrete(self) -> Any:
@@ -115,7 +118,11 @@ class SetValue(Value):
         return ContainerIterator(tracer, self)
 
     def host(self, tracer: Tracer) -> Any:
-        """The keys of the members."""
+        """The keys of the members: in an own set, if it has their order, so that iterators see changes."""
+        if self.keys is self.real and self.cls is set:
+            copy = set(self.real)
+            self._is_fixed = list(copy) != list(self.real)
+            self._keys = self.real if self._is_fixed else copy
         return self.keys
 
     def given(self, tracer: Tracer, key: Hashable) -> Value:
