@@ -56,10 +56,11 @@ def BC000() -> None:
 
 def BC001() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
-        class Scale:
-            factor = 2
-
-        return x * Scale.factor
+        try:
+            raise ValueError
+        except* ValueError:
+            x = x * 2
+        return x
 
     capture(forward, X)
 

@@ -129,7 +129,7 @@ def iterators(x: Tensor) -> Any:
     return functools.partial(torch.add, x, alpha=total)(1), groups
 
 
-@probes("a class statement inside", outcome="with breaks")
+@probes("a class statement inside")
 def class_inside(x: Tensor) -> Tensor:
     class Local:
         factor = 3

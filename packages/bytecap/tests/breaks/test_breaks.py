@@ -289,7 +289,7 @@ def deleted(x):
         return z
 
 
-@PROGRAMS.add(vector, refusal="BC001")
+@PROGRAMS.add(vector, refusal="BC004")
 def a_class_statement(x):
     class Holder:
         pass

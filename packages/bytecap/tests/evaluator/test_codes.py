@@ -16,6 +16,14 @@ class Subclass(torch.Tensor):
     pass
 
 
+def an_exception_group(x):
+    try:
+        raise ValueError
+    except* ValueError:
+        x = x * 2
+    return x
+
+
 def a_class_statement(x):
     class Local:
         value = x
@@ -98,7 +106,8 @@ def a_long_loop(x):
 
 
 CASES = [
-    ("BC001", a_class_statement, torch.ones(2)),
+    ("BC001", an_exception_group, torch.ones(2)),
+    ("BC002", a_class_statement, torch.ones(2)),
     ("BC002", a_c_function, torch.ones(2)),
     ("BC002", a_file, torch.ones(2)),
     ("BC002", local_names, torch.ones(2)),

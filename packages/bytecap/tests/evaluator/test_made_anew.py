@@ -215,7 +215,7 @@ def test_class_statements() -> None:
         y = x.relu()
 
         class Local:
-            factor = 3
+            factor = len("abc")
 
             def scaled(self, v):
                 return v * self.factor
@@ -224,4 +224,4 @@ def test_class_statements() -> None:
 
     events = run(program, lambda number: (x(),), count=14)
     assert not [event for event in events if isinstance(event, LimitReached | Refused)]
-    assert "BC001" in {event.error.code for event in events if isinstance(event, Broke)}
+    assert "BC002" in {event.error.code for event in events if isinstance(event, Broke)}

@@ -66,6 +66,7 @@ class Tracer:
     settings: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)
     made: dict[str, tuple[str, Callable[[], torch.Tensor]]] = field(default_factory=dict)
     class_writes: dict[type, ClassWrites] = field(default_factory=dict)
+    made_classes: list[type] = field(default_factory=list)
     tensor_writes: dict[int, TensorWrites] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
     hooked: list[Any] = field(default_factory=list)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bytecap.lookasides.argument_checks import CHECKED_FUNCTIONS
 from bytecap.lookasides.builtin import BUILTIN
+from bytecap.lookasides.class_statements import CLASS_STATEMENTS
 from bytecap.lookasides.classes import CLASSES
 from bytecap.lookasides.content_sized_functions import KNOWN_CONTENTS
 from bytecap.lookasides.copies import COPIES
@@ -31,9 +32,8 @@ from bytecap.objects.arrays.tensor_hooks import TENSOR_HOOKS
 from bytecap.objects.dispatch import HANDLERS
 
 for table in (
-    BUILTIN, CHECKED_FUNCTIONS, CLASSES, CONTROL_FLOW, COPIES, DISTRIBUTIONS, FLEX_ATTENTION, INDEX_MODE, INFERENCE,
-    INSPECTION, NATIVE, KERNEL_CHOICES, KERNELS, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS, PARAMETERS, REGIONS,
-    TENSOR_HOOKS,
-    TORCH_STATE, TORCH_FUNCTIONS, TRANSFORMS, NUMPY_CALLS,
+    BUILTIN, CHECKED_FUNCTIONS, CLASS_STATEMENTS, CLASSES, CONTROL_FLOW, COPIES, DISTRIBUTIONS, FLEX_ATTENTION,
+    INDEX_MODE, INFERENCE, INSPECTION, NATIVE, KERNEL_CHOICES, KERNELS, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS,
+    PARAMETERS, REGIONS, TENSOR_HOOKS, TORCH_STATE, TORCH_FUNCTIONS, TRANSFORMS, NUMPY_CALLS,
 ):  # fmt: skip
     HANDLERS.update(table)

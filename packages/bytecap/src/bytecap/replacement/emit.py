@@ -147,6 +147,12 @@ class Emitter(Assembler):
         self._open.discard(id(value))
         self.store_local(name)
 
+    def constant(self, value: Any) -> None:
+        """Push an object."""
+        if any(value is cls for cls in self.tracer.made_classes):
+            raise CannotRebuild(f"class {value.__qualname__}, which each run makes anew")
+        super().constant(value)
+
     def push(self, part: Any) -> None:
         """Push a value's object, a tuple, list or dict of such, or a constant."""
         kind = type(part)

@@ -211,7 +211,8 @@ def class_set_attribute(tracer: Tracer, value: ClassValue, name: str, item: Valu
     is_special = name.startswith("__") and name.endswith("__")
     kind = None if item is None else item.python_type()
     is_descriptor = kind not in (None, types.FunctionType) and hasattr(kind, "__get__")
-    if isinstance(custom, types.FunctionType) or is_special or is_descriptor or is_exempt(cls.__module__):
+    is_refused = is_special or is_descriptor or cls in tracer.made_classes
+    if isinstance(custom, types.FunctionType) or is_refused or is_exempt(cls.__module__):
         raise UnsupportedMutation(f"cannot set attribute {name!r} of {value.describe()}")
     if item is None:
         _check_class_has(tracer, value, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from typing import Any
 
@@ -90,7 +91,12 @@ def _import_from(frame: Frame, instruction: Instruction) -> None:
     frame.push(frame.stack[-1].get_attribute(frame.tracer, instruction.argval))
 
 
+def _load_build_class(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.tracer.objects.wrap(builtins.__build_class__, None))
+
+
 CALLING = {
+    "LOAD_BUILD_CLASS": _load_build_class,
     "KW_NAMES": _kw_names, "CALL": _call, "CALL_FUNCTION_EX": _call_function_ex, "MAKE_FUNCTION": _make_function,
     "IMPORT_NAME": _import_name, "IMPORT_FROM": _import_from,
 }  # fmt: skip

@@ -98,7 +98,7 @@ _ASYNC = ("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR", "BEFORE_AS
 EXCEPTIONS = {
     "PUSH_EXC_INFO": _push_exc_info, "POP_EXCEPT": _pop_except, "CHECK_EXC_MATCH": _check_exc_match,
     "RERAISE": _reraise, "RAISE_VARARGS": _raise_varargs, "BEFORE_WITH": _before_with,
-    "WITH_EXCEPT_START": _with_except_start, "LOAD_BUILD_CLASS": refuse("a class statement"),
+    "WITH_EXCEPT_START": _with_except_start,
     "CHECK_EG_MATCH": refuse("except*"), "PREP_RERAISE_STAR": refuse("except*"),
     "IMPORT_STAR": refuse("import *"), **{name: refuse("await") for name in _ASYNC},
 }  # fmt: skip
