@@ -15,12 +15,18 @@ from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import stagefold
+import stagewire
+from aotgrad import AotGrad, PartitionStage
 from integration_tests.zoo.devices import DEVICES
+from loopir.stage import LoopIR
+from primops.stage import Primops
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 LENGTH, HEADS = 130, 4
-DOCUMENTS = torch.arange(LENGTH) // 40
+ON_EACH = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+DOCUMENTS = {device: torch.arange(LENGTH, device=device) // 40 for device in ON_EACH}
 BIAS = torch.linspace(-1, 1, 2 * LENGTH * HEADS).view(HEADS, 2 * LENGTH)
+BIASES = {device: BIAS.to(device) for device in ON_EACH}
 Mod = Callable[..., Tensor]
 
 
@@ -33,7 +39,7 @@ def sliding_window(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
 
 
 def same_document(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    documents = DOCUMENTS.to(query.device)
+    documents = DOCUMENTS[query.device.type]
     return causal(b, h, query, key) & (documents[query] == documents[key])
 
 
@@ -50,13 +56,17 @@ def softcap(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> 
 
 
 def relative_bias(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return score + BIASES[score.device.type][h][query - key + LENGTH]
+
+
+def moved_bias(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
     return score + BIAS.to(score.device)[h][query - key + LENGTH]
 
 
 CASES: dict[str, tuple[Mod | None, Mod | None]] = {
     "plain": (None, None), "causal": (None, causal), "window": (softcap, sliding_window),
     "documents": (None, same_document), "alibi": (alibi, causal), "bias": (relative_bias, sliding_window),
-    "rows without a key": (alibi, nothing),
+    "moved": (moved_bias, None), "rows without a key": (alibi, nothing),
 }  # fmt: skip
 
 
@@ -84,6 +94,72 @@ def test_results_are_those_of_eager(case: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("score", [None, softcap, relative_bias])
+def test_one_query_of_many_keys(score: Mod | None, device: str) -> None:
+    query, key, value = operands(device, length=2 * LENGTH)
+    query = query[:, :, :1]
+
+    def attend(*given: Tensor) -> Any:
+        return flex_attention(*given, score, enable_gqa=True, return_lse=True)
+
+    found = stagefold.compile(attend, fullgraph=True)(query, key, value)
+    torch.testing.assert_close(found, attend(query, key, value))
+
+
+def test_learned_biases_have_gradients() -> None:
+    bias = torch.linspace(-1, 1, HEADS).requires_grad_()
+    tensors = operands("cpu")
+
+    def attend(*given: Tensor) -> Tensor:
+        return flex_attention(*given, lambda score, b, h, q, k: score * bias[h], enable_gqa=True)
+
+    query, key, value = tensors[0], *(each.repeat_interleave(2, 1) for each in tensors[1:])
+    weights = (query @ key.mT / 4 * bias.view(HEADS, 1, 1)).softmax(-1)  # eager has no gradients on the CPU
+    found = torch.autograd.grad(stagefold.compile(attend, fullgraph=True)(*tensors).square().sum(), bias)
+    torch.testing.assert_close(found, torch.autograd.grad((weights @ value).square().sum(), bias))
+
+
+@pytest.mark.parametrize("case", ["window", "documents", "bias"])
+def test_every_document_means_the_same(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flex, "_validate_device", lambda *tensors: None)  # which refuses gradients on the CPU
+    score, mask = CASES[case]
+    blocks, captures = block_mask(mask, "cpu"), list[stagewire.Capture]()
+    tensors = [each.requires_grad_() for each in operands("cpu")]
+
+    class Captured(Exception):
+        """A capture is all that is wanted."""
+
+    def keep(capture: stagewire.Capture) -> stagewire.Grad:
+        captures.append(capture)
+        raise Captured
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return flex_attention(query, key, value, score, blocks, enable_gqa=True)
+
+    with pytest.raises(Captured):
+        stagefold.compile(attend, stages={"aotgrad": keep}, options={"cache": False})(*tensors)
+    (capture,) = captures
+    named = {"query": tensors[0], "key": tensors[1], "value": tensors[2]}
+    named |= {f"blocks_{name}": each for name, each in vars(blocks).items() if isinstance(each, Tensor)}
+    given = [named[one.value.name] if one.value.name in named else held(one.value.name) for one in capture.inputs]
+    options = AotGrad.Options(flex_attention=("cpu",))
+    grad = AotGrad().run(capture, options)
+    cut = PartitionStage().run(Primops().run(grad))
+    documents = [capture, grad, cut, LoopIR().run(cut)]
+    assert all("stagefold.flex_attention_backward" in str(document) for document in documents[1:])
+    found = [stagefold.meaning(stagewire.decode(stagewire.encode(document)))(*given)[0] for document in documents]
+    gradients = [torch.autograd.grad(one.square().sum(), tensors) for one in found]
+    for one, of_one in zip(found[1:], gradients[1:], strict=True):
+        torch.testing.assert_close(one, found[0])
+        torch.testing.assert_close(of_one, gradients[0], rtol=1e-4, atol=1e-4)
+
+
+def held(name: str) -> Tensor:
+    """The tensor that a function of the cases captures."""
+    return DOCUMENTS["cpu"] if "DOCUMENTS" in name else BIASES["cpu"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_half_precision_rounds_once(device: str) -> None:
     tensors = operands(device, torch.bfloat16)
 
@@ -94,6 +170,20 @@ def test_half_precision_rounds_once(device: str) -> None:
     exact = attend(*(tensor.double() for tensor in tensors))
     assert found.dtype == torch.bfloat16
     assert (found - exact).abs().max() <= 2 * (attend(*tensors) - exact).abs().max()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("score", [None, alibi])
+def test_autocast_casts_the_operands(score: Mod | None, device: str) -> None:
+    tensors = operands(device)
+
+    def attend(*given: Tensor) -> Any:
+        with torch.autocast(device, torch.bfloat16):
+            return flex_attention(*given, score, enable_gqa=True, return_lse=True)
+
+    (out, rows), tensors = stagefold.compile(attend, fullgraph=True)(*tensors), [each.bfloat16() for each in tensors]
+    wanted = flex_attention(*tensors, score, enable_gqa=True, return_lse=True)
+    torch.testing.assert_close((out, rows), wanted, rtol=2e-2, atol=2e-2)
 
 
 def test_block_masks_are_made_in_graphs() -> None:
@@ -150,11 +240,12 @@ def test_gradients_are_those_of_eager(case: str) -> None:
     blocks = block_mask(mask, "cuda")
     tensors = [tensor.requires_grad_() for tensor in operands("cuda")]
 
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return flex_attention(query, key, value, score, blocks, enable_gqa=True)
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Any:
+        return flex_attention(query, key, value, score, blocks, enable_gqa=True, return_lse=True)
 
-    def gradients(call: Callable[..., Tensor]) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(call(*tensors).square().sum(), tensors)
+    def gradients(call: Callable[..., Any]) -> tuple[Tensor, ...]:
+        out, rows = call(*tensors)
+        return torch.autograd.grad(out.square().sum() + rows[:, :, 5:].sin().sum(), tensors)
 
     found = gradients(stagefold.compile(attend, fullgraph=True))
     torch.testing.assert_close(found, gradients(attend), rtol=1e-3, atol=1e-3)

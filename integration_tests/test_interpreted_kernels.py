@@ -13,10 +13,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import flex_attention as flex
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import codegen
 import stagefold
@@ -65,11 +68,11 @@ def check(
 ) -> None:
     """Results, and gradients of what requires them, beside eager's."""
     loop = lowered(function, *args, dynamic=dynamic)
-    named = dict(zip(inspect.signature(function).parameters, args, strict=True))
+    named = dict(zip(inspect.signature(function).parameters, args, strict=True)) | getattr(function, "tables", {})
     given = [named[one.name] for one in loop.binding.inputs]
     results = codegen.load(emit(loop.forward, Options(target="triton")), directory)(*[one.detach() for one in given])
-    wanted = function(*args)
-    exact = wanted.dtype == torch.float32
+    wanted = getattr(function, "reference", function)(*args)
+    exact = wanted.dtype == args[0].dtype == torch.float32
     forward, backward = (2e-4, 2e-3) if exact else (2e-2, 4e-2)
     torch.testing.assert_close(results[loop.binding.outputs[0].result], wanted.detach(), rtol=forward, atol=forward)
     if loop.backward is None:
@@ -127,6 +130,58 @@ def with_infinities(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+DOCUMENTS, BIAS = torch.arange(70) // 30, torch.linspace(-1, 1, 4 * 140).view(4, 140)
+
+
+def causal(b: torch.Tensor, h: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    return query >= key
+
+
+def same_document(b: torch.Tensor, h: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    return (DOCUMENTS[query] == DOCUMENTS[key]) & (query > 2)  # the first three see no key
+
+
+def bounded(score: torch.Tensor, b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return score / (1 + score.abs()) + (k - q) * torch.exp2(-(h + 1.0))  # the interpreter has no tanh
+
+
+def biased(score: torch.Tensor, b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return score * (1 + b) + BIAS[h, q - k + 70]
+
+
+def by_functions(score_mod: Any, mask_mod: Any, block: int = 32) -> Callable[..., torch.Tensor]:
+    """FlexAttention, and the log-sum-exp added to its result."""
+    if mask_mod is None:  # what eager takes then, made outside: torch makes no tensors on a GPU that is not there
+        one, none = torch.ones(1, 1, 1, dtype=torch.int32), torch.zeros(1, 1, 1, 1, dtype=torch.int32)
+        mask = BlockMask.from_kv_blocks(one, none, BLOCK_SIZE=1 << 30, seq_lengths=(1, 1))
+    else:
+        mask = create_block_mask(mask_mod, None, None, 70, 70, device="cpu", BLOCK_SIZE=block)
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out, rows = flex_attention(q, k, v, score_mod, mask, enable_gqa=True, return_lse=True)
+        return out + rows.masked_fill(rows == -torch.inf, 0.0).unsqueeze(-1)
+
+    def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Eager refuses gradients on the CPU."""
+        k, v = (one.float().repeat_interleave(2, 1) for one in (k, v))
+        scores = q.float() @ k.mT / q.shape[-1] ** 0.5
+        places = torch.meshgrid(*(torch.arange(size) for size in scores.shape), indexing="ij")
+        scores = score_mod(scores, *places) if score_mod else scores
+        scores = scores.masked_fill(~mask_mod(*places), -torch.inf) if mask_mod else scores
+        rows = scores.logsumexp(-1, keepdim=True)
+        rows = rows.masked_fill(rows == -torch.inf, 0.0)
+        return ((scores - rows).exp() @ v).to(q.dtype) + rows
+
+    blocks = {f"mask_{name}": one for name, one in vars(mask).items() if isinstance(one, torch.Tensor)}
+    attend.tables = {**blocks, "DOCUMENTS": DOCUMENTS, "BIAS": BIAS}  # type: ignore[attr-defined]
+    attend.reference = written_out  # type: ignore[attr-defined]
+    return attend
+
+
+def heads(width: int = 16, dtype: torch.dtype = torch.float32, length: int = 70) -> list[torch.Tensor]:
+    return [drawn(2, count, n, width, dtype=dtype) for count, n in ((4, length), (2, 70), (2, 70))]
+
+
 def grown(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.cat([y, F.conv_transpose2d(x.relu(), w, b, stride=2)], 1).relu()
 
@@ -175,6 +230,10 @@ PROGRAMS = {
         *(half(*n).detach() for n in ((2, 16, 3, 5), (16, 8, 2, 2), (8,), (2, 4, 6, 10))),
     ),
     "1x1 of odd images": lambda: (lambda x, w: F.conv2d(x, w).relu(), half(2, 16, 5, 7), half(24, 16, 1, 1)),
+    "flex_attention": lambda: (by_functions(biased, None), *heads()),
+    "flex_attention of half precision": lambda: (by_functions(bounded, causal), *heads(dtype=torch.float16)),
+    "flex_attention, blocks": lambda: (by_functions(bounded, causal, 16), *heads(24)),
+    "flex_attention, documents": lambda: (by_functions(None, same_document), *heads()),
     "loss": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(32, 600), torch.randint(0, 600, (32,))),
     "loss of images": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(2, 7, 8, 8), torch.randint(0, 7, (2, 8, 8))),
     "layer norm": lambda: (lambda x, w, b: F.layer_norm(x, (4200,), w, b), drawn(5, 4200), drawn(4200), drawn(4200)),
@@ -257,7 +316,8 @@ def test_in_the_interpreter() -> None:
 
 @pytest.mark.skipif(SWITCH not in os.environ, reason="runs in a process of its own")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs(name: str, tmp_path: Path) -> None:
+def test_programs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flex, "_validate_device", lambda *tensors: None)  # which refuses gradients on the CPU
     function, *args = PROGRAMS[name]()
     check(function, *args, directory=tmp_path)
 

@@ -136,7 +136,7 @@ def record_of(func: OpOverload) -> OpRecord:
 
 def _effect(func: OpOverload, writes: tuple[tuple[int, str], ...], is_view: bool) -> Effect | None:
     """ATen says by a tag which ops draw random numbers; an op that can be given a generator is one of them."""
-    if func.namespace not in ("aten", "prims"):
+    if func.namespace not in ("aten", "prims", "stagefold"):
         return "acts"
     generators = any("Generator" in str(argument.type) for argument in func._schema.arguments)
     if (generators or torch.Tag.nondeterministic_seeded in func.tags) and str(func) not in DRAWS_NOTHING:

@@ -12,6 +12,7 @@ operators that are not registered with torch's dispatcher, or that open files.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -20,6 +21,9 @@ from absint.errors import UnknownTarget
 from absint.torch_capabilities import TORCH
 from absint.vocabulary import listed, names
 from stagewire.graph import opens_files
+
+_DEFINED_IN = {"stagefold": "absint.flex_attention"}
+"""Modules that define operators of ours, which mean graphs of names: they are imported when one is asked for."""
 
 
 def target_name(target: Callable[..., Any]) -> str:
@@ -75,6 +79,8 @@ def _packet(name: str, namespace: str, operator: str) -> Any:
     """The operator, of which some overload is registered."""
     if opens_files(name):
         raise UnknownTarget(f"{name} opens files, which a document may not")
+    if namespace in _DEFINED_IN:
+        import_module(_DEFINED_IN[namespace])
     found = getattr(torch.ops, namespace, None)
     packet = getattr(found, operator, None) if isinstance(found, TORCH.op_namespace) else None
     if not isinstance(packet, TORCH.op_overload_packet):

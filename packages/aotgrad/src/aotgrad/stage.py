@@ -30,12 +30,15 @@ class Options:
     there is one for it; "auto" leaves it where a mask has a gradient, which takes such a kernel longer and less memory;
     "without_dropout" also where weights are dropped, since the kernel draws another mask than the program would; "keep"
     leaves it everywhere.
+    flex_attention: the types of devices whose target has kernels for FlexAttention, where it stays an op; on others it
+    is what it means, with all scores in memory.
     """
 
     training: Literal["auto", False] = "auto"
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     gradient_order: int = 0
     written_attention: Literal["auto", "fuse", "without_dropout", "keep"] = "auto"
+    flex_attention: tuple[str, ...] = ("cuda",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +79,14 @@ def _traced(capture: Capture, options: Options) -> tuple[Joint, tuple[Rewrite, .
     be that of another mask.
     """
     training, order, chosen = options.training == "auto", options.gradient_order, options.written_attention
+    flex = options.flex_attention if not order else ()
     if chosen == "keep":
-        return trace(capture, training=training, gradient_order=order), ()
+        return trace(capture, training=training, gradient_order=order, flex_attention=flex), ()
     choice = Choice(choose, drops=chosen != "without_dropout", learned=chosen == "fuse")
     if not order:
         capture, rewrites = without_weights(capture, choice)
         fusion = Fusion(choice)
-        joint = trace(capture, training=training, attention=fusion)
+        joint = trace(capture, training=training, attention=fusion, flex_attention=flex)
         return joint, (*rewrites, *fusion.notes.values())
     looked = Fusion(choice, replaces=False)
     joint = trace(capture, training=training, gradient_order=order, attention=looked)

@@ -30,7 +30,12 @@ def test_samples_compile_for_sm_90(tmp_path):
 
 @pytest.mark.parametrize(
     ("script", "least"),
-    [("compile_templates.py", 18), ("compile_depthwise.py", 11), ("compile_horizontal_fusion.py", 4)],
+    [
+        ("compile_templates.py", 18),
+        ("compile_depthwise.py", 11),
+        ("compile_horizontal_fusion.py", 4),
+        ("compile_flex_attention.py", 9),
+    ],
 )
 def test_functions_of_other_forms_compile_for_sm_90_within_its_shared_memory(script, least, tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}

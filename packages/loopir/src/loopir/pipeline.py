@@ -35,9 +35,13 @@ from loopir.passes.sum_one_hot import SumOneHot
 from loopir.passes.sum_over_rows import SumOverRows
 from loopir.passes.update_inputs import UpdateInputs
 from loopir.schedule import Schedule, freeze
+from stagewire.flex_attention import functions_of, with_forms
+from stagewire.grad import Binding
 from stagewire.graph import Graph, references
-from stagewire.loop import LoopGraph
+from stagewire.loop import Loop, LoopGraph
+from stagewire.parser import parse_graph
 from stagewire.passes import run_passes
+from stagewire.printer import print_document
 from stagewire.sizes import NO_HINTS, Hints
 from stagewire.verify import verify_loop_graph
 
@@ -87,6 +91,13 @@ KERNEL_PASSES: tuple[KernelPass, ...] = (
     PlanMemory(),
 )
 
+_NO_LIMIT = 1 << 60
+EVERYWHERE = InlinePointwise(
+    heavy_cpu=_NO_LIMIT, heavy_gpu=_NO_LIMIT, largest_cost=3000, largest_reads=100, largest_depth=200,
+    costly=_NO_LIMIT, gathers=_NO_LIMIT,
+)  # fmt: skip
+"""For functions among the arguments of a call, which have no memory of their own."""
+
 UNFUSED: tuple[SchedulePass, ...] = (RemoveDead(), ChooseLayouts())
 """Every prim in a kernel of its own: slow, and simple to look at."""
 
@@ -102,8 +113,23 @@ def schedule_graph(
 ) -> LoopGraph:
     """One direction, from prims to scheduled loops; private, updates, ending, hints: see `Schedule` and `LoopGraph`."""
     updated = frozenset(name for number, _ in updates for name in references(graph.outputs[number]))
-    schedule = lower_graph(graph, private, hints)
+    schedule = lower_graph(with_loops(graph, passes, kernel_passes), private, hints)
     schedule = replace(schedule, ending=ending, updated=updated)
     schedule = run_passes("loopir", passes, schedule, lambda reached: verify_loop_graph(freeze(reached)))
     loops = replace(freeze(schedule), updates=updates)
     return run_passes("loopir", kernel_passes, loops, verify_loop_graph)
+
+
+def with_loops(graph: Graph, passes: Sequence[SchedulePass], kernel_passes: Sequence[KernelPass]) -> Graph:
+    """The graph with the functions among its arguments as loops, each of which is to be one kernel."""
+    if not any(map(functions_of, graph.nodes)):
+        return graph
+
+    inside = [EVERYWHERE if isinstance(one, InlinePointwise) else one for one in passes]
+
+    def form(text: str) -> str:
+        loops = schedule_graph(parse_graph(text), passes=inside, kernel_passes=kernel_passes)
+        return print_document(Loop(binding=Binding(inputs=(), outputs=()), forward=loops))
+
+    nodes = [replace(node, args=with_forms(node.args, form)) if functions_of(node) else node for node in graph.nodes]
+    return replace(graph, nodes=tuple(nodes))

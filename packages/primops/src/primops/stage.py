@@ -18,12 +18,15 @@ from primops.exactness import is_deterministic, is_exact, reads_mode
 from primops.passes import DEFAULT_PASSES, Pass
 from primops.prims import OPSET
 from stagewire import vocabulary
+from stagewire.flex_attention import functions_of, with_forms
 from stagewire.grad import Grad
 from stagewire.graph import Graph, Node, node_references
 from stagewire.graph import Value as NamedValue
 from stagewire.graph_passes import rename, rename_node
+from stagewire.parser import parse_graph
 from stagewire.passes import run_passes
 from stagewire.prim import Prim
+from stagewire.printer import print_graph
 from stagewire.stage import expect
 from stagewire.types import TensorType, ValueType
 from stagewire.verify import verify_graph
@@ -228,12 +231,20 @@ class _Lowering:
         results = tuple([NamedValue(v.name, _without_storage(v.type)) for v in node.results])
         args = tuple([rename(arg, self.renamed) for arg in node.args])
         kwargs = {key: rename(arg, self.renamed) for key, arg in node.kwargs.items()}
+        if functions_of(node):
+            args = with_forms(args, self.function)
         physical = _PHYSICAL.get(node.target)
         if physical is not None:
             node = replace(node, target=physical, effect=None if node.effect == "aliases" else node.effect)
         self.builder.nodes.append(replace(node, args=args, kwargs=kwargs, results=results))
         for value in node.results:
             self.values[value.name] = Value(value.type, value.name)  # type: ignore[arg-type]
+
+    def function(self, text: str) -> str:
+        """A function that is an argument, in prims."""
+        table, strict = self.table, self.strict
+        lowering = _Lowering(parse_graph(text), table, strict, self.exact, self.deterministic, self.lacks)
+        return print_graph(run_passes("primops", DEFAULT_PASSES, lowering.run(), verify_graph))
 
 
 def _without_storage(type: ValueType) -> ValueType:

@@ -32,6 +32,8 @@ CHOICE = "    choices {{\n      Choice(start={}, stop={}, alternatives=((),))\n 
 
 TRAINED = "prim_trained"
 
+ATTENTION = 'torch.ops.stagefold.flex_attention(0, 0, 0, 0, 0, ["{}"], 0, 0, '
+
 REFUSALS = (
     # T: types and literals
     Refusal("T1", "prim", "%b: f32[2, 4] =", "%b: f32[2, 4]{1} =", "2 sizes but 1 strides"),
@@ -65,6 +67,9 @@ REFUSALS = (
     Refusal("G7", "capture", "alpha=2", '"lambda"=2', "'lambda' is no name of an argument"),
     Refusal("G7", "capture", "torch.add(", "torch.from_file(", "torch.from_file opens files"),
     Refusal("G7", "grad", "aten.gt.Scalar(", "aten.save.default(", "aten.save.default opens files"),
+    Refusal("G8", "capture", "torch.add(", ATTENTION.format("[}"), "a function does not read"),
+    Refusal("G8", "capture", "torch.add(", ATTENTION.format("return %none"), "in a function: G3: the output %none"),
+    Refusal("G8", "capture", "torch.add(", ATTENTION.format("prim 3 {}"), "a function does not read"),
     # C: captures
     Refusal("C1", "capture", "  %x: f32[s0, 16] = tensor x\n", "", "2 inputs, but the graph takes 3"),
     Refusal("C1", "capture", "%w: f32[8, 16] grad = parameter", "%w: f32[8, 16] = parameter", "is another value"),

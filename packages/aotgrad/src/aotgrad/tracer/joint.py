@@ -39,6 +39,7 @@ from aotgrad.tracer.copied_views import (
     refuse_lost_views,
     row_calls,
 )
+from aotgrad.tracer.flex_attention import attend
 from aotgrad.tracer.gradient import Backward, backward, gradient_program, refuse_overwritten
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
@@ -48,6 +49,7 @@ from aotgrad.tracer.values import DATA, Memory, Traced
 from aotgrad.written_attention import Fusion
 from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs, facts_of
 from stagewire.collector import resting_collector
+from stagewire.flex_attention import CALL
 from stagewire.grad import Binding, BoundInput, Tangent
 from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.graph_passes import operands
@@ -55,17 +57,23 @@ from stagewire.types import ScalarType, TensorType
 
 
 def trace(
-    capture: Capture, *, training: bool = True, gradient_order: int = 0, attention: Fusion | None = None
+    capture: Capture,
+    *,
+    training: bool = True,
+    gradient_order: int = 0,
+    attention: Fusion | None = None,
+    flex_attention: tuple[str, ...] = (),
 ) -> Joint:
     """Run `capture` on types under autograd and record both directions.
 
     The backward is traced when grad mode was on at capture, some input requires grad and some result depends on it
     differentiably; `training=False` never traces it. gradient_order: of which program, see `tracer.gradient`.
-    attention: puts fused kernels in the place of attention that the program writes out.
+    attention: puts fused kernels in the place of attention that the program writes out. flex_attention: the types of
+    devices on which it stays an op.
     """
     while True:
         try:
-            joint = _traced(capture, training, gradient_order, attention)
+            joint = _traced(capture, training, gradient_order, attention, flex_attention)
         except BackwardFailed:
             if attention is None or not attention.refuse("its output is written, of which a kernel makes the gradient"):
                 raise
@@ -77,7 +85,9 @@ def trace(
             return joint if graph is joint.graph else joint.with_graph(graph)
 
 
-def _traced(capture: Capture, training: bool, gradient_order: int, attention: Fusion | None) -> Joint:
+def _traced(
+    capture: Capture, training: bool, gradient_order: int, attention: Fusion | None, flex_attention: tuple[str, ...]
+) -> Joint:
     sizes = SizesOf(capture)
     mode = TraceMode(symbolic=bool(capture.symbols))
     # A collection during the trace walks every tensor and autograd node made so far: measured 5 times slower.
@@ -92,7 +102,7 @@ def _traced(capture: Capture, training: bool, gradient_order: int, attention: Fu
         if recurrent:  # one trace at a time, of either kind: one flips the switch that the other reads
             stack.enter_context(_without_onednn() if gradient_order else _ONEDNN)
         stack.enter_context(mode)
-        return _trace(mode, capture, sizes, training, gradient_order, attention)
+        return _trace(mode, capture, sizes, training, gradient_order, attention, flex_attention)
 
 
 @contextmanager
@@ -112,8 +122,9 @@ _ONEDNN = threading.RLock()
 
 
 def _trace(
-    mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gradient_order: int, attention: Fusion | None
-) -> Joint:
+    mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gradient_order: int, attention: Fusion | None,
+    flex_attention: tuple[str, ...],
+) -> Joint:  # fmt: skip
     mode.keeps_statistics = gradient_order == 0
     sizes.env.line = lambda: mode.recorder.line
     inputs = [_placeholder(mode, capture, sizes, index, training) for index in range(len(capture.inputs))]
@@ -143,6 +154,7 @@ def _trace(
             DATA: mode.data,
             TARGET: _kept_gradients,
             ATTENTION: partial(attention_call, chosen=mode.chosen),
+            CALL: partial(attend, mode, trace, flex_attention),
         }
         instead = {**known, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)

@@ -1,25 +1,35 @@
-"""FlexAttention in torch's own functions: what torch.nn.attention.flex_attention.flex_attention computes.
+"""FlexAttention: what torch.nn.attention.flex_attention.flex_attention computes, as one op.
 
 `score_mod` and the block mask's `mask_mod` are functions of places, which torch.vmap maps over (batch, head, query,
-key); what they compute is fused with the softmax. Without a `score_mod` it is torch's fused attention, with the mask
-as a tensor. Blocks that a mask leaves out are computed, too.
+key). They are evaluated once each, and become graphs, whose text the op takes (`stagewire.flex_attention`). Where sizes
+are symbolic, or under a transform, it is operators of torch instead.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
+from absint import AbstractTensor
+from absint.flex_attention import attend, precise
+from absint.meta import contiguous
 from bytecap.context_types import Tracer
+from bytecap.nodes.control_flow import Body
+from bytecap.nodes.torch_calls import call_torch
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-
-_LN2 = math.log(2.0)
+from bytecap.objects.containers.sequences import ListValue
+from stagewire.capture import Capture, Code, CustomFunction, Input, Local, functions_of
+from stagewire.flex_attention import NO_BLOCKS
+from stagewire.graph import Graph
+from stagewire.graph import Value as WireValue
+from stagewire.graph_passes import rename, rename_node
+from stagewire.printer import print_document
 
 
 def flex_attention(
@@ -36,23 +46,32 @@ def flex_attention(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """torch._higher_order_ops.flex_attention.FlexAttentionHOP.__call__
 
-    query: (B, H, M, E). key, value: (1 or B, H / group, N, E) and (1 or B, H / group, N, V). Results: (B, H, M, V); the
-    logarithms of the sums of exponentials, and the largest scores, both (B, H, M) and in units of log(2).
+    block_mask: two lengths; kv_num_blocks, kv_indices, then those of full blocks, or None; the same by queries; what
+    only some versions of torch have; rows and columns of a block; the mask_mod.
     """
-    group = query.size(1) // key.size(1)
-    key, value = (each.repeat_interleave(group, 1) if group > 1 else each for each in (key, value))
-    precise = torch.float64 if query.dtype == torch.float64 else torch.float32
-    scores = query.to(precise) @ key.to(precise).transpose(-2, -1) * scale
-    places = [torch.arange(size, device=query.device) for size in scores.shape]
-    scores = _over_places(score_mod, (0,), score_mod_other_buffers)(scores, *places, *score_mod_other_buffers)
-    kept = _over_places(block_mask[-1], (), mask_mod_other_buffers)(*places, *mask_mod_other_buffers)
-    scores = scores.to(precise).masked_fill(~kept, -math.inf)
-    if _stands_for_none(score_mod, "_identity"):  # what is computed above is for the statistics
-        mask = None if _stands_for_none(block_mask[-1], "noop_mask") else kept
-        result = scaled_dot_product_attention(query, key, value, mask, scale=scale)
-    else:
-        result = torch.ops.aten._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
-    return result, scores.logsumexp(-1) / _LN2, scores.amax(-1) / _LN2
+    device = query.device.type
+    if torch.is_autocast_enabled(device) and query.dtype != torch.float64:
+        query, key, value = (each.to(torch.get_autocast_dtype(device)) for each in (query, key, value))
+
+    def changed(scores: Tensor) -> Tensor:
+        places = [torch.arange(size, device=scores.device) for size in scores.shape]
+        found = _over_places(score_mod, (0,), score_mod_other_buffers)(scores, *places, *score_mod_other_buffers)
+        return found.to(scores.dtype).clone(memory_format=torch.contiguous_format)
+
+    def kept(scores: Tensor) -> Tensor:
+        places = [torch.arange(size, device=scores.device) for size in scores.shape]
+        found = _over_places(block_mask[-1], (), mask_mod_other_buffers)(*places, *mask_mod_other_buffers)
+        return found.clone(memory_format=torch.contiguous_format)
+
+    of_scores = None if _stands_for_none(score_mod, "_identity") else changed
+    of_mask = None if _stands_for_none(block_mask[-1], "noop_mask") else kept
+    rows, columns = block_mask[-3:-1]
+    blocks = [*block_mask[2:4], *block_mask[6:8], *block_mask[4:6], *block_mask[8:10]]
+    blocks = [block for block in blocks if block is not None]
+    if rows == columns == NO_BLOCKS or len(blocks) % 4 or block_mask[6] is None:
+        blocks = []
+    instead = lambda: attend(query, key, value, of_scores, of_mask, scale)  # noqa: E731
+    return attend_by_functions(query, key, value, blocks, of_scores, of_mask, scale, [rows, columns], instead)
 
 
 def _stands_for_none(function: Any, name: str) -> bool:
@@ -74,6 +93,12 @@ def index_by_tensors(function: Callable[..., Any], args: tuple[Any, ...]) -> Any
     raise AssertionError("called in captured code only")
 
 
+def attend_by_functions(*args: Any) -> Any:
+    """The op, with the text of functions of all scores; the evaluator knows the meaning. The last argument does the
+    same without."""
+    raise AssertionError("called in captured code only")
+
+
 def _index_by_tensors(tracer: Tracer, function: Value, args: Value) -> Value:
     tracer.index_modes.append(Constant(None))
     try:
@@ -82,4 +107,57 @@ def _index_by_tensors(tracer: Tracer, function: Value, args: Value) -> Value:
         tracer.index_modes.pop()
 
 
-FLEX_ATTENTION: dict[Any, Callable[..., Value]] = {index_by_tensors: _index_by_tensors}
+def _attend_by_functions(
+    tracer: Tracer, query: TensorValue, key: TensorValue, value: TensorValue, blocks: Value, of_scores: Value,
+    of_mask: Value, scale: Value, block_size: Value, instead: Value,
+) -> Value:  # fmt: skip
+    batch, heads, length, _ = query.abstract.shape
+    shape, device = (batch, heads, length, key.abstract.shape[2]), query.abstract.device
+    is_open = not all(isinstance(size, int) for size in shape) or not isinstance(scale, Constant)
+    if is_open or tracer.graph.is_transformed:
+        return instead.call(tracer, [], {})
+    abstract = AbstractTensor(contiguous(shape, precise(query.abstract.dtype), device))
+    scores = TensorValue(abstract, tracer.graph.name("scores"))
+    tracer.inputs.tensors[id(abstract)] = scores
+    bodies = [
+        None if isinstance(function, Constant) else Body(tracer, "flex_attention", function, [scores], [scores])
+        for function in (of_scores, of_mask)
+    ]
+    names = dict.fromkeys(name for body in bodies if body for name in body.captured([scores]))
+    captured = [tracer.inputs.named(name) for name in names]
+    if not all(isinstance(size, int) for each in captured for size in each.abstract.shape):
+        return instead.call(tracer, [], {})
+    graphs = [body and body.graph([scores], captured) for body in bodies]
+    texts = [Constant("" if graph is None else _text(graph, tracer.graph.functions)) for graph in graphs]
+    tracer.graph.hidden.add(scores.name)
+    given = [query, key, value, blocks, ListValue(captured), ListValue(texts), scale, block_size, ListValue([])]
+    return call_torch(tracer, torch.ops.stagefold.flex_attention, given, {})
+
+
+def _text(graph: Graph, functions: Sequence[CustomFunction]) -> str:
+    """The text of a graph and of what it applies, without the names and lines of the program round it."""
+    values = [*graph.inputs, *(value for node in graph.nodes for value in node.results)]
+    names = {value.name: f"v{number}" for number, value in enumerate(values)}
+
+    def named(values: Iterable[WireValue]) -> tuple[WireValue, ...]:
+        return tuple(replace(value, name=names[value.name]) for value in values)
+
+    nodes = tuple(replace(rename_node(node, names), results=named(node.results), line=None) for node in graph.nodes)
+    body = Graph(named(graph.inputs), nodes, tuple(rename(output, names) for output in graph.outputs))
+    inputs = tuple(Input(value, Local(value.name)) for value in body.inputs)
+    applied = tuple(_without_lines(function) for function in functions_of(functions, graph))
+    return print_document(Capture(code=Code("flex_attention", "", 0), inputs=inputs, graph=body, functions=applied))
+
+
+def _without_lines(function: CustomFunction) -> CustomFunction:
+    graphs = {
+        name: replace(graph, nodes=tuple(replace(node, line=None) for node in graph.nodes))
+        for name, graph in function.graphs.items()
+    }
+    return replace(function, **graphs)
+
+
+FLEX_ATTENTION: dict[Any, Callable[..., Value]] = {
+    index_by_tensors: _index_by_tensors,
+    attend_by_functions: _attend_by_functions,
+}

@@ -14,7 +14,7 @@ from codegen.cpp.emit import emit_unit
 from codegen.errors import UnsupportedKernel
 from codegen.memory import buffers_of, taken_by_value
 from codegen.targets import Executor, Target
-from codegen.triton import tuning
+from codegen.triton import flex_attention, tuning
 from codegen.triton.compiling import start_server
 from codegen.triton.depthwise import depthwise_of, stand_in
 from codegen.triton.emit import emit_kernel
@@ -67,6 +67,7 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
         launches[step.name] = made.launch(step, types, hints)
     templates = {n: made.templates(f"product_{n}", site, types) for n, site in sites.items()}
     own = made.stand_ins(graph, types, hints, is_mixed) if options.depthwise else {}
+    own |= made.attentions(graph, types)
     host_source, host_kernels, host_launches = emit_unit(
         graph, threshold=options.parallel_threshold, kernels=on_host, prefix="host"
     )
@@ -131,6 +132,14 @@ class _Functions:
             if isinstance(step, Extern) and call and not (is_mixed and types[call.image].device == "cpu"):
                 made[n] = stand_in(step, call, types, hints, f"depthwise_{n}", self.single)
         return {n: instructions for n, instructions in made.items() if instructions}
+
+    def attentions(self, graph: LoopGraph, types: dict[str, TensorType]) -> dict[int, list[Instruction]]:
+        """What computes FlexAttention, by the numbers of the calls among the steps."""
+        calls = {n: step for n, step in enumerate(graph.steps) if isinstance(step, Extern)}
+        found = {n: flex_attention.attention_of(call, types) for n, call in calls.items()}
+        return {
+            n: flex_attention.stand_in(call, types, f"attention_{n}", self.single) for n, call in found.items() if call
+        }
 
     def single(self, body: str, info: KernelInfo, dtypes: tuple[str, ...]) -> str:
         """The name of the kernel of a function."""

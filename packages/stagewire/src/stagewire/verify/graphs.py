@@ -1,9 +1,10 @@
-"""G1 to G7: graphs of Capture, Grad and Prim; V1 to V5: calls of ops that a vocabulary has (`stagewire.vocabulary`).
+"""G1 to G8: graphs of Capture, Grad and Prim; V1 to V5: calls of ops that a vocabulary has (`stagewire.vocabulary`).
 
 G1 names are unique and not empty      G2 references are to values defined before      G3 outputs are defined
 G4 targets are not empty               G5 a target has the form that its document asks for
 G6 types and literals hold T1 to T4 (reported under those labels)
 G7 a call names its arguments as Python can, and is of no operator that opens files
+G8 the functions among the arguments of FlexAttention are texts of graphs that hold all of these
 
 V1 the vocabulary has the op
 V2 a call has the arguments that the op takes, by position alone if it is no `python_call`
@@ -20,7 +21,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from stagewire.errors import UnknownOp
+from stagewire.errors import StageError, UnknownOp
+from stagewire.flex_attention import functions_of, read_function
 from stagewire.graph import Graph, Node, is_keyword_name, node_references, opens_files, references
 from stagewire.types import TensorType, ValueType
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
@@ -46,6 +48,8 @@ def check_graph(graph: Graph, symbols: Symbols, path: Path, target: re.Pattern[s
             yield Fault("G7", message, where)
         for arg in (*node.args, *node.kwargs.values()):
             yield from check_arg(arg, symbols, where)
+        for text in filter(None, functions_of(node)):
+            yield from _check_function(text, where)
         for value in node.results:
             yield from check_type(value.type, symbols, where)
             known.add(value.name)
@@ -55,6 +59,17 @@ def check_graph(graph: Graph, symbols: Symbols, path: Path, target: re.Pattern[s
             if name not in known:
                 yield Fault("G3", f"the output %{name} is not defined", where)
         yield from check_arg(output, symbols, where)
+
+
+def _check_function(text: str, where: Path) -> Faults:
+    try:
+        graph, applied = read_function(text)
+    except StageError as error:
+        yield Fault("G8", f"a function does not read: {error.message}", where)
+        return
+    for body in (graph, *(body for function in applied for body in function.graphs.values())):
+        for fault in check_graph(body, frozenset(), where):
+            yield Fault("G8", f"in a function: {fault.label}: {fault.message}", where)
 
 
 def call_faults(target: str, keywords: Iterable[str]) -> Iterator[str]:

@@ -1,0 +1,179 @@
+"""FlexAttention as kernels: which functions they take, what is computed, and what not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import codegen
+from codegen.stage import Options, emit
+from stagewire.codec import VERSIONS
+from stagewire.flex_attention import BACKWARD, FORWARD, NO_BLOCKS
+from stagewire.graph import List, Ref
+from stagewire.loop import Buffer, Extern, LoopGraph
+from stagewire.program import CallExtern, Launch, Unit
+from stagewire.types import TensorType, contiguous
+
+BATCH, HEADS, SHARED, LENGTH, KEYS = 2, 4, 2, 40, 50
+
+SCORE = """\
+loop {version} {{
+  binding {{
+    inputs {{
+    }}
+    outputs {{
+    }}
+  }}
+  forward {{
+    buffers {{
+{inputs}
+      %output: {dtype}[{points}] = kernel
+    }}
+    inputs = ({names})
+    outputs = (%output,)
+    steps {{
+      kernel kernel0 for i0 in {heads}, i1 in {rows}, i2 in {columns} {{
+        section {{
+{lines}
+          store %output[{place}] = %out
+        }}
+      }}
+    }}
+  }}
+}}
+"""
+
+
+def function(lines: list[str], dtype: str = "f32", inputs: int = 1, sizes: tuple[int, ...] = ()) -> str:
+    """The text of a function of the score `%score`, of heads i0, queries i1 and keys i2."""
+    batch, heads, rows, columns = sizes or (BATCH, HEADS, LENGTH, KEYS)
+    points, place = f"{batch}, {heads}, {rows}, {columns}", f"{rows * columns}*i0 + {columns}*i1 + i2"
+    loads = [f"%{name}: f32 = load %{name}[{place}]" for name in ("score", "tangent")[:inputs]]
+    return SCORE.format(
+        version=VERSIONS["loop"],
+        inputs="\n".join(f"      %{name}: f32[{points}] = input" for name in ("score", "tangent")[:inputs]),
+        names=", ".join(f'"{name}"' for name in ("score", "tangent")[:inputs]) + ",",
+        points=points, place=place, dtype=dtype, heads=batch * heads, rows=rows, columns=columns,
+        lines="\n".join(f"          {line}" for line in [*loads, *lines]),
+    )  # fmt: skip
+
+
+CAUSAL = ["%q: i64 = index i1", "%k: i64 = index i2", "%out: b8 = ge(%q, %k)"]
+TWICE = ["%out: f32 = mul(%score, 2.0)"]
+TWICE_BACK = ["%out: f32 = mul(%tangent, 2.0)"]
+
+
+def attention(
+    functions: list[str], *, backward: bool = False, dtype: str = "float32", width: int = 16, blocks: bool = False,
+    sizes: tuple[int, ...] = (BATCH, HEADS, LENGTH, KEYS),
+) -> LoopGraph:  # fmt: skip
+    """One call, whose buffers are query, key, value, perhaps blocks, and what the backward takes."""
+    batch, heads, length, keys = sizes
+    query = contiguous(dtype, (batch, heads, length, width))
+    key = contiguous(dtype, (batch, max(1, heads // 2), keys, width))
+    row = contiguous("float32", (batch, heads, length))
+    rows, columns = -(-length // 16), -(-keys // 16)
+    counts, of_keys = contiguous("int32", (1, 1, rows)), contiguous("int32", (1, 1, columns))
+    places, of_places = contiguous("int32", (1, 1, rows, columns)), contiguous("int32", (1, 1, columns, rows))
+    given = {"query": query, "key": key, "value": key}
+    lists = {"kv_num": counts, "kv": places, "q_num": of_keys, "q": of_places} if blocks else {}
+    more = {"grad": query, "logsumexp": row, "delta": row} if backward else {}
+    made = dict(zip("abc", (query, key, key) if backward else (query, row, row), strict=True))
+    call = Extern(
+        BACKWARD if backward else FORWARD,
+        (*(Ref(name) for name in given), List(tuple(Ref(name) for name in lists)), List(()), List(tuple(functions)),
+         0.25, List((16, 16) if blocks else (NO_BLOCKS, NO_BLOCKS)), List(tuple(functions)),
+         *(Ref(name) for name in more)),
+        {}, tuple(made),
+    )  # fmt: skip
+    types: dict[str, TensorType] = {**given, **lists, **more}
+    buffers = [Buffer(name, type_, "input") for name, type_ in types.items()]
+    buffers += [Buffer(name, type_, "extern") for name, type_ in made.items()]
+    return LoopGraph(
+        buffers=tuple(buffers), inputs=tuple(types), outputs=tuple(Ref(name) for name in made), steps=(call,)
+    )
+
+
+def unit_of(graph: LoopGraph) -> Unit:
+    return emit(graph, Options(target="triton"))
+
+
+def operands() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    shapes = [(BATCH, HEADS, LENGTH, 16), (BATCH, SHARED, KEYS, 16), (BATCH, SHARED, KEYS, 16)]
+    return [torch.randn(shape, requires_grad=True) for shape in shapes]
+
+
+def expected(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool, factor: float):
+    key, value = (each.repeat_interleave(HEADS // SHARED, 1) for each in (key, value))
+    scores = query @ key.mT * 0.25 * factor
+    if causal:
+        scores = scores.masked_fill(torch.ones(LENGTH, KEYS).triu(1).bool(), -math.inf)
+    return scores.softmax(-1) @ value, scores.logsumexp(-1) / math.log(2), scores.amax(-1) / math.log(2)
+
+
+FUNCTIONS = {"none": (False, 1.0), "mask": (True, 1.0), "scores": (False, 2.0), "both": (True, 2.0)}
+
+
+@pytest.mark.parametrize("case", FUNCTIONS)
+def test_results_and_gradients(case, tmp_path):
+    causal, factor = FUNCTIONS[case]
+    score, mask = function(TWICE) if factor != 1 else "", function(CAUSAL, "b8") if causal else ""
+    given = operands()
+    wanted = expected(*given, causal=causal, factor=factor)
+    plain = [each.detach() for each in given]
+    found = codegen.load(unit_of(attention([score, mask])), tmp_path)(*plain)
+    torch.testing.assert_close(found, wanted)
+    grad = torch.randn_like(wanted[0])
+    delta = (grad * wanted[0]).sum(-1).detach()
+    gradient = function(TWICE_BACK, inputs=2) if score else ""
+    backward = codegen.load(unit_of(attention([score, mask, gradient], backward=True)), tmp_path)
+    gradients = backward(*plain, grad, wanted[1].detach(), delta)
+    torch.testing.assert_close(gradients, torch.autograd.grad(wanted[0], given, grad), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("length", [1, 7])
+def test_few_queries_share_the_keys_among_programs(length, tmp_path):
+    sizes = (BATCH, HEADS, length, 300)
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(BATCH, h, n, 16) for h, n in ((HEADS, length), (SHARED, 300), (SHARED, 300)))
+    seen = ["%q: i64 = index i1", "%k: i64 = index i2", "%e: i64 = add(%q, 100)", "%out: b8 = ge(%e, %k)"]
+    unit = unit_of(attention([function(TWICE, sizes=sizes), function(seen, "b8", sizes=sizes)], sizes=sizes))
+    assert [info.grid for info in unit.kernels] == [(2, BATCH * HEADS), (1, BATCH * HEADS)]
+    keys, values = (each.repeat_interleave(HEADS // SHARED, 1) for each in (key, value))
+    scores = query @ keys.mT * 0.5
+    scores = scores.masked_fill(torch.ones(length, 300).triu(101).bool(), -math.inf)
+    wanted = scores.softmax(-1) @ values, scores.logsumexp(-1) / math.log(2), scores.amax(-1) / math.log(2)
+    torch.testing.assert_close(codegen.load(unit, tmp_path)(query, key, value), wanted)
+
+
+def test_blocks_that_are_not_listed_are_not_computed(tmp_path):
+    given = [each.detach() for each in operands()]
+    rows, columns = 3, 4
+    counts, of_keys = torch.ones(1, 1, rows, dtype=torch.int32), torch.ones(1, 1, columns, dtype=torch.int32)
+    places, of_places = (torch.zeros(1, 1, *shape, dtype=torch.int32) for shape in ((rows, columns), (columns, rows)))
+    run = codegen.load(unit_of(attention(["", ""], blocks=True)), tmp_path)
+    found = run(*given, counts, places, of_keys, of_places)
+    first = [given[0], *(each[:, :, :16] for each in given[1:])]
+    torch.testing.assert_close(found[0], expected(*first, causal=False, factor=1.0)[0])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [["%r: f32 = load %score[i0]", "%out: f32 = add(%score, %r)"], ["%out: f32 = load %score[2000*i0 + i1]"]],
+)
+def test_functions_of_other_scores_stay_calls(lines):
+    unit = unit_of(attention([function(lines), ""]))
+    assert any(isinstance(one, CallExtern) for one in unit.instructions)
+    assert not any(isinstance(one, Launch) for one in unit.instructions)
+
+
+def test_places_are_computed_in_32_bits():
+    distance = ["%q: i64 = index i1", "%k: i64 = index i2", "%d: i64 = sub(%q, %k)", "%f: f32 = convert(%d)"]
+    source = unit_of(attention([function([*distance, "%out: f32 = add(%score, %f)"]), ""])).source
+    assert "tl.int64" not in source.partition("def attention_0")[2]
+    wide = [*distance[:3], "%s: i64 = shift_left(%d, 40)", "%f: f32 = convert(%s)", "%out: f32 = add(%score, %f)"]
+    source = unit_of(attention([function(wide), ""])).source
+    assert "tl.int64" in source.partition("def attention_0")[2]
