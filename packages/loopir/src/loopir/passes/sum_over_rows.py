@@ -18,8 +18,8 @@ from stagewire import index as ix
 from stagewire.expr import Dim, greatest
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Decision, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store
-from stagewire.sizes import Hints, rough
-from stagewire.statements import map_indices, points_of, reads_of, statements_of, used_axes, writes_of
+from stagewire.sizes import Hints, estimate, rough
+from stagewire.statements import map_indices, points_of, reads_of, select, statements_of, used_axes, writes_of
 from stagewire.types import ITEM_SIZE, contiguous, numel
 
 TOGETHER = 4
@@ -291,72 +291,36 @@ def _is_of_sums(nest: Kernel) -> bool:
     made = [s.results[0] for s in loop.statements if isinstance(s, Reduce)]
     kept = [s.value.name for s in _writes(nest) if isinstance(s.value, Ref)]
     places = {s.index for s in _writes(nest)}
-    if not made or sorted(made) != sorted(kept) or len(places) != 1:
+    if not made or sorted(made) != sorted(kept):
         return False
-    (place,) = places
-    steps = _steps(place[0]) if len(place) == 2 and place[1] == ix.axis(column.name) else None
-    return steps is not None and _counts(steps, parts, 1)
+    return places == {(ix.row_major(parts), ix.axis(column.name))}
 
 
 def _places(rows: Kernel, sums: Kernel, inner: Axis, buffers: Mapping[str, Buffer]) -> dict[str, Index] | None:
-    """What the axes of sums are at a point of the rows, by something that both read (or the rows write): by the same
-    coordinates, or in the order in which it lies in memory; None if there is nothing. inner: the axis of the loops over
-    a row."""
+    """What the axes of sums are at a point of the rows, in the order in which something lies in memory that both read
+    (or the rows write); None if there is nothing. inner: the axis of the loops over a row."""
     theirs = {s.buffer: s for s in statements_of(rows) if isinstance(s, Load | Store)}
     (*parts, column), counted = sums.axes, sums.sections[0].axes
-    for read in statements_of(sums):
-        if not isinstance(read, Load) or read.buffer not in theirs:
+    sizes = axis_sizes(sums) | axis_sizes(rows)
+    for read in select(sums.sections, Load) if column.size == inner.size else ():
+        if read.buffer not in theirs:
             continue
-        found = _corresponding(rows, sums, inner, read.index, theirs[read.buffer].index)
-        if found is not None:
-            return found
         stride = buffers[read.buffer].type.stride
-        here, there = (_steps(ix.linear(s.index, stride)) for s in (read, theirs[read.buffer]))
-        if here is None or there is None or here.pop(column.name, 0) != there.pop(inner.name, 0):
+        here, there = (ix.linear(s.index, stride) for s in (read, theirs[read.buffer]))
+        digits, ways = _slowest_first((*parts, *counted), here), _slowest_first(rows.axes, there)
+        if digits is None or ways is None or points_of(digits) != points_of(ways):
             continue
-        digits = sorted((*parts, *counted), key=lambda axis: here.get(axis.name, 0), reverse=True)
-        unit, count = min(there.values(), default=0), points_of(rows.axes)
-        same = column.size == inner.size and points_of(tuple(digits)) == count
-        if same and _counts(here, digits, unit) and _counts(there, rows.axes, unit):
-            sizes = axis_sizes(rows)
-            flat = ix.row_major(rows.axes)
-            digit = ix.delinear(flat, [axis.size for axis in digits], sizes)
-            return {column.name: ix.axis(inner.name)} | {a.name: place for a, place in zip(digits, digit, strict=True)}
+        found = dict.fromkeys(sizes.keys() - axis_sizes(rows).keys(), ix.ZERO) | {column.name: ix.axis(inner.name)}
+        at = ix.delinear(ix.row_major(ways), [axis.size for axis in digits], sizes)
+        found |= {axis.name: place for axis, place in zip(digits, at, strict=True)}
+        if ix.substitute(here, found, sizes) == there:
+            return found
     return None
 
 
-def _corresponding(
-    rows: Kernel, sums: Kernel, inner: Axis, theirs: tuple[Index, ...], ours: tuple[Index, ...]
-) -> dict[str, Index] | None:
-    """The axes of rows that those of sums are where both read, if each coordinate is an axis, as long there as here."""
-    sizes, others = axis_sizes(sums), axis_sizes(rows)
-    found: dict[str, str] = {}
-    for here, there in zip(theirs, ours, strict=True):
-        one, other = ix.single_axis(here), ix.single_axis(there)
-        if one is not None and other is not None and one not in found and sizes[one] == others[other]:
-            found[one] = other
-        elif here != there or here.terms:
-            return None
-    long = sorted(name for name, size in others.items() if size != 1)
-    if found.get(sums.axes[-1].name) != inner.name or sorted(n for n in found.values() if others[n] != 1) != long:
+def _slowest_first(axes: Sequence[Axis], index: Index) -> tuple[Axis, ...] | None:
+    """The axes of more than one point, by how far an index goes with them; None where it does not vary along each."""
+    steps, long = ix.affine(index), [axis for axis in axes if axis.size != 1]
+    if steps is None or any(axis.name not in steps for axis in long):
         return None
-    if any(size != 1 and name not in found for name, size in sizes.items()):
-        return None
-    return {name: ix.axis(found[name]) if name in found else ix.ZERO for name in sizes}
-
-
-def _steps(index: Index) -> dict[str, int] | None:
-    """By axis, how far an index goes with it; None where it is not made of axes alone, or symbols take part."""
-    found = ix.affine(index)
-    return found if found is not None and ix.is_static(Index(0, index.terms)) else None  # type: ignore[return-value]
-
-
-def _counts(steps: Mapping[str, int], axes: Sequence[Axis], unit: int) -> bool:
-    """Whether an index counts the points of axes, slowest first, in steps of `unit`, and does nothing else."""
-    step: Dim = unit
-    for axis in reversed(axes):
-        if axis.size != 1:
-            if steps.get(axis.name) != step:
-                return False
-            step = step * axis.size
-    return unit > 0 and len(steps) == sum(axis.size != 1 for axis in axes)
+    return tuple(sorted(long, key=lambda axis: estimate(steps[axis.name]), reverse=True))
