@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from codegen.choices import Bound
 from codegen.cpp.kernel import KernelWriter
 from codegen.cpp.operations import FORMS
+from codegen.cpp.order_free import order_free
 from codegen.cpp.parallel_regions import Stages, group_kernels
 from codegen.cpp.plan import COSTLY, Plan, make_plan, shares, total_work
-from codegen.cpp.split_positions import split_positions
 from codegen.cpp.statements import Scope
 from codegen.cpp.tuning import TUNED
 from codegen.cpp.types import c_type
@@ -60,7 +60,7 @@ def write_function(
 
     threshold: work below which they stay on one thread. aliased: whether parameters may share memory.
     """
-    pieces = [[piece for kernel in stage for piece in split_pieces(split_positions(kernel))] for stage in stages]
+    pieces = [[piece for kernel in stage for piece in split_pieces(order_free(kernel))] for stage in stages]
     scope = Scope(pieces[0][0], buffers)
     if len(pieces) == 1 and len(pieces[0]) == 1:
         lines = _alone(scope, pieces[0][0], threshold)

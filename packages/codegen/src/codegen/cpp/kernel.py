@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from codegen.cpp.operations import conversion
-from codegen.cpp.plan import BEFORE, BETWEEN, INSIDE, Plan, is_ordered, is_turned, lane_of, levels
+from codegen.cpp.plan import BEFORE, BETWEEN, INSIDE, Plan, is_turned, lane_of, levels
 from codegen.cpp.reductions import Accumulator, Reducer, partial_block, reducer
 from codegen.cpp.statements import Scope, range_guard, write_statement
 from codegen.cpp.tuning import TUNED
@@ -14,7 +14,7 @@ from codegen.cpp.types import c_type
 from stagewire.expr import Dim
 from stagewire.index import coefficient
 from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Statement, Store
-from stagewire.statements import makers, used_values
+from stagewire.statements import makers, select, used_values
 
 
 class Written(NamedTuple):
@@ -148,11 +148,9 @@ class KernelWriter:
         reducers = self._reducers(section)
         lane = lane_of(section)
         rest = [axis for axis in section.axes if axis.name != lane.name]
-        ordered = any(is_ordered(s) for s in section.statements)
         for _, recipe in reducers:
             self._declare(recipe.accumulators)
-        shared = self.plan.threads == "inner" and not ordered
-        simd = self.plan.vector and not ordered
+        shared, simd = self.plan.threads == "inner", self.plan.vector
         outer_scope = dict(self.scope.values)
         level = levels(section, lane.name, {})
         self._points(section, {}, "", level, BEFORE)
@@ -249,11 +247,10 @@ class KernelWriter:
         for place, (_, dtype) in enumerate(kept):
             self.line(f"{c_type(dtype).local} k_{number}_{place}[{self.plan.tile}];")
         shared = self.plan.threads == "inner"
-        ordered = any(is_ordered(s) for s in section.statements)
         outer_scope = dict(self.scope.values)
         level = levels(section, lane.name, dict.fromkeys(outer_scope, INSIDE))
         self._points(section, {}, "", level, BEFORE)
-        if shared and section.axes and not ordered:
+        if shared and section.axes:
             self.share(1, _clauses(reducers, f"[:{self.plan.tile}]"))
         subscript = f"[{name} - {name}c]"
         position, length = partial_block(section.axes)
@@ -307,15 +304,8 @@ class KernelWriter:
     # ---- both
 
     def _reducers(self, section: Section) -> Reducers:
-        """The section's reductions; operand dtypes are looked up ahead of the statements that define them."""
-        ahead = {s.result: s.dtype for s in section.statements if not isinstance(s, Store | Reduce)}
-        found = []
-        for statement in section.statements:
-            if isinstance(statement, Reduce):
-                name = getattr(statement.operand, "name", None)
-                dtype = ahead.get(name) or self.scope.dtypes.get(name) or statement.dtype
-                found.append((statement, reducer(statement, self.scope.fresh(), dtype)))
-        return found if section.axes else []
+        """The reductions of a section's loops."""
+        return [(s, reducer(s, self.scope.fresh())) for s in select((section,), Reduce) if section.axes]
 
     def _points(
         self, section: Section, recipes: Mapping[Reduce, Reducer], lane: str, level: Sequence[int], wanted: int
@@ -327,12 +317,11 @@ class KernelWriter:
             if not isinstance(statement, Reduce):
                 self._put(statement)
             elif section.axes:
-                self._accumulate(section, statement, recipes[statement], lane)
+                self._accumulate(statement, recipes[statement], lane)
             else:  # over one point
-                dtype = self.scope.dtype(statement.operand, statement.dtype)
-                recipe = reducer(statement, self.scope.fresh(), dtype)
+                recipe = reducer(statement, self.scope.fresh())
                 self._declare(recipe.accumulators)
-                self._accumulate(section, statement, recipe, "")
+                self._accumulate(statement, recipe, "")
                 self._results(section, statement, recipe)
         self.scope.guard = ""
 
@@ -342,14 +331,13 @@ class KernelWriter:
             self.line(text)
         self._written.append(Written(statement, range(start, len(self.lines)), range_guard(self.scope, statement)))
 
-    def _accumulate(self, section: Section, statement: Reduce, recipe: Reducer, lane: str) -> None:
+    def _accumulate(self, statement: Reduce, recipe: Reducer, lane: str) -> None:
         source = self.scope.dtype(statement.operand, statement.dtype)
-        if recipe.needs_position or statement.reduction in ("any", "all"):
+        if statement.reduction in ("any", "all"):
             value = self.scope.operand(statement.operand, source)
         else:
             value = conversion(source, statement.dtype, self.scope.operand(statement.operand, statement.dtype))
-        position = self._position(section) if recipe.needs_position else ""
-        self.line(recipe.update.format(x=value, k=position, j=lane))
+        self.line(recipe.update.format(x=value, j=lane))
 
     def _declare(self, accumulators: Iterable[Accumulator], lanes: Dim | str = "") -> None:
         """Declare accumulators at their starts; of a column plan one for each lane, of which so many are used."""
@@ -369,14 +357,6 @@ class KernelWriter:
         """Open the loop over blocks of an axis, from `c` to `e`."""
         self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {length})")
         self.line(f"const i64 {name}e = {_end(name, size, length)};")
-
-    def _position(self, section: Section) -> str:
-        text = "0"
-        for axis in section.axes:
-            text = f"({text}) * {self.scope.dim(axis.size)} + {self.scope.axes[axis.name]}" if text != "0" else (
-                self.scope.axes[axis.name]
-            )  # fmt: skip
-        return text
 
     def _count_text(self, section: Section) -> str:
         return "(" + (" * ".join(self.scope.dim(axis.size) for axis in section.axes) or "1") + ")"
@@ -404,8 +384,7 @@ def _clauses(reducers: Sequence[tuple[Reduce, Reducer]], part: str = "") -> str:
     groups: dict[str, list[str]] = {}
     for _, recipe in reducers:
         for a in recipe.accumulators:
-            if a.operator:
-                groups.setdefault(a.operator, []).append(a.name + part)
+            groups.setdefault(a.operator, []).append(a.name + part)
     return "".join(f" reduction({operator}:{', '.join(names)})" for operator, names in groups.items())
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
+from codegen.cpp.order_free import order_free
 from codegen.cpp.plan import make_plan, total_work
-from codegen.cpp.split_positions import split_positions
 from codegen.cpp.tuning import TUNED
 from codegen.errors import MalformedLoop
 from codegen.memory import allocated
@@ -114,4 +114,4 @@ def _is_shareable(kernel: Kernel, threshold: int) -> bool:
     work = total_work(kernel)
     if not isinstance(work, int) or work > TUNED.largest_joined * threshold:
         return False
-    return make_plan(split_positions(kernel), threshold).threads != "inner"
+    return make_plan(order_free(kernel), threshold).threads != "inner"

@@ -15,7 +15,7 @@ from codegen.errors import UnsupportedKernel
 from codegen.memory import indices_of
 from stagewire.expr import Dim
 from stagewire.index import coefficient, has_values, mentions
-from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
+from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Store
 from stagewire.loop_ops import cost
 from stagewire.sizes import divides, estimate
 from stagewire.statements import points_of, results, select, used_axes, used_values
@@ -177,31 +177,19 @@ def _row_cost(kernel: Kernel) -> float:
             cost += len(section.statements)
             continue
         axis = lane_of(section)
-        ordered = any(is_ordered(s) for s in section.statements)
         is_border = estimate(points_of(section.axes)) * TUNED.border <= longest
         waste = TUNED.scalar if is_border else _short(axis.size)
-        cost += _section_cost(section, axis) * waste * (TUNED.ordered if ordered else 1.0)
+        cost += _section_cost(section, axis) * waste
     return cost
 
 
 def lane_of(section: Section) -> Axis:
     """The inner axis that a row plan walks innermost."""
-    if any(is_ordered(s) for s in section.statements):
-        return section.axes[-1]
     costs = []
     for number, axis in enumerate(section.axes):
         accesses = sum(_access_cost(index, axis.name) for index in indices_of(section))
         costs.append(((accesses + TUNED.statement) * _short(axis.size), -number))
     return section.axes[-min(costs)[1]]
-
-
-def is_ordered(statement: Statement) -> bool:
-    """Reductions whose running form is not a sum of lanes: positions, and the recurrence of float64 variance."""
-    if not isinstance(statement, Reduce):
-        return False
-    return statement.reduction in ("argmax", "argmin") or (
-        statement.reduction == "welford" and statement.dtype == "float64"
-    )
 
 
 def _crossed_axis(kernel: Kernel, lane: Axis) -> Axis | None:

@@ -2,9 +2,8 @@
 
 float32 sums and products accumulate in float64, which makes the order of summation irrelevant at float32 precision;
 along a row, a chunk of PARTIAL points is summed in float32 lanes first, along columns a block of PARTIAL_ROWS points,
-and these sums in float64. Variance of float32
-data is sum and sum of squares, both in float64 (a float32 square is exact there); float64 data takes Welford's
-recurrence. The extremum of floats is that of the numbers, beside a flag for nan: one instruction each, where an
+and these sums in float64. Variance of float32 data is sum and sum of squares, both in float64 (a float32 square is
+exact there). The extremum of floats is that of the numbers, beside a flag for nan: one instruction each, where an
 extremum that passes nan on is a chain of three.
 """
 
@@ -40,7 +39,7 @@ def partial_block(axes: Sequence[Axis]) -> tuple[int, int]:
 
 
 class Accumulator(NamedTuple):
-    """One C++ variable of a reduction: its type, start value, and OpenMP reduction operator ("" if it has none)."""
+    """One C++ variable of a reduction: its type, start value, and OpenMP reduction operator."""
 
     name: str
     type: str
@@ -49,19 +48,18 @@ class Accumulator(NamedTuple):
 
 
 class Reducer(NamedTuple):
-    """`update` statements use `{x}` (operand), `{k}` (position) and accumulator names with `{j}` (lane subscript);
+    """`update` statements use `{x}` (operand) and accumulator names with `{j}` (lane subscript);
     `results` are expressions in the same names and `{n}` (points reduced over), one for each result."""
 
     accumulators: tuple[Accumulator, ...]
     update: str
     results: tuple[str, ...]
-    needs_position: bool = False
     partial: str = ""
     """The type in which a chunk of a row is accumulated ("" if at once in the accumulator), with the same update."""
 
 
-def reducer(statement: Reduce, name: str, operand_dtype: str) -> Reducer:
-    """The recipe; `name` makes the accumulators' names, `operand_dtype` is that of the reduced value."""
+def reducer(statement: Reduce, name: str) -> Reducer:
+    """The recipe of a reduction without an order (see `order_free.py`); `name` makes the accumulators' names."""
     dtype = statement.dtype
     kind = c_type(dtype)
     acc = f"a_{name}"
@@ -89,10 +87,8 @@ def reducer(statement: Reduce, name: str, operand_dtype: str) -> Reducer:
             return Reducer((Accumulator(acc, "i32", start, sign),), update, (f"({acc}{{j}} != 0)",))
         case "xor_sum":
             return Reducer((Accumulator(acc, kind.local, "0", "^"),), f"{acc}{{j}} ^= {{x}};", (f"{acc}{{j}}",))
-        case "argmax" | "argmin" as which:
-            return _position(which, operand_dtype, kind.local, acc)
         case "welford":
-            return _variance(dtype, acc)
+            return _variance(acc)
     raise MalformedLoop(f"unknown reduction {statement.reduction!r}")
 
 
@@ -111,42 +107,12 @@ def _extremum(which: str, dtype: str, acc: str) -> Reducer:
     return Reducer((Accumulator(acc, kind.local, start, which),), update, (f"{acc}{{j}}",))
 
 
-def _position(which: str, operand_dtype: str, local: str, acc: str) -> Reducer:
-    sign = ">" if which == "argmax" else "<"
-    value = "i32" if operand_dtype == "bool" else c_type(operand_dtype).local
-    if operand_dtype == "bool":
-        start = "-1" if which == "argmax" else "2"
-    else:
-        start = literal(neutral(which, operand_dtype), operand_dtype)
-    # `k < 0` takes the first point whatever its value; nan beats everything and is not beaten
-    better = f"{{x}} {sign} {acc}{{j}} || {acc}_k{{j}} < 0"
-    if operand_dtype in FLOATS:
-        better = f"{{x}} {sign} {acc}{{j}} || ({{x}} != {{x}} && {acc}{{j}} == {acc}{{j}}) || {acc}_k{{j}} < 0"
-        better = f"!({acc}{{j}} != {acc}{{j}}) && ({better})"
-    update = f"if ({better}) {{{{ {acc}{{j}} = {{x}}; {acc}_k{{j}} = {{k}}; }}}}"
+def _variance(acc: str) -> Reducer:
+    mean = f"((f32)({acc}_s{{j}} / (f64){{n}}))"
+    spread = f"({acc}_q{{j}} - {acc}_s{{j}} * ({acc}_s{{j}} / (f64){{n}}))"
+    squares = f"((f32)({spread} < 0.0 ? 0.0 : {spread}))"
     return Reducer(
-        (Accumulator(acc, value, start, ""), Accumulator(f"{acc}_k", "i64", "-1", "")),
-        update,
-        (f"(({local}){acc}_k{{j}})",),
-        needs_position=True,
+        (Accumulator(f"{acc}_s", "f64", "0", "+"), Accumulator(f"{acc}_q", "f64", "0", "+")),
+        f"{acc}_s{{j}} += (f64){{x}}; {acc}_q{{j}} += (f64){{x}} * (f64){{x}};",
+        (mean, squares, "((f32){n})"),
     )
-
-
-def _variance(dtype: str, acc: str) -> Reducer:
-    kind = c_type(dtype)
-    if kind.local == "f32":
-        mean = f"((f32)({acc}_s{{j}} / (f64){{n}}))"
-        spread = f"({acc}_q{{j}} - {acc}_s{{j}} * ({acc}_s{{j}} / (f64){{n}}))"
-        squares = f"((f32)({spread} < 0.0 ? 0.0 : {spread}))"
-        return Reducer(
-            (Accumulator(f"{acc}_s", "f64", "0", "+"), Accumulator(f"{acc}_q", "f64", "0", "+")),
-            f"{acc}_s{{j}} += (f64){{x}}; {acc}_q{{j}} += (f64){{x}} * (f64){{x}};",
-            (mean, squares, "((f32){n})"),
-        )
-    update = (
-        f"{acc}_c{{j}} += 1.0; f64 {acc}_d = {{x}} - {acc}_m{{j}}; {acc}_m{{j}} += {acc}_d / {acc}_c{{j}}; "
-        f"{acc}_q{{j}} += {acc}_d * ({{x}} - {acc}_m{{j}});"
-    )
-    names = tuple(Accumulator(f"{acc}_{part}", "f64", "0", "") for part in ("c", "m", "q"))
-    return Reducer(names, update, (f"({acc}_c{{j}} > 0.0 ? {acc}_m{{j}} : __builtin_nan(\"\"))", f"{acc}_q{{j}}",
-                                   f"{acc}_c{{j}}"))  # fmt: skip

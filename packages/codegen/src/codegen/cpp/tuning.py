@@ -45,7 +45,6 @@ class Tuning:
     statement: float = tuned(0.3, "accesses", "cost of a statement", COLUMNS)
     costly: int = tuned(10, "operations", "of a transcendental function, a division or a random number", REGIONS)
     column: float = tuned(1.05, "factor", "of a column plan's cost: its tiles are in memory", COLUMNS)
-    ordered: float = tuned(8.0, "factor", "of a section whose reduction has an order, so no lanes", COLUMNS)
     border: int = tuned(8, "factor", "by which a section, done point by point, is shorter than the longest", COLUMNS)
     scalar: float = tuned(4.0, "factor", "of the cost of such points", COLUMNS)
 
