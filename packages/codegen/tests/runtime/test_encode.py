@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from codegen.runtime.encode import OPS, closure, encode
+from codegen.runtime.arguments import closure
+from codegen.runtime.encode import OPS, encode
 from stagewire.graph import Ref
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, Release, Unit
 from stagewire.types import TensorType

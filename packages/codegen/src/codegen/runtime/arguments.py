@@ -1,8 +1,10 @@
-"""Literals of a document as the Python objects that ATen takes, and values of symbolic sizes, read from the inputs."""
+"""Literals of a document as the Python objects that ATen takes, calls of operators as functions of what is no literal,
+and values of symbolic sizes, read from the inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -57,6 +59,47 @@ def operator_of(call: CallExtern) -> Callable[..., Any]:
             return function(*args, **kwargs)
 
     return run
+
+
+def closure(call: CallExtern, operator: Callable[..., Any]) -> tuple[Callable[..., Any], list[str], tuple[Dim, ...]]:
+    """The operator of a call as a function of its tensors and symbolic sizes alone, the tensors' buffers, and these
+    sizes. No name of the document becomes part of Python text."""
+    every = (*call.args, *call.kwargs.values())
+    names = list(dict.fromkeys(name for arg in every for name in graph.references(arg)))
+    constants: dict[str, Any] = {"operator": operator}
+    dims: dict[Expr, str] = {}
+
+    def constant(value: Any) -> str:
+        constants[f"c{len(constants)}"] = value
+        return f"c{len(constants) - 1}"
+
+    def text(arg: graph.Arg) -> str:
+        if isinstance(arg, graph.Ref):
+            return f"t{names.index(arg.name)}"
+        if isinstance(arg, Expr):
+            return dims.setdefault(arg, f"n{len(dims)}")
+        if isinstance(arg, graph.List | graph.Tuple) and not _is_constant(arg):
+            items = ", ".join(text(item) for item in arg.items)
+            return f"[{items}]"
+        return constant(resolve(arg, {}, {}))
+
+    fixed = {key: resolve(arg, {}, {}) for key, arg in call.kwargs.items() if _is_constant(arg)}
+    if fixed:
+        constants["operator"] = partial(operator, **fixed)
+    given = [text(arg) for arg in call.args]
+    for key, arg in call.kwargs.items():
+        if key not in fixed:
+            given.append(f"**{{{constant(key)}: {text(arg)}}}")
+    parameters = ", ".join([*(f"t{number}" for number in range(len(names))), *dims.values()])
+    called = f"operator({', '.join(given)})"
+    value = called if call.results else f"({called}, ())[1]"  # an assertion gives None
+    return eval(f"lambda {parameters}: {value}", constants), names, tuple(dims)
+
+
+def _is_constant(arg: graph.Arg) -> bool:
+    if isinstance(arg, graph.List | graph.Tuple):
+        return all(_is_constant(item) for item in arg.items)
+    return not isinstance(arg, graph.Ref | Expr)
 
 
 NAMESPACE = "stagefold"

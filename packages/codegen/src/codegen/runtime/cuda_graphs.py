@@ -23,8 +23,8 @@ import torch
 from codegen.choices import Bound, Replay
 from codegen.errors import NotRecorded
 from codegen.runtime.arguments import Symbols, symbol_reader
-from codegen.runtime.encode import at_distance
 from codegen.runtime.memory_kinds import device_of
+from codegen.runtime.python_wrapper import at_distance
 from codegen.runtime.recordable import Loader, Output, Recordable, is_on_cpu, is_short, obstacle
 from codegen.runtime.recording import Captured, Recording, device_of_recordings
 from codegen.runtime.result_memory import Block, type_of

@@ -15,10 +15,9 @@ import torch
 from msgspec.structs import replace
 
 from codegen.runtime.arguments import Symbols, with_values
-from codegen.runtime.encode import at_distance
 from codegen.runtime.externs import WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import plan_memory, span
-from codegen.runtime.python_wrapper import repeats_once
+from codegen.runtime.python_wrapper import at_distance, repeats_once
 from stagewire.expr import Dim, evaluate
 from stagewire.graph import Ref
 from stagewire.program import Allocate, CallExtern, Instruction, MakeView, Release, Unit, made_buffers

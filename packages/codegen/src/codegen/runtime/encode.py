@@ -15,18 +15,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
-import torch
-
 from codegen.errors import MalformedLoop
-from codegen.runtime.arguments import inputs_of, operator_of, resolve
+from codegen.runtime.arguments import closure, inputs_of, operator_of, resolve
 from codegen.runtime.cpu_convolutions import WindowProducts, window_products
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import Homes, is_native, plan_memory
+from codegen.runtime.python_wrapper import reading_of
 from stagewire.expr import Dim, Expr, steps_of
-from stagewire.graph import Arg, List, Ref, Tuple, references
+from stagewire.graph import Arg, Ref
 from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit, mentioned_buffers
 from stagewire.symbols import symbol_places
 from stagewire.types import ITEM_SIZE, TensorType
@@ -375,61 +373,3 @@ class _Encoder:
             return VALUES + self.program.value(output)
         self.literals.append(resolve(output, {}, {}))
         return -len(self.literals)
-
-
-def closure(call: CallExtern, operator: Callable[..., Any]) -> tuple[Callable[..., Any], list[str], tuple[Dim, ...]]:
-    """The operator of a call as a function of its tensors and symbolic sizes alone, the tensors' buffers, and these
-    sizes. No name of the document becomes part of Python text."""
-    names = list(dict.fromkeys(name for arg in (*call.args, *call.kwargs.values()) for name in references(arg)))
-    constants: dict[str, Any] = {"operator": operator}
-    sizes: dict[Expr, str] = {}
-
-    def constant(value: Any) -> str:
-        constants[f"c{len(constants)}"] = value
-        return f"c{len(constants) - 1}"
-
-    def text(arg: Arg) -> str:
-        if isinstance(arg, Ref):
-            return f"t{names.index(arg.name)}"
-        if isinstance(arg, Expr):
-            return sizes.setdefault(arg, f"n{len(sizes)}")
-        if isinstance(arg, List | Tuple) and not _is_constant(arg):
-            items = ", ".join(text(item) for item in arg.items)
-            return f"[{items}]"
-        return constant(resolve(arg, {}, {}))
-
-    fixed = {key: resolve(arg, {}, {}) for key, arg in call.kwargs.items() if _is_constant(arg)}
-    if fixed:
-        constants["operator"] = partial(operator, **fixed)
-    given = [text(arg) for arg in call.args]
-    for key, arg in call.kwargs.items():
-        if key not in fixed:
-            given.append(f"**{{{constant(key)}: {text(arg)}}}")
-    parameters = ", ".join([*(f"t{number}" for number in range(len(names))), *sizes.values()])
-    called = f"operator({', '.join(given)})"
-    value = called if call.results else f"({called}, ())[1]"  # an assertion gives None
-    return eval(f"lambda {parameters}: {value}", constants), names, tuple(sizes)
-
-
-def _is_constant(arg: Arg) -> bool:
-    if isinstance(arg, List | Tuple):
-        return all(_is_constant(item) for item in arg.items)
-    return not isinstance(arg, Ref | Expr)
-
-
-def at_distance(tensor: torch.Tensor, type_: TensorType, distance: int) -> torch.Tensor:
-    """A tensor of `type_` on the memory of `tensor`, `distance` bytes after its first element."""
-    return reading_of(tensor, type_.dtype, (*type_.shape, *type_.stride, distance))  # type: ignore[arg-type]
-
-
-def reading_of(tensor: torch.Tensor, dtype: str, numbers: tuple[int, ...]) -> torch.Tensor:
-    """A tensor of `dtype` on the memory of `tensor`.
-
-    numbers: its sizes, its strides, and how many bytes after the first element of `tensor` it begins.
-    """
-    rank = len(numbers) // 2
-    shape, stride, distance = numbers[:rank], numbers[rank:-1], numbers[-1]
-    item = ITEM_SIZE[dtype]
-    start = tensor.storage_offset() * tensor.element_size() + distance
-    window = torch.empty(0, dtype=getattr(torch, dtype), device=tensor.device)
-    return window.set_(tensor.untyped_storage(), start // item, shape, stride)  # type: ignore[call-overload]

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from codegen.errors import WrongResult
-from codegen.runtime.arguments import Environment, Symbols, operator_of, resolve, sizes, symbol_reader
+from codegen.runtime.arguments import Environment, Symbols, closure, operator_of, resolve, sizes, symbol_reader
 from codegen.runtime.library import KERNEL, raise_status
+from codegen.runtime.memory_kinds import plan_memory
 from stagewire.errors import PartlyDone
+from stagewire.expr import Dim
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
-from stagewire.types import TensorType
+from stagewire.types import ITEM_SIZE, TensorType
 
 Function = Callable[[Sequence[torch.Tensor], Sequence[int]], None]
 """A kernel on the buffers and the sizes of a launch."""
@@ -29,9 +32,13 @@ class PythonWrapper:
         self.unit = unit
         self.functions = functions
         self.symbols_of = symbol_reader(unit)
-        self.stated = stated_offsets(unit)
         calls = [(n, one) for n, one in enumerate(unit.instructions) if isinstance(one, CallExtern)]
-        self.operators = {number: operator_of(one) for number, one in calls}
+        self.calls = {number: closure(one, operator_of(one)) for number, one in calls}
+
+    @cached_property
+    def distance(self) -> Mapping[str, Dim]:
+        """Bytes from where the memory of each buffer begins to its first element."""
+        return plan_memory(self.unit).distance
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         inputs = taken(inputs)
@@ -65,14 +72,23 @@ class PythonWrapper:
     def run(self, number: int, instruction: Instruction, environment: Environment, symbols: Symbols) -> None:
         """Run one instruction, number `number` of the unit."""
         match instruction:
-            case Allocate(buffer, type, reuse):
-                environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
-            case MakeView(buffer, base, type):
-                environment[buffer] = view(environment[base], type, symbols, self.stated.get(base, 0))
+            case Allocate(buffer, type, None):
+                shape, stride = sizes(type.shape, symbols), sizes(type.stride, symbols)
+                dtype = getattr(torch, type.dtype)
+                environment[buffer] = torch.empty_strided(shape, stride, dtype=dtype, device=type.device)
+            case Allocate(buffer, type, str(base)) | MakeView(buffer, base, type):
+                before = environment[base] if isinstance(instruction, MakeView) else environment.pop(base)
+                numbers = (*type.shape, *type.stride, self.distance[buffer] - self.distance[base])
+                environment[buffer] = reading_of(before, type.dtype, sizes(numbers, symbols))
             case Launch(kernel, buffers, dims):
                 self.launch(kernel, [environment[b] for b in buffers], sizes(dims, symbols), symbols)
-            case CallExtern():
-                call(instruction, self.operators[number], environment, symbols)
+            case CallExtern(results=names, result_types=types):
+                function, operands, dims = self.calls[number]
+                result = function(*(environment[name] for name in operands), *sizes(dims, symbols))
+                made = result if isinstance(result, tuple | list) else (result,)
+                for name, type_, value in zip(names, types or (None,) * len(names), made, strict=False):
+                    if name:
+                        environment[name] = value if type_ is None else settled(value, type_, symbols)
             case Release(buffer):
                 environment.pop(buffer, None)
 
@@ -90,39 +106,22 @@ def taken(inputs: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
     return found
 
 
-def allocate(type: TensorType, symbols: Symbols, memory: torch.Tensor | None = None) -> torch.Tensor:
-    """A tensor of `type` in new memory, or in that of `memory`."""
-    dtype = getattr(torch, type.dtype)
-    shape, stride = sizes(type.shape, symbols), sizes(type.stride, symbols)
-    if memory is None:
-        return torch.empty_strided(shape, stride, dtype=dtype, device=type.device)
-    start = memory.storage_offset() * memory.element_size() // dtype.itemsize
-    return torch.empty(0, dtype=dtype, device=type.device).set_(memory.untyped_storage(), start, shape, stride)
+def at_distance(tensor: torch.Tensor, type_: TensorType, distance: int) -> torch.Tensor:
+    """A tensor of `type_` on the memory of `tensor`, `distance` bytes after its first element."""
+    return reading_of(tensor, type_.dtype, (*type_.shape, *type_.stride, distance))  # type: ignore[arg-type]
 
 
-def stated_offsets(unit: Unit) -> dict[str, Any]:
-    """The storage offset that the unit states for each buffer that is a base of views; 0 for memory of its own."""
-    types = zip(unit.inputs, unit.input_types, strict=True)
-    stated = {name: type.storage_offset for name, type in types if isinstance(type, TensorType)}
-    for instruction in unit.instructions:
-        if isinstance(instruction, MakeView):
-            stated[instruction.buffer] = instruction.type.storage_offset
-    return stated
+def reading_of(tensor: torch.Tensor, dtype: str, numbers: tuple[int, ...]) -> torch.Tensor:
+    """A tensor of `dtype` on the memory of `tensor`.
 
-
-def view(base: torch.Tensor, type: TensorType, symbols: Symbols, stated: Any) -> torch.Tensor:
-    """A strided window on the storage of `base`, read as the dtype of `type`.
-
-    stated: the storage offset of `base` for which that of `type` is meant; wherever `base` really begins, the window
-    lies as far from it as stated.
+    numbers: its sizes, its strides, and how many bytes after the first element of `tensor` it begins.
     """
-    dtype = getattr(torch, type.dtype)
-    shape, stride = sizes(type.shape, symbols), sizes(type.stride, symbols)
-    offset, before = sizes((type.storage_offset, stated), symbols)
-    start = offset + (base.storage_offset() - before) * base.element_size() // dtype.itemsize
-    if base.dtype == dtype:
-        return base.as_strided(shape, stride, start)
-    return torch.empty(0, dtype=dtype, device=type.device).set_(base.untyped_storage(), start, shape, stride)
+    rank = len(numbers) // 2
+    shape, stride, distance = numbers[:rank], numbers[rank:-1], numbers[-1]
+    item = ITEM_SIZE[dtype]
+    start = tensor.storage_offset() * tensor.element_size() + distance
+    window = torch.empty(0, dtype=getattr(torch, dtype), device=tensor.device)
+    return window.set_(tensor.untyped_storage(), start // item, shape, stride)  # type: ignore[call-overload]
 
 
 def from_address(address: int, keep: object) -> Function:
@@ -137,18 +136,6 @@ def from_address(address: int, keep: object) -> Function:
         raise_status(status.value)
 
     return launch
-
-
-def call(instruction: CallExtern, operator: Callable[..., Any], environment: Environment, symbols: Symbols) -> None:
-    """Run one operator and keep the results that are named, in the strides that the program states."""
-    args = [resolve(arg, environment, symbols) for arg in instruction.args]
-    kwargs = {key: resolve(arg, environment, symbols) for key, arg in instruction.kwargs.items()}
-    result = operator(*args, **kwargs)
-    results = result if isinstance(result, tuple | list) else (result,)
-    for number, (name, value) in enumerate(zip(instruction.results, results, strict=False)):
-        if name:
-            type_ = instruction.result_types[number] if instruction.result_types else None
-            environment[name] = value if type_ is None else settled(value, type_, symbols)
 
 
 def settled(tensor: torch.Tensor, type_: TensorType, symbols: Symbols) -> torch.Tensor:

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from codegen.choices import Bound, Replay
-from codegen.runtime.arguments import Symbols, inputs_of, operator, resolve, with_values
+from codegen.runtime.arguments import Symbols, closure, inputs_of, operator, resolve, sizes, with_values
 from codegen.runtime.destination_passing import Destinations, with_destinations
 from codegen.runtime.memory_kinds import device_of, plan_memory, single_device, stated
-from codegen.runtime.python_wrapper import call
 from codegen.runtime.recording import Target
 from codegen.runtime.required_cubins import useful
 from codegen.runtime.result_memory import Kind
@@ -93,7 +92,7 @@ class Recordable:
     def __init__(self, unit: Unit, bound: Bound, replay: Replay, load: Loader) -> None:
         self.unit, self.run = unit, bound.run
         self.symbols = tuple(symbol_places(inputs_of(unit)))
-        self._host_draws = [(one, operator(one.target)) for one in host_draws(unit)]
+        self._host_draws = [closure(one, operator(one.target)) for one in host_draws(unit)]
         self._current, self._load, self._replay = bound.unit, load, replay
         self._made: list[tuple[Unit, bool, Destinations, Callable[..., Any]]] = []
 
@@ -136,8 +135,8 @@ class Recordable:
 
     def advance_host_generators(self, symbols: Symbols) -> None:
         """Do what a recording leaves out: move the random numbers of the CPU on."""
-        for one, function in self._host_draws:
-            call(one, function, {}, symbols)
+        for function, _, dims in self._host_draws:
+            function(*sizes(dims, symbols))
 
     def kind(self, outputs: frozenset[int]) -> Kind:
         """What memory these outputs, which share it, are to lie in."""

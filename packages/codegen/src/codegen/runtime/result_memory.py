@@ -29,8 +29,8 @@ from typing import Literal
 import torch
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
-from codegen.runtime.encode import reading_of
 from codegen.runtime.memory_kinds import span
+from codegen.runtime.python_wrapper import reading_of
 from codegen.torch_capabilities import TORCH
 from stagewire.types import TensorType
 
