@@ -5,7 +5,7 @@ import pytest
 from codegen import Options
 from codegen.choices import chosen
 from codegen.stage import emit
-from codegen.testing.product_texts import SHORT, batched_scale, convolution_relu, linear_relu
+from codegen.testing.product_texts import SHORT, batched_scale, linear_relu
 from codegen.triton.products import Product, tiles_for
 from codegen.triton.sites import find_sites
 from codegen.triton.tuning import SM_90
@@ -28,17 +28,6 @@ def test_a_kernel_in_place_of_the_product_is_one_with_it():
 def test_a_turned_result_is_one_with_the_product():
     (site,) = sites(batched_scale(3, 10, 20, 5, "float32"))
     assert [axis.size for part in (site.epilogue.batch, site.epilogue.rows) for axis in part] == [3, 10]
-
-
-def test_a_kernel_over_images_is_one_with_a_convolution():
-    (site,) = sites(convolution_relu(2, 16, 5, 24, "float16"))
-    assert (site.product.rows, site.product.columns, site.product.depth) == (2 * 5 * 5, 24, 9 * 16)
-    assert site.epilogue is not None
-
-
-@pytest.mark.parametrize(("channels", "dtype"), [(3, "float16"), (16, "float32")])
-def test_convolutions_that_templates_do_not_suit(channels, dtype):
-    assert not sites(convolution_relu(2, channels, 5, 24, dtype))
 
 
 def test_the_product_has_no_memory_under_a_template():

@@ -11,7 +11,7 @@ from codegen.runtime import tuning
 from codegen.runtime.memory_kinds import plan_memory
 from codegen.runtime.tuning import Bench, Excerpts, Record, by_precision, make_choices, with_tf32
 from codegen.stage import emit
-from codegen.testing.product_texts import batched_scale, convolution_relu, linear_relu, made_operands
+from codegen.testing.product_texts import batched_scale, linear_relu, made_operands
 from stagewire.program import CallExtern
 
 TIMED = Options(target="triton", autotune="time")
@@ -156,7 +156,6 @@ def test_without_a_gpu_the_calls_are_made(directory):
     [
         linear_relu(300, 200, 100, "bfloat16"),
         batched_scale(8, 64, 96, 32, "float32"),
-        convolution_relu(8, 64, 14, 128, "bfloat16"),
     ],
 )
 def test_real_times(graph, tmp_path, monkeypatch):

@@ -72,39 +72,6 @@ def batched_scale(batch: int, rows: int, columns: int, depth: int, dtype: str) -
       }}""").forward
 
 
-def convolution_relu(number: int, channels: int, side: int, result: int, dtype: str) -> LoopGraph:
-    """relu of a 3 x 3 convolution of images with their channels fastest, times a number for each channel."""
-    t, area = SHORT[dtype], side * side
-    made = f"{t}[{number}, {result}, {side}, {side}]{{{result * area}, 1, {result * side}, {result}}}"
-    return parse_document(f"""
-      loop 2 {{
-        binding {{ inputs = () outputs = () }}
-        forward {{
-          buffers {{
-            %x: {t}[{number}, {channels}, {side}, {side}]{{{channels * area}, 1, {channels * side}, {channels}}} = input
-            %w: {t}[{result}, {channels}, 3, 3]{{{9 * channels}, 1, {3 * channels}, {channels}}} = input
-            %s: {t}[{result}] = input
-            %p: {made} = extern
-            %y: {made} = kernel reuse %p
-          }}
-          inputs = ("x", "w", "s")
-          outputs = (%y,)
-          steps {{
-            %p = aten.convolution.default(%x, %w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
-            kernel tail for i in {number * area}, c in {result} {{
-              section {{
-                %v: {t} = load %p[{result}*i + c]
-                %f: {t} = load %s[c]
-                %u: {t} = mul(%v, %f)
-                %m: {t} = maximum(%u, 0.0)
-                store %y[{result}*i + c] = %m
-              }}
-            }}
-          }}
-        }}
-      }}""").forward
-
-
 def made_operands(rows: int, columns: int, depth: int, dtype: str, kept: bool = False) -> LoopGraph:
     """relu(a @ c.T): a is scaled by rows in the memory of h, which a kernel made; c is a matrix in float32, rounded.
 

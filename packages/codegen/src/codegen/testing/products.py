@@ -11,7 +11,7 @@ import torch
 from hypothesis import strategies as st
 
 from codegen.testing.reference import span
-from stagewire.graph import Arg, List, Ref
+from stagewire.graph import Arg, Ref
 from stagewire.loop import (
     Axis,
     AxisAtom,
@@ -38,9 +38,9 @@ SIZES = st.sampled_from((1, 2, 5, 16, 17, 33, 48))
 
 @st.composite
 def product_graphs(draw: st.DrawFn) -> LoopGraph:
-    """mm, addmm, bmm, baddbmm or convolution; nothing behind it, or a kernel over its elements or over some of them."""
+    """mm, addmm, bmm or baddbmm; nothing behind it, or a kernel over its elements or over some of them."""
     plan = _Plan(draw)
-    draw(st.sampled_from((plan.product, plan.product, plan.convolution)))()
+    plan.product()
     kinds = ("none", "axes", "pieces", "part", "rows", *(["flat", "flat"] if plan.is_packed else []))
     kind = draw(st.sampled_from(kinds))
     is_kept = kind == "none" or draw(st.booleans())
@@ -83,12 +83,8 @@ class _Plan:
 
         self.ending: list[str] = []
 
-    sizes: tuple[int, ...] | None = None
-
     @property
     def shape(self) -> tuple[int, ...]:
-        if self.sizes is not None:
-            return self.sizes
         return (self.m, self.n) if self.batch is None else (self.batch, self.m, self.n)
 
     def add(self, name: str, type_: TensorType, role: str = "input", **fields: str | None) -> str:
@@ -113,28 +109,6 @@ class _Plan:
             kwargs = draw(st.sampled_from(({}, {}, {"alpha": 2}, {"beta": 0}, {"alpha": -1, "beta": 2})))
         self.add("p", TensorType(self.dtype, self.shape, steps), "extern")
         self.steps.append(Extern(f"aten.{name}.default", args, kwargs, ("p",)))
-
-    def convolution(self) -> None:
-        """The call, of an image with its channels fastest or not."""
-        draw, pairs = self.draw, st.tuples(st.integers(1, 2), st.integers(1, 2))
-        self.dtype = draw(st.sampled_from(("float16", "bfloat16")))
-        taps = draw(st.tuples(st.sampled_from((1, 3)), st.sampled_from((1, 2))))
-        stride, dilation, padding = draw(pairs), draw(pairs), draw(st.sampled_from(((0, 0), (1, 0), (2, 1))))
-        image = draw(st.tuples(st.integers(5, 6), st.integers(3, 7)))
-        number, channels, self.n = draw(st.integers(1, 2)), draw(st.sampled_from((16, 17, 40))), draw(SIZES)
-        size = tuple((image[n] + 2 * padding[n] - dilation[n] * (taps[n] - 1) - 1) // stride[n] + 1 for n in range(2))
-        self.sizes, self.is_packed = (number, self.n, *size), True
-        self.add("x", self.turned((number, channels, *image), draw(st.booleans())))
-        self.add("w", self.turned((self.n, channels, *taps), draw(st.booleans())))
-        bias = Ref(self.add("bias", contiguous(self.dtype, (self.n,)))) if draw(st.booleans()) else None
-        numbers = (List(stride), List(padding), List(dilation), False, List((0, 0)), 1)
-        self.add("p", self.turned(self.sizes, True), "extern")
-        self.steps.append(Extern("aten.convolution.default", (Ref("x"), Ref("w"), bias, *numbers), {}, ("p",)))
-
-    def turned(self, shape: tuple[int, ...], is_last: bool) -> TensorType:
-        """The type of an image, whose channels are fastest or not."""
-        _, c, h, w = shape
-        return TensorType(self.dtype, shape, (c * h * w, 1, c * w, c) if is_last else (c * h * w, h * w, w, 1))
 
     def operand(self, name: str, shape: tuple[int, ...]) -> str:
         """A buffer of this shape: packed, turned, with gaps, or the same matrix for each of the batch."""

@@ -9,21 +9,25 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
 from codegen.triton import stencils, tuning
 from codegen.triton.emit import LARGEST_32
 from codegen.triton.plan import power_of_two
-from codegen.triton.products import DTYPES, MOST_BATCHES, NAMES, Pair, Types, pair
+from codegen.triton.products import DTYPES, MOST_BATCHES, Types
 from codegen.triton.tuning import WARP
 from stagewire.expr import Dim, Expr
-from stagewire.graph import List, Ref
+from stagewire.graph import Arg, List, Ref, Tuple
 from stagewire.loop import Extern
 from stagewire.program import Allocate, CallExtern, Instruction, KernelInfo, Launch, Release
 from stagewire.sizes import Hints, rough
 from stagewire.types import TensorType, contiguous, extent, numel
 
+Pair = tuple[int, int]
+
+NAMES = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
 FORWARD, BACKWARD = "aten.convolution.default", "aten.convolution_backward.default"
 PARAMETERS = {FORWARD: NAMES, BACKWARD: ("grad", "input", "weight", "bias_sizes", *NAMES[3:], "output_mask")}
 
@@ -65,12 +69,20 @@ def depthwise_of(call: Extern, types: Types) -> Depthwise | None:
         return None
     if types[image].stride[1] == 1 and types[image].dtype not in LAST_DTYPES:
         return None
-    moves = [pair(given[name]) for name in ("stride", "padding", "dilation")]
+    moves = [_pair(given[name]) for name in ("stride", "padding", "dilation")]
     if numel(taps[2:]) > tuning.SM_90.most_taps or None in moves:  # type: ignore[operator]
         return None
     if len(shape) == 3:  # images of one row
         moves = [(one, move[1]) for one, move in zip((1, 0, 1), moves, strict=True)]  # type: ignore[index]
     return Depthwise(image, weight, bias, grad, *moves)  # type: ignore[arg-type]
+
+
+def _pair(arg: Arg) -> Pair | None:
+    """Two numbers, given as two or as one for both."""
+    items: Any = arg.items if isinstance(arg, List | Tuple) else ()
+    if len(items) not in (1, 2) or not all(isinstance(item, int) for item in items):
+        return None
+    return (items[0], items[-1])
 
 
 def _is_plain(type_: TensorType) -> bool:

@@ -186,7 +186,7 @@ def prologue_of(product: Product, side: Side, kernel: loop.Kernel, types: Types)
     """The kernel by elements of the operand on one side; None where it does more than to write each, at one point."""
     statements = tuple(statements_of(kernel))
     stores = select(kernel.sections, loop.Store)
-    if product.window is not None or len(stores) != 1 or any(section.axes for section in kernel.sections):
+    if len(stores) != 1 or any(section.axes for section in kernel.sections):
         return None
     (store,) = stores
     body = tuple(s for s in statements if not isinstance(s, loop.Store))

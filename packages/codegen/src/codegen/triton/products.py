@@ -1,102 +1,19 @@
 """Products of matrices that ATen computes, as far as a template can compute them too, and the tiles to try.
 
-    result[b, i, j] = alpha * sum over k of left[b, i, k] * right[b, k, j] + beta * bias[b, i, j]
-
-Convolutions of images are such products, none of whose operands is ever in memory:
-
-    rows: the points of all results (n, p, q)   columns: channels of the result   depth: taps of the window, channels
-    left[(n, p, q), (tap, c)] = image[n, c, p*stride - padding + tap*dilation, ...], 0 outside of the image
-
-The channels of the result are fastest in memory, as those of the image had better be.
+result[b, i, j] = alpha * sum over k of left[b, i, k] * right[b, k, j] + beta * bias[b, i, j]
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from codegen.triton import tuning
 from codegen.triton.plan import power_of_two
-from stagewire.graph import Arg, List, Ref, Tuple
+from stagewire.graph import Ref
 from stagewire.loop import AxisAtom, Extern, Index, Term
 from stagewire.types import ITEM_SIZE, TensorType
-
-NAMES = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
-
-Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Window:
-    """Heights and widths: of the image, of the result, of the window and how it moves.
-
-    image, weight: strides in memory.
-    """
-
-    image_size: Pair
-    size: Pair
-    taps: Pair
-    stride: Pair
-    padding: Pair
-    dilation: Pair
-    image: tuple[int, int, int, int]
-    weight: tuple[int, int, int, int]
-
-    @property
-    def count(self) -> int:
-        """How many taps there are."""
-        return self.taps[0] * self.taps[1]
-
-    @property
-    def is_point(self) -> bool:
-        """Whether the window is a point that goes over all of an image without gaps: then this is a plain product."""
-        height, width = self.image_size
-        n, _, down, along = self.image
-        packed = width > 1 and (height == 1 or down == width * along) and n == height * width * along
-        return packed and (self.taps, self.stride, self.padding) == ((1, 1), (1, 1), (0, 0))
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether every tap is inside of the image at every point."""
-        return self.padding == (0, 0)
-
-
-def window_of(call: Extern, image: TensorType, weight: TensorType, made: TensorType) -> Window | None:
-    """The geometry of a convolution over two dimensions; None for any that has no template."""
-    given = {**dict(zip(NAMES, call.args, strict=False)), **call.kwargs}
-    if set(given) != set(NAMES) or len(made.shape) != 4 or given["transposed"] is not False or given["groups"] != 1:
-        return None
-    stride, padding, dilation = (pair(given[name]) for name in ("stride", "padding", "dilation"))
-    if stride is None or padding is None or dilation is None:
-        return None
-    _, channels, height, width = made.shape
-    packed = (channels * height * width, 1, channels * width, channels)
-    if any(size > 1 and have != want for size, have, want in zip(made.shape, made.stride, packed, strict=True)):
-        return None  # channels are not fastest, or there are gaps
-    if made.dtype == "float32" or image.shape[1] < tuning.SM_90.least_channels:  # type: ignore[operator]
-        return None  # float32 has flags of its own for convolutions; of few channels, most of a product is of nothing
-    return Window(
-        image.shape[2:], made.shape[2:], weight.shape[2:], stride, padding, dilation, image.stride, weight.stride
-    )  # type: ignore[arg-type]
-
-
-def pair(arg: Arg) -> Pair | None:
-    """Two numbers, given as two or as one for both."""
-    items: Any = arg.items if isinstance(arg, List | Tuple) else ()
-    if len(items) not in (1, 2) or not all(isinstance(item, int) for item in items):
-        return None
-    return (items[0], items[-1])
-
-
-def operands(call: Extern) -> tuple[str, str, str | None] | None:
-    """Image, weight and bias of the call."""
-    given = {**dict(zip(NAMES, call.args, strict=False)), **call.kwargs}
-    match given:
-        case {"input": Ref(image), "weight": Ref(weight), "bias": Ref() | None as bias}:
-            return image, weight, bias and bias.name
-    return None
-
 
 Types = Mapping[str, TensorType]
 
@@ -105,8 +22,6 @@ DTYPES = frozenset(("float32", "float16", "bfloat16"))
 
 MOST_BATCHES = 65535
 """The greatest second number that a program may have."""
-
-CONVOLUTION = "aten.convolution.default"
 
 BATCH, ROW, COLUMN, DEPTH = "batch of the product", "row of the product", "column of the product", "depth"
 """Names of the axes of a product: no axis of a document is called so."""
@@ -120,8 +35,7 @@ class Product:
     """Names of buffers, and the sizes. `batch` is 1 for a product of two matrices.
 
     steps: how far elements of the result lie apart along batch, rows and columns; left_steps: those of `left` along
-    batch, rows and depth; right_steps: those of `right` along batch, depth and columns. window: of a convolution whose
-    image is `left` and whose weight is `right`; it says where elements of these are.
+    batch, rows and depth; right_steps: those of `right` along batch, depth and columns.
     """
 
     left: str
@@ -137,17 +51,11 @@ class Product:
     bias: str | None = None
     alpha: float = 1.0
     beta: float = 1.0
-    window: Window | None = None
 
     @property
     def operands(self) -> tuple[str, ...]:
         """What it reads."""
         return (self.left, self.right) if self.bias is None else (self.left, self.right, self.bias)
-
-    @property
-    def taps(self) -> int:
-        """In how many parts the depth is."""
-        return 1 if self.window is None else self.window.count
 
     @property
     def sizes(self) -> Steps:
@@ -178,44 +86,21 @@ def product_of(call: Extern, types: Types) -> Product | None:
         return None
     if 0 in (*a.shape, *b.shape, *made.shape) or (bias is not None and types[bias].dtype not in DTYPES):
         return None
-    layout = _convolution if call.target == CONVOLUTION else _matrices
-    alpha, beta = factors
-    product = Product(left, right, call.results[0], 1, 1, 1, 1, (0, 0, 1), bias=bias, alpha=alpha, beta=beta)
-    return layout(call, product, types)
-
-
-def _matrices(call: Extern, product: Product, types: Types) -> Product | None:
-    a, made = types[product.left], types[product.result]
     rank = len(made.shape)
-    if made.stride[-1] != 1 or (product.bias is not None and len(types[product.bias].shape) > rank):
+    if made.stride[-1] != 1 or (bias is not None and len(types[bias].shape) > rank):
         return None
     batch, step = (made.shape[0], made.stride[0]) if rank == 3 else (1, 0)
     if batch > MOST_BATCHES:  # type: ignore[operator]
         return None
-    rows, columns = made.shape[-2:]
-    sizes: Any = {"batch": batch, "rows": rows, "columns": columns, "depth": a.shape[-1]}
-    left, right = (_steps(types[name]) for name in (product.left, product.right))
-    return replace(product, **sizes, steps=(step, *made.stride[-2:]), left_steps=left, right_steps=right)
+    sizes: Any = batch, *made.shape[-2:], a.shape[-1]
+    steps: Any = (step, *made.stride[-2:]), _steps(a), _steps(b)
+    return Product(left, right, call.results[0], *sizes, *steps, bias, *factors)
 
 
 def _steps(type_: TensorType) -> Steps:
     """Those of a matrix, or of a batch of them; 0 along what there is one of."""
     steps: Any = [step if size > 1 else 0 for size, step in zip(type_.shape, type_.stride, strict=True)]
     return tuple([0] * (3 - len(steps)) + steps)  # type: ignore[return-value]
-
-
-def _convolution(call: Extern, product: Product, types: Types) -> Product | None:
-    image, weight, made = types[product.left], types[product.right], types[product.result]
-    window = window_of(call, image, weight, made)
-    if window is None:
-        return None
-    number, channels, height, width = made.shape
-    sizes: Any = {"rows": number * height * width, "columns": channels, "depth": window.count * image.shape[1]}
-    if window.is_point:
-        left: Steps = (0, window.image[3], window.image[1])
-        right: Steps = (0, window.weight[1], window.weight[0])
-        return replace(product, **sizes, steps=(0, channels, 1), left_steps=left, right_steps=right)  # type: ignore
-    return replace(product, **sizes, steps=(0, channels, 1), window=window)  # type: ignore[arg-type]
 
 
 _Read = tuple[str, str, str | None, tuple[float, float]] | None
@@ -240,7 +125,6 @@ def _with_bias(call: Extern) -> _Read:
 
 
 _CALLS: dict[str, Callable[[Extern], Any]] = {
-    CONVOLUTION: lambda call: None if (found := operands(call)) is None else (*found, (1.0, 1.0)),
     "aten.mm.default": _plain,
     "aten.bmm.default": _plain,
     "aten.addmm.default": _with_bias,
@@ -282,7 +166,7 @@ class Tile:
     def cost(self, product: Product) -> float:
         """A rough measure of time: rounds of programs over all processors, by how much each moves and computes."""
         count = product.batch * -(-product.rows // self.rows) * -(-product.columns // self.columns)
-        steps = product.taps * -(-product.depth // product.taps // self.depth) * self.depth
+        steps = -(-product.depth // self.depth) * self.depth
         moved = (self.rows + self.columns) * steps
         computed = self.rows * self.columns * steps / 64
         return max(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from codegen.triton.emit import LARGEST_32, XR, function_text
 from codegen.triton.expressions import TYPES
-from codegen.triton.product_fusion import Epilogue, Prologue, Side
+from codegen.triton.product_fusion import Epilogue, Prologue
 from codegen.triton.products import BATCH, COLUMN, DEPTH, ROW, Product, Tile, Types, at, place_in
 from codegen.triton.sites import Site
 from codegen.triton.statements import StatementEmitter, dtypes_of
@@ -65,14 +65,6 @@ class _TemplateEmitter(StatementEmitter):
         self.axes(product)
         self.put(f"k = {self.widened('tl.arange(0, KBLOCK)')}")
         self.put("total = tl.zeros([XBLOCK, RBLOCK], tl.float32)")
-        if product.window is None:
-            self.matrices(product, prologue)
-        else:
-            self.images(product)
-        self.indent = "    "
-
-    def matrices(self, product: Product, prologue: Prologue | None) -> None:
-        """The loop over the depth of two matrices, one of which the prologue may make."""
         made = None if prologue is None else prologue.side
         left, right = at((BATCH, ROW, DEPTH), product.left_steps), at((BATCH, DEPTH, COLUMN), product.right_steps)
         depth, steps = product.depth, (product.left_steps[2], product.right_steps[1])
@@ -86,11 +78,19 @@ class _TemplateEmitter(StatementEmitter):
         self.indent = "        "
         if prologue is not None:
             self.prologue(product, prologue)
-        self.step(product, "xmask", f"{product.rows} % XBLOCK == 0", depth, made)
+        whole = [f"{product.rows} % XBLOCK == 0", f"{depth} % KBLOCK == 0", f"{product.columns} % RBLOCK == 0"]
+        if made != "left":
+            self.put(f"a = tile_at(left, xmask, k[None, :] < {depth} - base, {whole[0]}, {whole[1]})")
+        if made != "right":
+            self.put(f"b = tile_at(right, k[:, None] < {depth} - base, rmask, {whole[1]}, {whole[2]})")
+        is_wide = self.types[product.left].dtype == "float32"
+        precision = ', input_precision="tf32" if TF32 else "ieee"' if is_wide else ""
+        self.put(f"total = tl.dot(a, b, total{precision})")
         if made != "left":
             self.put(f"left += KBLOCK * {steps[0]}")
         if made != "right":
             self.put(f"right += KBLOCK * {steps[1]}")
+        self.indent = "    "
 
     def prologue(self, product: Product, prologue: Prologue) -> None:
         """The lines that make a tile of an operand, `a` or `b`, whose depth begins at `base`."""
@@ -111,48 +111,6 @@ class _TemplateEmitter(StatementEmitter):
         self.put(f"{tile} = {value}")
         self.put(f"if {product.depth} % KBLOCK != 0:")
         self.put(f"    {tile} = tl.where(dmask, {tile}, tl.zeros([1, 1], {TYPES[made]}))")
-
-    def step(self, product: Product, rows: str, fits: str, depth: int, made: Side | None = None) -> None:
-        """Add the product of a tile at `left` and one at `right`, whose depth begins at `base` of `depth`.
-
-        rows: which rows there are; fits: whether that is all of them. made: the side whose tile there is already.
-        """
-        columns = f"{product.columns} % RBLOCK == 0"
-        if made != "left":
-            self.put(f"a = tile_at(left, {rows}, k[None, :] < {depth} - base, {fits}, {depth} % KBLOCK == 0)")
-        if made != "right":
-            self.put(f"b = tile_at(right, k[:, None] < {depth} - base, rmask, {depth} % KBLOCK == 0, {columns})")
-        precision = ', input_precision="tf32" if TF32 else "ieee"'
-        narrow = self.types[product.left].dtype != "float32"
-        self.put(f"total = tl.dot(a, b, total{'' if narrow else precision})")
-
-    def images(self, product: Product) -> None:
-        """The loop over the taps of a window, and over the channels under each, as one."""
-        window = product.window
-        assert window is not None
-        channels = product.depth // window.count
-        height, width = window.size
-        image, weight = window.image, window.weight
-        self.put(f"n = x // {height * width}")
-        self.put(f"h = x // {width} % {height} * {window.stride[0]} - {window.padding[0]}")
-        self.put(f"w = x % {width} * {window.stride[1]} - {window.padding[1]}")
-        self.put(f"image = {self.pointer[product.left]} + ({image[0]} * n + {image[2]} * h + {image[3]} * w)")
-        self.put(f"weight = {self.pointer[product.right]} + {weight[0]} * r")
-        self.put(f"for number in range(0, {window.count} * tl.cdiv({channels}, KBLOCK)):")
-        self.indent = "        "
-        self.put(f"tap = number // tl.cdiv({channels}, KBLOCK)")
-        self.put(f"base = number % tl.cdiv({channels}, KBLOCK) * KBLOCK")
-        self.put(f"down = tap // {window.taps[1]} * {window.dilation[0]}")
-        self.put(f"along = tap % {window.taps[1]} * {window.dilation[1]}")
-        self.put(f"left = image + ({image[2]} * down + {image[3]} * along + {image[1]} * (base + k[None, :]))")
-        taps = f"{weight[2]} * (tap // {window.taps[1]}) + {weight[3]} * (tap % {window.taps[1]})"
-        self.put(f"right = weight + ({taps} + {weight[1]} * (base + k[:, None]))")
-        rows, fits = "xmask", f"{product.rows} % XBLOCK == 0"
-        if not window.is_inside:
-            rows, fits = "inside", "False"
-            across = f"(w + along >= 0) & (w + along < {window.image_size[1]})"
-            self.put(f"inside = xmask & (h + down >= 0) & (h + down < {window.image_size[0]}) & {across}")
-        self.step(product, rows, fits, channels)
 
     def reach(self, name: str) -> int:
         """How far the elements of a buffer lie apart."""

@@ -110,7 +110,6 @@ class Tuning:
     timed_tiles: int = tuned(8, "tiles", "that are timed for a product", PRODUCTS)
     timed_prologues: int = tuned(4, "tiles", "that are timed with a prologue, too", PRODUCTS)
     least_product_side: int = tuned(16, "elements", "of the smallest tile: that of the instructions", PRODUCTS)
-    least_channels: int = tuned(16, "channels", "of an image whose convolution is a product", "products.py")
 
     # depthwise convolutions (the table in docs/gpu.md)
     most_taps: int = tuned(49, "elements", "of a window; larger ones stay with ATen", DEPTHWISE)
