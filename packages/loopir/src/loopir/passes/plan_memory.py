@@ -10,7 +10,7 @@ from loopir.layout import is_dense
 from stagewire.expr import Dim
 from stagewire.graph import references
 from stagewire.index import axes_of
-from stagewire.loop import Decision, Free, Kernel, Load, LoopGraph, Section, Step, Store
+from stagewire.loop import Decision, Free, Kernel, LoopGraph, Step, Store
 from stagewire.statements import accesses, buffers_of, map_buffers, writes_of
 from stagewire.types import ITEM_SIZE, numel
 
@@ -119,25 +119,28 @@ class _Plan(Uses):
         return is_dense(left) and ITEM_SIZE[left.dtype] == ITEM_SIZE[right.dtype]
 
 
-def may_share(kernel: Kernel, old: str, new: str) -> bool:
-    """Whether `new` may lie in the memory of `old`: `old` is only loaded, at the index at which the one store of `new`
-    happens, in an earlier section or earlier at the same point; and `new` is not read."""
-    store: tuple[int, int, Load | Store] | None = None
-    loads: list[tuple[int, int, Load | Store]] = []
-    for found in accesses(kernel):
-        statement = found[2]
-        if statement.buffer == new:
-            if store is not None or not isinstance(statement, Store) or statement.mode != "set" or statement.mask:
-                return False
-            store = found
-        elif statement.buffer == old:
-            if isinstance(statement, Store):
-                return False
-            loads.append(found)
-    if store is None or any(load[:2] > store[:2] or load[2].index != store[2].index for load in loads):
+def may_share(kernel: Kernel, old: str, new: str, *, is_scratch: bool = False) -> bool:
+    """Whether `new` may lie in the memory of `old`: `old` is accessed only at the index at which the one store of `new`
+    happens, in an earlier section or earlier at the same point, and `new` is not read before.
+
+    is_scratch: whether the kernel stores `old` first, and may read `new` afterwards; else it only loads `old`.
+    """
+    mine, before = ([one for one in accesses(kernel) if one[2].buffer == name] for name in (new, old))
+    if not before or [isinstance(one[2], Store) for one in mine] != [True, *[False] * (len(mine) - 1)]:
         return False
-    axes = kernel.sections[store[0]].axes
-    return bool(loads) and all(kernel.sections[section].axes == axes for section, _, _ in loads)
+    if len(mine) > 1 and not is_scratch:
+        return False
+    place, store = mine[0][:2], mine[0][2]
+    stores = [one[2] for one in before if isinstance(one[2], Store)]
+    if any(one.mode != "set" or one.mask is not None for one in (store, *stores)):  # type: ignore[union-attr]
+        return False
+    if stores[:1] != ([before[0][2]] if is_scratch else []):
+        return False
+    axes = kernel.sections[place[0]].axes
+    if any(axis.size != 1 and axis.name not in axes_of(store.index) for axis in (*kernel.axes, *axes)):
+        return False  # points that share an element
+    at_its_point = (one.index == store.index and kernel.sections[section].axes == axes for section, _, one in before)
+    return before[-1][:2] <= place and all(at_its_point)
 
 
 @dataclass(frozen=True)
@@ -154,9 +157,11 @@ class MergeScratch:
         decisions: list[Decision] = []
         for number, step in enumerate(graph.steps):
             if isinstance(step, Kernel) and len(step.sections) > 1:
-                stored = dict.fromkeys(writes_of(step))
-                for old in [one for one in stored if uses.first[one] == uses.last[one] == number and one not in kept]:
-                    new = _host(step, uses, number, old)
+                own = [one for one in dict.fromkeys(writes_of(step)) if uses.first[one] == number]
+                for old in [one for one in own if uses.last[one] == number and one not in kept]:
+                    others = [one for one in own if one != old and one in buffers and buffers[one].role == "kernel"]
+                    alike = [one for one in others if buffers[one].type.dtype == buffers[old].type.dtype]
+                    new = next((one for one in alike if may_share(step, old, one, is_scratch=True)), None)
                     if new is not None:
                         step = map_buffers(step, {old: new})
                         del buffers[old]
@@ -164,34 +169,3 @@ class MergeScratch:
             steps.append(step)
         left = tuple(buffer for buffer in graph.buffers if buffer.name in buffers)
         return replace(graph, buffers=left, steps=tuple(steps), decisions=(*graph.decisions, *decisions))
-
-
-def _host(kernel: Kernel, uses: Uses, number: int, old: str) -> str | None:
-    """A buffer of the same type whose one store is at the same index, in or after the section that loads `old` last."""
-    seen, buffers = _accesses(kernel, old), uses.buffers
-    store = seen[0][2]
-    if any(s.index != store.index or s.mask is not None or section.axes != seen[0][3].axes
-           for _, _, s, section in seen):  # fmt: skip
-        return None
-    if not isinstance(store, Store) or any(isinstance(s, Store) and s.mode != "set" for _, _, s, _ in seen):
-        return None
-    axes = {axis.name for axis in (*kernel.axes, *seen[0][3].axes) if axis.size != 1}
-    if not axes <= axes_of(store.index):  # every point must have an element of its own
-        return None
-    last = seen[-1][:2]
-    for new in dict.fromkeys(writes_of(kernel)):
-        if new == old or new not in buffers or uses.first[new] != number:
-            continue
-        found = _accesses(kernel, new)
-        one = found[0]
-        same = buffers[new].type.dtype == buffers[old].type.dtype and buffers[new].role == "kernel"
-        if not same or not isinstance(one[2], Store) or one[2].mode != "set" or one[2].mask is not None:
-            continue
-        stores = sum(isinstance(s, Store) for _, _, s, _ in found)
-        if stores == 1 and one[:2] > last and one[2].index == store.index and one[3].axes == seen[0][3].axes:
-            return new
-    return None
-
-
-def _accesses(kernel: Kernel, buffer: str) -> list[tuple[int, int, Load | Store, Section]]:
-    return [(s, n, one, kernel.sections[s]) for s, n, one in accesses(kernel) if one.buffer == buffer]
