@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from loopir.layout import densified, is_dense
+from loopir.passes.plan_memory import may_share
 from loopir.stage import LoopIR
 from loopir.testing.graphs import ATTENTION, document, externs, kernels
-from stagewire.loop import Buffer, Free, LoopGraph
+from stagewire.graph import Ref
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Buffer,
+    Compute,
+    Free,
+    Index,
+    Kernel,
+    Load,
+    LoopGraph,
+    Section,
+    Store,
+    Term,
+    ValueAtom,
+)
 from stagewire.types import TensorType
 from stagewire.verify import verify
 
@@ -160,3 +176,20 @@ return %n, %kept
     graph = run(text)
     assert [kernel.origins for kernel in kernels(graph)] == [("kept",)]
     assert (buffers(graph)["rows"].role, buffers(graph)["rows"].base) == ("view", "kept")
+
+
+def stored_at(index: Index) -> Kernel:
+    """y[index] = x[index] + 1 at 4 points i, which have read k[i]."""
+    statements = (
+        Load("k", "places", Index(0, (Term(1, AxisAtom("i")),)), "int64"),
+        Load("v", "x", index, "float32"),
+        Compute("w", "add", (Ref("v"), 1.0), "float32"),
+        Store("y", index, Ref("w")),
+    )
+    return Kernel("kernel", (Axis("i", 4),), (Section((), statements),))
+
+
+def test_points_that_share_an_element_are_not_in_place() -> None:
+    """The second of two equal places would read what the first has stored."""
+    assert may_share(stored_at(Index(0, (Term(1, AxisAtom("i")),))), "x", "y")
+    assert not may_share(stored_at(Index(0, (Term(1, ValueAtom("k")),))), "x", "y")
