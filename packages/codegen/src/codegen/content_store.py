@@ -11,6 +11,9 @@ from pathlib import Path
 from codegen.errors import CorruptCode
 from stagewire.private_files import CacheWarning, DamagedEntry, read_entry, write_entry
 
+FORMAT = "digest behind"
+"""Part of keys: entries of earlier versions, which are laid out otherwise, are not looked at."""
+
 
 def read_stored(path: Path) -> bytes | None:
     """What was written to `path`; None, with a warning, where it is no longer that or cannot be read."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from codegen.content_store import read_stored
 from codegen.cpp.compiler import code_key, vector_math
 from codegen.cpp.machine_code import compile_sources, write_code
 from codegen.cpp.target import Isa, Target, check_target
@@ -71,7 +72,7 @@ def compile_ahead(units: Sequence[Unit], isa: Isa) -> dict[str, bytes]:
     check_target(Target(isa))
     sources = list(dict.fromkeys(_sources(units)))
     paths = compile_sources(sources, None, Target(isa), runs=False)
-    return {_digest(source): path.read_bytes() for source, path in zip(sources, paths, strict=True)}
+    return {_digest(source): read_stored(path) or b"" for source, path in zip(sources, paths, strict=True)}
 
 
 def load_compiled(units: Sequence[Unit], isa: Isa, libraries: Mapping[str, bytes]) -> tuple[Loaded, ...]:

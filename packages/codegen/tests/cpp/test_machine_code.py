@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from codegen.content_store import read_stored
 from codegen.cpp import compilation, compiler, machine_code
 from codegen.cpp.compilation import Compilation, check_loads
 from codegen.cpp.compiler import Compiler, code_key
@@ -59,10 +60,9 @@ def compile_with(directory: Path, body: str, limit: float = 60) -> bytes:
 
 
 def test_machine_code_under_another_key_is_not_run(tmp_path):
-    """A mixed-up copy of a cache: both files of an entry under the name of another."""
+    """A mixed-up copy of a cache: an entry under the name of another."""
     compile_sources([source(1), source(2)], tmp_path)
-    for suffix in (".so", ".json"):
-        shutil.copy(tmp_path / f"{code_key(source(2))}{suffix}", tmp_path / f"{code_key(source(1))}{suffix}")
+    shutil.copy(tmp_path / f"{code_key(source(2))}.so", tmp_path / f"{code_key(source(1))}.so")
     with pytest.warns(CorruptCode, match="made again"):
         (path,) = compile_sources([source(1)], tmp_path)
     assert answer(path) == 1
@@ -108,7 +108,7 @@ def test_a_directory_in_which_code_does_not_load_is_done_without(tmp_path):
     assert seen[-1].parent == temporary_directory()
 
 
-@pytest.mark.parametrize("suffix", [".so", ".json", ".lock"])
+@pytest.mark.parametrize("suffix", [".so", ".lock"])
 def test_a_directory_in_the_place_of_a_file_costs_a_warning(tmp_path, suffix):
     text = unique(5)
     (tmp_path / f"{code_key(text)}{suffix}").mkdir()
@@ -132,14 +132,14 @@ def test_a_cache_that_cannot_be_written_is_read(tmp_path):
 
 def test_a_full_disk_costs_a_warning(tmp_path, monkeypatch):
     """The cache cannot be written; compilers work elsewhere."""
-    written = machine_code.replace_file
+    written = machine_code.write_entry
 
-    def full(path, data):
+    def full(path, key, data):
         if tmp_path in path.parents:
             raise OSError(28, "No space left on device")
-        written(path, data)
+        written(path, key, data)
 
-    monkeypatch.setattr(machine_code, "replace_file", full)
+    monkeypatch.setattr(machine_code, "write_entry", full)
     text = unique(8)
     with pytest.warns(CacheWarning, match=r"No space left on device.*until this process ends"):
         (path,) = compile_sources([text], tmp_path)
@@ -161,7 +161,7 @@ def test_nothing_but_entries_is_left(tmp_path):
     compile_sources([source(1), source(2)], tmp_path)
     with pytest.raises(CompileFailed):
         compile_sources(["nonsense"], tmp_path)
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".json", ".so", ".so"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".so", ".so"]
 
 
 # ---- compilers
@@ -194,7 +194,7 @@ def test_faults_of_the_machine(tmp_path, body, says):
 
 def test_a_library_that_is_cut_off_is_not_mapped(tmp_path):
     (whole,) = compile_sources([source(1)], tmp_path)
-    data = whole.read_bytes()
+    data = read_stored(whole)
     for length in (16, 70, 5000, len(data) - 1):
         cut = tmp_path / "cut.so"
         cut.write_bytes(data[:length])
@@ -207,7 +207,6 @@ def test_what_was_made_without_a_cache_is_in_the_cache_that_comes_later(tmp_path
     (before,) = compile_sources([text], None)
     (path,) = compile_sources([text], tmp_path)
     assert before.parent != path.parent == tmp_path
-    assert (tmp_path / f"{path.stem}.json").exists()
     assert answer(path) == 12
 
 

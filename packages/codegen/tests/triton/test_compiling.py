@@ -83,7 +83,7 @@ def test_a_server_that_has_ended_is_replaced_by_this_process_and_then_by_another
 def test_preparing_begins_what_loading_waits_for(tmp_path):
     prepare(tmp_path)
     assert compiling.start_server()._process.poll() is None
-    executor, end = tmp_path / f"{code_key(executor_source())}.json", time.monotonic() + 120
+    executor, end = tmp_path / f"{code_key(executor_source())}.so", time.monotonic() + 120
     while not executor.exists() and time.monotonic() < end:
         time.sleep(0.05)
     assert executor.exists()

@@ -1,6 +1,6 @@
 """What a process compiled as bytes that another machine of the same kind puts into its cache.
 
-artifacts ::= a zip archive of cache entries: programs/<key>.program, code/<key>.{so, json, ...}
+artifacts ::= a zip archive of cache entries: programs/<key>.program, code/<key>.{so, cubins, ...}
 
 Machine code is among them, and is run as it is read: load only what you saved (SECURITY.md). Keys hold the processor,
 the versions and the options (`stagefold.cache`), so what was made on another kind of machine is never looked up.
@@ -66,7 +66,7 @@ def load_cache_artifacts(artifacts: bytes, cache_dir: str | Path | None = None) 
     if strange:
         return _refuse(f"{strange[0]!r} is no entry of a cache")
     home = Cache(Path(cache_dir or default_cache_dir())).home
-    for name, data in sorted(found.items(), key=lambda one: one[0].endswith(".json")):  # a record follows its code
+    for name, data in found.items():
         path = private_directory((home / name).parent) / Path(name).name
         if not path.exists():
             replace_file(path, data)

@@ -1,6 +1,6 @@
 """Directories that nobody else can write, and files in them that are bound to their key.
 
-entry ::= sha256(key + data), data
+entry ::= data, sha256(key + data)        the digest behind: the dynamic linker takes a library so where it lies
 
 What is read back is run: programs hold source of machine code. So an entry is only as trustworthy as its directory,
 and a directory that belongs to another user, or that others can write, is refused.
@@ -140,7 +140,7 @@ def read_entry(path: Path, key: str) -> bytes | None:
         held = path.read_bytes()
     except FileNotFoundError:
         return None
-    digest, data = held[:_DIGEST], held[_DIGEST:]
+    data, digest = held[:-_DIGEST], held[-_DIGEST:]
     if seal(key, data) != digest:
         raise DamagedEntry(f"{path} is not what was written under its key (truncated, changed or moved)")
     note_use(path)
@@ -156,7 +156,7 @@ def note_use(path: Path) -> None:
 
 def write_entry(path: Path, key: str, data: bytes) -> None:
     """Write data under a key, at once for whoever reads it. Raises `OSError`, and leaves nothing behind then."""
-    replace_file(private_directory(path.parent) / path.name, seal(key, data) + data)
+    replace_file(private_directory(path.parent) / path.name, data + seal(key, data))
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
+from codegen.content_store import FORMAT
 from codegen.cpp.target import NATIVE, Target
 from codegen.errors import CompilerFault, NoCompiler
 
@@ -129,6 +130,7 @@ def code_key(source: str, target: Target = NATIVE) -> str:
     flags = " ".join((*FLAGS, *target.flags, *target.processor_flags, *vector_math()))
     text = "\0".join(
         (
+            FORMAT,
             source,
             flags,
             target.processors,

@@ -1,10 +1,9 @@
 """Machine code on disk, by what it was made from.
 
-    entry ::= <key>.so  <key>.json {"seal"}        key = sha256(source, flags, processor, C library)
-              seal = sha256(key, the bytes of <key>.so)
+    entry ::= <key>.so        a sealed file (`content_store.py`); key = sha256(source, flags, processor, C library)
 
-A hit starts no compiler. An entry whose bytes do not match its side file, or that was made under another key, is
-ignored with a warning and made again. Only what has been loaded once is recorded. Where the directory cannot be used or
+A hit starts no compiler. An entry that is damaged, or was made under another key, is ignored with a warning and made
+again. Only what has been loaded once is recorded. Where the directory cannot be used or
 written, machine code is kept in a temporary one, which ends with the process.
 """
 
@@ -17,21 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from codegen.content_store import read_stored
 from codegen.cpp.compilation import LIMIT, Compilation, scratch_directory
 from codegen.cpp.compiler import code_key, find_compiler
 from codegen.cpp.target import NATIVE, Target
 from codegen.errors import CompilerFault, CorruptCode
 from stagewire.errors import StageError
-from stagewire.private_files import CacheWarning, note_use, replace_file, seal, temporary_directory, usable_directory
+from stagewire.private_files import CacheWarning, temporary_directory, usable_directory, write_entry
 
 Compile = Callable[..., Compilation]
 """Begins to compile a source: (source, scratch=directory)."""
-
-
-class _Record(msgspec.Struct):
-    seal: str
 
 
 def load_code(
@@ -51,19 +45,17 @@ def _loaded(
     directory: str | Path | None,
     compiled: Callable[[Sequence[str], str | Path | None], list[Path]],
 ) -> Any:
-    try:
-        return load(path)
-    except OSError as error:
-        problem = error
-    for place in (directory, None):
-        warnings.warn(f"machine code {path} does not load: {problem}; it is made again", CorruptCode, stacklevel=4)
-        path.with_suffix(".json").unlink(missing_ok=True)
-        (path,) = compiled([source], place)
+    places = [directory, None]
+    while True:
         try:
             return load(path)
         except OSError as error:
-            problem = error
-    raise CompilerFault(f"machine code {path} does not load: {problem}")
+            if not places:
+                raise CompilerFault(f"machine code {path} does not load: {error}") from error
+            warnings.warn(f"machine code {path} does not load: {error}; it is made again", CorruptCode, stacklevel=4)
+        with contextlib.suppress(OSError):  # it is written over then
+            path.unlink()
+        (path,) = compiled([source], places.pop(0))
 
 
 def compile_sources(
@@ -90,21 +82,9 @@ def compile_sources(
 
 
 def _whole(home: Path, key: str) -> Path | None:
-    """The shared library of an entry that is there and whole; a damaged one is reported and removed."""
-    code, record = home / f"{key}.so", home / f"{key}.json"
-    try:
-        noted = msgspec.json.decode(record.read_bytes(), type=_Record).seal
-        if seal(key, code.read_bytes()).hex() == noted:
-            note_use(record)
-            return code
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
-        noted = ""
-    warnings.warn(f"machine code {code} is damaged: ignored and made again", CorruptCode, stacklevel=5)
-    with contextlib.suppress(OSError):  # it is written over then
-        record.unlink()
-    return None
+    """The shared library of an entry that is there and whole; a damaged one is reported."""
+    path = home / f"{key}.so"
+    return path if read_stored(path) is not None else None
 
 
 def _made(missing: Mapping[str, str], home: Path, compile: Compile) -> dict[str, Path]:
@@ -148,16 +128,16 @@ def _kept(home: Path, key: str, data: bytes) -> Path:
 
 def _published(home: Path, key: str, path: Path) -> Path:
     """An entry of the temporary directory, from now on in `home` if that can be written."""
+    data = read_stored(path)
     with contextlib.suppress(OSError):
-        return write_code(home, key, path.read_bytes())
+        return path if data is None else write_code(home, key, data)
     return path
 
 
 def write_code(home: Path, key: str, data: bytes) -> Path:
     """Write an entry: machine code under the key of what it was made from. Raises `OSError`."""
     path = home / f"{key}.so"
-    replace_file(path, data)
-    replace_file(home / f"{key}.json", msgspec.json.encode(_Record(seal(key, data).hex())))
+    write_entry(path, path.name, data)
     return path
 
 

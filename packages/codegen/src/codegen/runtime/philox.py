@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from codegen.content_store import read_stored, write_stored
+from codegen.content_store import FORMAT, read_stored, write_stored
 from codegen.errors import NotOnHost, OtherNumbers
 from codegen.torch_capabilities import TORCH
 from stagewire.philox import THREADS_OF_A_BLOCK, count_for, draw, in_unit_interval, threads_for
@@ -115,7 +115,7 @@ def _described(number: int) -> tuple[str, int]:
 @lru_cache(maxsize=8)
 def _checked(cache: Path, name: str, threads: int) -> int:
     """`threads`, or 0; the answer is kept on disk."""
-    about = json.dumps([name, threads, torch.__version__, torch.version.cuda, CHECKED])
+    about = json.dumps([FORMAT, name, threads, torch.__version__, torch.version.cuda, CHECKED])
     path = cache / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.random"
     kept = read_stored(path)
     answer = None if kept is None else kept.decode()

@@ -21,7 +21,7 @@ import torch
 from msgspec.structs import replace
 
 from codegen.choices import alone_type, chosen, given
-from codegen.content_store import read_stored, write_stored
+from codegen.content_store import FORMAT, read_stored, write_stored
 from codegen.runtime.memory_kinds import device_of, plan_memory
 from codegen.runtime.required_cubins import required_cubins
 from codegen.torch_capabilities import TORCH
@@ -113,7 +113,7 @@ def _kernels(one: Excerpt, aligned: Mapping[str, CubinSpec]) -> list[CubinSpec]:
 def _path(one: Excerpt, aligned: Mapping[str, CubinSpec], bench: Bench) -> Path:
     layouts = [(sorted(kernel.aligned), kernel.dtypes) for kernel in _kernels(one, aligned)]
     device = torch.cuda.get_device_name(bench.index)
-    versions = torch.__version__, triton_version(), torch.version.cuda
+    versions = FORMAT, torch.__version__, triton_version(), torch.version.cuda
     text = "\0".join((one.key, repr(layouts), device, str(bench.capability), repr(versions)))
     return bench.directory / "tuned" / hashlib.sha256(text.encode()).hexdigest()[:40]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from codegen.content_store import read_stored, write_stored
+from codegen.content_store import FORMAT, read_stored, write_stored
 from codegen.errors import CompileFailed, UnknownTarget, UnsupportedKernel
 from codegen.triton.compile_server import Job, Result, result_of
 from codegen.triton.compiling import compile_all
@@ -106,7 +106,7 @@ class Needed(NamedTuple):
     def key(self, capability: int) -> str:
         """What the machine code is kept by."""
         described = [(one.info, one.dtypes, sorted(one.aligned), one.sizes, sorted(one.values)) for one in self.kernels]
-        text = "\0".join((self.source, repr(described), str(capability), triton_version()))
+        text = "\0".join((FORMAT, self.source, repr(described), str(capability), triton_version()))
         return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
