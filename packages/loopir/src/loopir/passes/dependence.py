@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 
 from loopir.errors import DependenceCycle
@@ -99,27 +100,17 @@ class Dependences:
 
     def order(self) -> list[int]:
         """The groups in an order that respects every dependence, otherwise as they came."""
-        groups = sorted({self.find(n) for n in range(len(self.group))})
-        first = {g: (self.members[g] & -self.members[g]).bit_length() for g in groups}
-        waiting = {g: self.needs(g) for g in groups}
-        users: dict[int, list[int]] = {g: [] for g in groups}
-        for g, needs in waiting.items():
-            for need in needs:
-                users[need].append(g)
-        count = {g: len(needs) for g, needs in waiting.items()}
-        ready: list[tuple[int, int]] = []
-        for g in groups:
-            if not count[g]:
-                heappush(ready, (first[g], g))
-        result: list[int] = []
-        while ready:
-            _, g = heappop(ready)
-            result.append(g)
-            for user in users[g]:
-                count[user] -= 1
-                if not count[user]:
-                    heappush(ready, (first[user], user))
-        if len(result) != len(groups):
-            stuck = sorted(set(groups) - set(result))[:8]
-            raise DependenceCycle(f"items {stuck} wait for each other")
+        groups = {self.find(n) for n in range(len(self.group))}
+        sorter = TopologicalSorter({group: self.needs(group) for group in groups})
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            raise DependenceCycle(f"items {error.args[1]} wait for each other") from error
+        ready, result = list[tuple[int, int]](), list[int]()
+        while sorter.is_active():
+            for group in sorter.get_ready():
+                heappush(ready, ((self.members[group] & -self.members[group]).bit_length(), group))
+            _, group = heappop(ready)
+            result.append(group)
+            sorter.done(group)
         return result
