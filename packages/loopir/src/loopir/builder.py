@@ -67,19 +67,7 @@ class Recorder:
         """op(operands); literals take the dtype of the other operands."""
         if len(operands) != arity(op):
             raise MalformedNest(f"{op} takes {arity(op)} operands, got {len(operands)}")
-        skip = 1 if op == "where" else 0
-        typed = next((o for o in operands[skip:] if isinstance(o, Typed)), None)
-        if typed is None:
-            raise MalformedNest(f"{op}: one operand at least must be a value, not a literal")
-        return self.emitter.compute(op, *(o if isinstance(o, Typed) else Typed(o, typed.dtype) for o in operands))
-
-    def where(self, condition: Scalar, a: Scalar, b: Scalar) -> Typed:
-        """b where the bool `condition` is false, else a."""
-        return self.compute("where", condition, a, b)
-
-    def literal(self, value: Literal, dtype: DType) -> Typed:
-        """A typed literal."""
-        return Typed(value, dtype)
+        return self.emitter.compute(op, *operands)
 
     def convert(self, a: Typed, dtype: DType) -> Typed:
         """Cast to `dtype`."""
@@ -150,22 +138,8 @@ class Recorder:
             raise MalformedNest(f"{buffer} has {rank} dimensions, {len(coordinates)} coordinates were given")
         for c in coordinates:
             if c.__class__ is not Index:
-                return tuple([self.emitter.place(c) if isinstance(c, Typed) else as_index(c) for c in coordinates])
+                return tuple(map(self.emitter.place, coordinates))
         return coordinates  # type: ignore[return-value]
-
-
-def as_index(coordinate: Coordinate) -> Index:
-    """A coordinate given as an index, an integer value or a number."""
-    match coordinate:
-        case Index():
-            return coordinate
-        case Typed(Ref(name), _):
-            return ix.value(name)
-        case Typed(int() as number, _):
-            return ix.constant(int(number))
-        case int():
-            return ix.constant(int(coordinate))
-    raise MalformedNest(f"{coordinate!r} is no coordinate")
 
 
 def record(

@@ -196,26 +196,31 @@ class Emitter:
         """Set one element of a buffer (or add to it atomically)."""
         self._statements.append(loop.Store(buffer, coordinates, value, mode, mask))  # type: ignore[arg-type]
 
-    def compute(self, op: str, *operands: Typed, dtype: DType | None = None) -> Typed:
-        """op(operands). The dtype follows from the op; casts pass theirs."""
-        typed = operands[-1]
+    def compute(self, op: str, *operands: Typed | loop.Operand, dtype: DType | None = None) -> Typed:
+        """op(operands); literals take the dtype of the first operand that is a value. dtype: of the result of a cast,
+        and of literals where nothing else is; else it follows from the op."""
+        source, has_value = dtype, False
         for operand in operands[1:] if op == "where" else operands:
-            if operand.operand.__class__ is Ref:
-                typed = operand
-                break
+            if operand.__class__ is Typed:
+                source = operand.dtype  # type: ignore[union-attr]
+                has_value = operand.operand.__class__ is Ref  # type: ignore[union-attr]
+                if has_value:
+                    break
+        if source is None:
+            raise MalformedNest(f"{op}: one operand at least must be a value, not a literal")
         if op in PREDICATES:
             dtype = "bool"
         elif dtype is None:
-            dtype = typed.dtype
-        values = tuple([o.operand for o in operands])
+            dtype = source
+        values = tuple([o.operand if o.__class__ is Typed else o for o in operands])  # type: ignore[union-attr]
         rule = RULES.get(op)
-        folded = None if rule is None else rule(values, dtype, typed.dtype)
+        folded = None if rule is None else rule(values, dtype, source)
         if folded is not None:
             return Typed(folded, dtype)
         if op in INDEX_CHECKS and self._is_inside(values):
-            return operands[0]
-        if typed.operand.__class__ is not Ref and op != "convert" and op != "where":
-            values = (self._constant(operands[0]), *values[1:])
+            return Typed(values[0], source)
+        if not has_value and op != "convert" and op != "where":
+            values = (self.raw_compute("convert", values[:1], source).operand, *values[1:])
         return self.raw_compute(op, values, dtype)
 
     def raw_compute(self, op: str, operands: tuple[loop.Operand, ...], dtype: DType) -> Typed:
@@ -234,9 +239,12 @@ class Emitter:
         self._places[found.operand.name] = index  # type: ignore[union-attr]
         return found
 
-    def place(self, coordinate: Typed) -> loop.Index:
-        """A computed integer as an index: what it was made from where that is an index, else the value itself."""
-        operand = coordinate.operand
+    def place(self, coordinate: Typed | loop.Index | int) -> loop.Index:
+        """A coordinate as an index; a computed integer as what it was made from where that is an index, else as the
+        value itself."""
+        if isinstance(coordinate, loop.Index):
+            return coordinate
+        operand = coordinate.operand if isinstance(coordinate, Typed) else coordinate
         if isinstance(operand, Ref):
             return self._places.get(operand.name) or value(operand.name)
         if isinstance(operand, int):
@@ -271,9 +279,6 @@ class Emitter:
     def append(self, statement: loop.Statement) -> None:
         """Add a statement as it is."""
         self._statements.append(statement)
-
-    def _constant(self, literal: Typed) -> loop.Operand:
-        return self.raw_compute("convert", (literal.operand,), literal.dtype).operand
 
     def _shared(self, key: object, dtype: DType, statement: Callable[[str], loop.Statement]) -> Typed:
         """The value of an equal statement in sight, or of this one, made for its result's name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loopir.builder import Recorder, Scalar, as_index
+from loopir.builder import Recorder, Scalar
 from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
@@ -15,7 +15,7 @@ def position(ops: Recorder, buffer: str, at: tuple[Index, ...], size: Dim, wrap:
     """The index stored in `buffer`, which raises out of range; `wrap`: negative ones count from the end."""
     loaded = ops.convert(ops.load(buffer, *at), "int64")
     check = ops.wrap_index if wrap else ops.check_index
-    return as_index(check(loaded, ops.index(Index(size))))
+    return ops.emitter.place(check(loaded, ops.index(Index(size))))
 
 
 def lower_gather(lowering: Lowering, call: Call) -> None:

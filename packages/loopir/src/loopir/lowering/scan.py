@@ -54,7 +54,7 @@ def lower_extreme(lowering: Lowering, call: Call) -> None:
             is_best = ops.logical_or(is_best, ops.isnan(operand))
         size = type.shape[dim]
         narrow: DType = "int32" if isinstance(size, int) and size < 2**31 else "int64"
-        at = ops.where(is_best, ops.convert(ops.index(place), narrow), ops.literal(-1, narrow))
+        at = ops.where(is_best, ops.convert(ops.index(place), narrow), Typed(-1, narrow))
         return best, ops.convert(ops.scan("max", at), "int64")
 
     _loops(lowering, call, values)

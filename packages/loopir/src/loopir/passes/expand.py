@@ -10,7 +10,6 @@ from loopir.schedule import Names, axis_sizes
 from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Index, IndexValue, Kernel, Load, Operand, Reduce, Scan, Statement, Store
-from stagewire.loop_ops import TYPED
 from stagewire.sizes import at_least, lower_bounds
 from stagewire.statements import reads_of
 
@@ -70,14 +69,8 @@ class Expander:
 
     def _compute(self, statement: Compute, values: Mapping[str, Typed]) -> Typed:
         op, operands, dtype = statement.op, statement.operands, statement.dtype
-        literal = dtype
-        if op != "where":
-            for operand in operands:
-                if operand.__class__ is Ref:
-                    literal = values[operand.name].dtype  # type: ignore[union-attr]
-                    break
-        typed = [values[o.name] if o.__class__ is Ref else Typed(o, literal) for o in operands]  # type: ignore[union-attr]
-        return self.emitter.compute(op, *typed, dtype=dtype if op in TYPED else None)
+        known = [values[o.name] if o.__class__ is Ref else o for o in operands]  # type: ignore[union-attr]
+        return self.emitter.compute(op, *known, dtype=dtype)
 
     def _place(
         self, coordinates: tuple[Index, ...], values: Mapping[str, Typed], axes: Mapping[str, Index]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from loopir.builder import Recorder, as_index, record
+from loopir.builder import Recorder, record
 from loopir.schedule import Item, Names, Schedule, freeze
 from stagewire import index as ix
 from stagewire.codec import save
@@ -107,7 +107,7 @@ def embedding() -> Loop:
     """weight[token] + position[t], negative tokens wrap."""
 
     def body(ops: Recorder, b: Index, t: Index, c: Index) -> None:
-        token = as_index(ops.wrap_index(ops.load("token", b, t), 50))
+        token = ops.emitter.place(ops.wrap_index(ops.load("token", b, t), 50))
         ops.store("y", (b, t, c), ops.add(ops.load("weight", token, c), ops.load("position", t, c)))
 
     inputs = {"token": contiguous("int64", (2, 7)), "weight": _f32(50, 24), "position": _f32(7, 24)}
@@ -186,7 +186,7 @@ def embedding_backward() -> Loop:
         ops.store("gw", (i, c), 0.0)
 
     def scatter(ops: Recorder, t: Index, c: Index) -> None:
-        token = as_index(ops.wrap_index(ops.load("token", t), 50))
+        token = ops.emitter.place(ops.wrap_index(ops.load("token", t), 50))
         ops.store("gw", (token, c), ops.load("g", t, c), "atomic_add")
 
     return document(
