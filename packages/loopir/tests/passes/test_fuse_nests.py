@@ -37,7 +37,7 @@ def test_two_reductions_over_the_same_rows_share_the_reading() -> None:
     (kernel,) = kernels(graph)
     assert sum(type(s).__name__ == "Load" for section in kernel.sections for s in section.statements) == 1
     assert [d.reason for d in graph.decisions if d.action == "fused"] == ["read the same data"]
-    assert len(kernels(with_fuser(text, FuseNests(horizontal=False)))) == 2
+    assert len(kernels(with_fuser(text, FuseNests(least_bytes=1 << 30)))) == 2
 
 
 def test_rows_and_columns_stay_apart() -> None:
@@ -92,7 +92,6 @@ def test_counters_share_a_kernel() -> None:
     text = "".join(f"input %n{k}: i64[]\n" for k in range(5))
     text += "".join(f"%m{k}: i64[] = prims.add(%n{k}, 1)\n" for k in range(5)) + "return %m0, %m1, %m2, %m3, %m4\n"
     assert len(kernels(lowered(text))) == 1
-    assert len(kernels(with_fuser(text, FuseNests(scalars=False)))) == 5
 
 
 def test_an_accumulating_scatter_stays_alone_on_a_cpu() -> None:

@@ -117,12 +117,6 @@ def test_expressions_do_not_grow_without_end() -> None:
     assert any("large enough for a kernel" in reason for reason in reasons(graph, "materialised").values())
 
 
-def test_only_views_on_request() -> None:
-    graph = inlined(GELU, InlinePointwise(views_only=True))
-    assert len(kernels(graph)) == 5
-    assert "only views are inlined" in reasons(graph, "materialised").values()
-
-
 def test_many_readers_of_many_buffers_share_a_sum() -> None:
     text = "".join(f"input %x{n}: f32[64, 64]\n" for n in range(4))
     text += "%a: f32[64, 64] = prims.add(%x0, %x1)\n%b: f32[64, 64] = prims.add(%a, %x2)\n"

@@ -30,9 +30,6 @@ class FuseNests:
     gpu_limits: Limits = GPU_LIMITS
     attempts: int = 8
     least_bytes: int = 1024
-    vertical: bool = True
-    horizontal: bool = True
-    scalars: bool = True
 
     def run(self, schedule: Schedule) -> Schedule:
         fusion = _Fusion(schedule, self)
@@ -40,8 +37,7 @@ class FuseNests:
             if isinstance(item, Kernel):
                 fusion.place(number)
             fusion.publish(number)
-        if self.scalars:
-            fusion.gather_scalars()
+        fusion.gather_scalars()
         expander = Expander({}, fusion.names)
         items: list[Item] = []
         for group in fusion.dependences.order():
@@ -102,13 +98,12 @@ class _Fusion(Rewriting):
         find = self.dependences.find
         for name in self.reads[group]:
             size = estimate(self.bytes[name])
-            if self.options.vertical:
-                for writer in map(find, self.dependences.writers.get(name, ())):
-                    weights[writer] = weights.get(writer, 0) + size * 2 + 1
-                    for other in self._results(writer):
-                        for reader in self.readers.get(other, ())[-1:]:
-                            weights.setdefault(find(reader), 0)
-            if self.options.horizontal and size >= self.options.least_bytes:
+            for writer in map(find, self.dependences.writers.get(name, ())):
+                weights[writer] = weights.get(writer, 0) + size * 2 + 1
+                for other in self._results(writer):
+                    for reader in self.readers.get(other, ())[-1:]:
+                        weights.setdefault(find(reader), 0)
+            if size >= self.options.least_bytes:
                 for reader in map(find, self.readers.get(name, ())[-6:]):
                     weights[reader] = weights.get(reader, 0) + size
         found = [other for other in weights if self._is_partner(other, group)]

@@ -41,7 +41,6 @@ class InlinePointwise:
     costly: int = 20
     launch: int = 100_000_000
     gathers: int = 4
-    views_only: bool = False
 
     def run(self, schedule: Schedule) -> Schedule:
         analysis = _Analysis(schedule, self)
@@ -199,8 +198,6 @@ class _Analysis(Rewriting):
             return "what may raise is computed also where nobody reads it"
         if is_view and work.depth <= options.largest_depth:
             return None
-        if options.views_only:
-            return "only views are inlined"
         if work.depth > options.largest_depth or work.cost > options.largest_cost:
             return f"an expression of cost {work.cost} and depth {work.depth} is large enough for a kernel"
         if not work.reads and work.cost <= 8:

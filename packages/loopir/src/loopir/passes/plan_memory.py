@@ -24,11 +24,9 @@ class PlanMemory:
     what libraries hold beside their operands cannot have it. (That of a CPU is in its cache, and all of it stays.)"""
 
     name = "plan_memory"
-    reuse: bool = True
-    in_place: bool = True
 
     def run(self, graph: LoopGraph) -> LoopGraph:
-        return _Plan(graph, self).result()
+        return _Plan(graph).result()
 
 
 class Uses:
@@ -51,9 +49,8 @@ class Uses:
 
 
 class _Plan(Uses):
-    def __init__(self, graph: LoopGraph, options: PlanMemory) -> None:
+    def __init__(self, graph: LoopGraph) -> None:
         super().__init__(graph)
-        self.options = options
         self.decisions: list[Decision] = []
         self.kept = {*self.outputs, *graph.inputs}
         self.kept_memory = self.kept | self.aliased
@@ -64,7 +61,7 @@ class _Plan(Uses):
         steps: list[Step] = []
         taken: set[str] = set()
         for number, step in enumerate(self.graph.steps):
-            if isinstance(step, Kernel) and self.options.reuse:
+            if isinstance(step, Kernel):
                 for name in self.uses[number]:
                     if self.buffers[name].role == "kernel" and self.first[name] == number:
                         self._take_over(name, step, number, taken)
@@ -101,8 +98,6 @@ class _Plan(Uses):
         self.decisions.append(Decision("reused", (name, old), where, size[0]))
 
     def _in_place(self, name: str, kernel: Kernel, number: int, taken: set[str]) -> str | None:
-        if not self.options.in_place:
-            return None
         for old in self.uses[number]:
             if old == name or old in self.kept_memory or old in taken or self.last[old] != number:
                 continue
