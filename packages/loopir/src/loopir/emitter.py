@@ -13,10 +13,11 @@ from loopir.schedule import Names
 from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import NonFinite, Ref
-from stagewire.index import constant, lies_within, value
+from stagewire.index import bounds_of, constant, lies_within, value
 from stagewire.literals import FLOATS, INTEGERS, held, literal
 from stagewire.loop import Operand
 from stagewire.loop_ops import COMMUTATIVE, INDEX_CHECKS, PREDICATES
+from stagewire.sizes import at_least, lower_bounds
 from stagewire.statements import select
 from stagewire.types import DType
 
@@ -260,6 +261,26 @@ class Emitter:
             and not size.terms
             and lies_within(place, 0, size.constant, self.sizes)
         )
+
+    def within(self, index: loop.Index, start: Dim, stop: Dim) -> Typed | bool:
+        """Whether start <= index < stop, as a test of what the sizes of axes do not tell."""
+        bounds, needed = bounds_of(index, self.sizes), (True, True)
+        if bounds is not None:
+            lower = lower_bounds(self.sizes.values())
+            if at_least(bounds[0] - stop, 0, lower) or at_least(start - 1 - bounds[1], 0, lower):
+                return False
+            needed = (not at_least(bounds[0] - start, 0, lower), not at_least(stop - 1 - bounds[1], 0, lower))
+        mask: Typed | bool = True
+        for is_needed, op, limit in zip(needed, ("ge", "lt"), (start, stop), strict=True):
+            if is_needed:
+                mask = self.both(mask, self.compute(op, self.index_value(index), self.index_value(constant(limit))))
+        return mask
+
+    def both(self, a: Typed | bool, b: Typed | bool) -> Typed | bool:
+        """The conjunction of two masks."""
+        if a is True or b is False:
+            return b
+        return a if b is True or a is False else self.compute("logical_and", a, b)
 
     def reduce(self, reduction: loop.ReduceKind, operand: loop.Operand, dtype: DType) -> tuple[Typed, ...]:
         """Combine over the axes of the open section; the results are values of the outer point."""

@@ -73,14 +73,14 @@ def lower_cat(lowering: Lowering, call: Call) -> None:
 def lower_pad(lowering: Lowering, call: Call) -> None:
     """result[i] = x[i - low] inside, the constant outside."""
     buffer, type = call.tensor("x")
-    low, high = call.dims("low"), call.dims("high")
+    low = call.dims("low")
     value = call.operand("value")
     other = value if isinstance(value, Expr) else round_literal(value, call.type.dtype)
 
     def point(ops: Recorder, *i: Index) -> Typed:
         mask: Typed | bool = True
-        for k, before, after, size in zip(i, low, high, type.shape, strict=True):
-            mask = inside(ops, mask, k, before, before + size, bool(before != 0), bool(after != 0))
+        for k, before, size in zip(i, low, type.shape, strict=True):
+            mask = ops.emitter.both(mask, ops.emitter.within(k, before, before + size))
         place = tuple(ix.shift(k, -before) for k, before in zip(i, low, strict=True))
         if isinstance(other, Expr):
             found = ops.load(buffer, *place, mask=mask)
@@ -89,22 +89,6 @@ def lower_pad(lowering: Lowering, call: Call) -> None:
         return ops.load(buffer, *place, mask=mask, other=other)
 
     lowering.pointwise(call, point)
-
-
-def inside(
-    ops: Recorder, mask: Typed | bool, k: Index, start: Dim, stop: Dim, check_low: bool, check_high: bool
-) -> Typed | bool:
-    """`mask` and start <= k < stop, each side only if asked for."""
-    if check_low:
-        mask = both(ops, mask, ops.ge(ops.index(k), ops.index(ix.constant(start))))
-    if check_high:
-        mask = both(ops, mask, ops.lt(ops.index(k), ops.index(ix.constant(stop))))
-    return mask
-
-
-def both(ops: Recorder, a: Typed | bool, b: Typed) -> Typed:
-    """The conjunction of two masks."""
-    return b if isinstance(a, bool) else ops.logical_and(a, b)
 
 
 def lower_as_strided(lowering: Lowering, call: Call) -> None:
@@ -116,20 +100,19 @@ def lower_as_strided(lowering: Lowering, call: Call) -> None:
 
 def lower_slice_scatter(lowering: Lowering, call: Call) -> None:
     """src inside the window start:stop:step, x elsewhere."""
-    buffer, type = call.tensor("x")
+    buffer, _ = call.tensor("x")
     source, source_type = call.tensor("src")
     start, step = call.dims("start"), call.dims("step")
 
     def point(ops: Recorder, *i: Index) -> Typed:
         mask: Typed | bool = True
         place = []
-        for k, first, s, size, whole in zip(i, start, step, source_type.shape, type.shape, strict=True):
-            last = first + size * s
-            mask = inside(ops, mask, k, first, last, bool(first != 0), bool(last != whole))
+        for k, first, s, size in zip(i, start, step, source_type.shape, strict=True):
+            mask = ops.emitter.both(mask, ops.emitter.within(k, first, first + size * s))
             from_first = ix.shift(k, -first)
             if s != 1:
                 aligned = ops.eq(ops.index(ix.mod(from_first, s, ops.emitter.sizes)), 0)  # type: ignore[arg-type]
-                mask = both(ops, mask, aligned)
+                mask = ops.emitter.both(mask, aligned)
             place.append(ix.floor_div(from_first, s, ops.emitter.sizes))  # type: ignore[arg-type]
         new = ops.load(source, *place, mask=mask)
         return new if mask is True else ops.where(mask, new, ops.load(buffer, *i))

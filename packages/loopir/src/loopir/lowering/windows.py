@@ -15,7 +15,6 @@ from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
-from loopir.lowering.shape import inside
 from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.literals import FLOATS
@@ -147,11 +146,11 @@ def lower_max_pool_backward(lowering: Lowering, call: Call) -> None:
     def gathered(ops: Recorder, *at: Index) -> Typed:
         mine = ops.index(_position(at[lead:], sides))
         total: Typed | None = None
-        for covering in product(*map(partial(_covering, ops), at[lead:], sides, windows.shape[lead:])):
+        for covering in product(*map(partial(_covering, ops), at[lead:], sides)):
             mask: Typed | bool = True
-            for one in covering:
-                mask = inside(ops, mask, one.place, 0, one.count, one.is_low, one.is_high)
-            place = (*at[:lead], *[one.place for one in covering])
+            for window, count in zip(covering, windows.shape[lead:], strict=True):
+                mask = ops.emitter.both(mask, ops.emitter.within(window, 0, count))
+            place = (*at[:lead], *covering)
             found = ops.eq(ops.load(indices, *place, mask=mask, other=-1), mine)
             share = ops.where(found, ops.convert(ops.load(grad, *place, mask=mask), wide), 0.0)
             total = share if total is None else ops.add(total, share)
@@ -161,26 +160,10 @@ def lower_max_pool_backward(lowering: Lowering, call: Call) -> None:
     lowering.pointwise(call, gathered)
 
 
-class Covering(NamedTuple):
-    """Along one dimension, the place of a window among `count`, which may be below the first or behind the last."""
-
-    place: Index
-    count: Dim
-    is_low: bool
-    is_high: bool
-
-
-def _covering(ops: Recorder, place: Index, side: Side, count: Dim) -> list[Covering]:
-    """The windows that may cover a place: all others do not."""
-    sizes = ops.emitter.sizes
-    lower = lower_bounds(sizes.values())
-    last = ix.floor_div(ix.shift(place, side.pad), side.step, sizes)
-    found = []
-    for back in reversed(range(-(-side.window // side.step))):
-        window = ix.shift(last, -back)
-        low, high = ix.bounds_of(window, sizes) or (-1, count)
-        found.append(Covering(window, count, not at_least(low, 0, lower), not at_least(count - 1 - high, 0, lower)))
-    return found
+def _covering(ops: Recorder, place: Index, side: Side) -> list[Index]:
+    """The windows that may cover a place, below the first or behind the last perhaps: all others do not."""
+    last = ix.floor_div(ix.shift(place, side.pad), side.step, ops.emitter.sizes)
+    return [ix.shift(last, -back) for back in reversed(range(-(-side.window // side.step)))]
 
 
 def lower_prim_call(lowering: Lowering, call: Call) -> None:

@@ -10,10 +10,9 @@ from loopir.schedule import Names, axis_sizes
 from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Index, IndexValue, Kernel, Load, Operand, Reduce, Scan, Statement, Store
-from stagewire.sizes import at_least, lower_bounds
 from stagewire.statements import reads_of
 
-Mask = Typed | None
+Mask = Typed | bool
 
 
 class Expander:
@@ -35,7 +34,7 @@ class Expander:
             self.emitter.open(section.axes)
             self.done = {}
             for statement in section.statements:
-                self._statement(statement, values, {}, None)
+                self._statement(statement, values, {}, True)
         return Kernel(nest.name, nest.axes, self.emitter.finish(), nest.origins, nest.line)
 
     def _statement(self, statement: Statement, values: dict[str, Typed], axes: Mapping[str, Index], mask: Mask) -> None:
@@ -94,7 +93,7 @@ class Expander:
             return Typed(read.other, read.dtype)
         if own is not None and own.operand is True:
             own = None
-        guard = self._both(own, mask)
+        guard = mask if own is None else self.emitter.both(own, mask)
         if own is None:
             return self._element(read.buffer, place, guard, read.dtype, 0)
         if self._is_plain(read.buffer):
@@ -111,17 +110,12 @@ class Expander:
             buffer = read.buffer
         return True
 
-    def _both(self, a: Mask, b: Mask) -> Mask:
-        if a is None or b is None:
-            return b if a is None else a
-        return self.emitter.compute("logical_and", a, b)
-
     def _element(self, buffer: str, place: tuple[Index, ...], mask: Mask, dtype: str, other: Operand) -> Typed:
         definition = self.virtual.get(buffer)
         if definition is None:
-            guard = mask.operand if mask is not None else None
+            guard = mask.operand if isinstance(mask, Typed) else None
             return self.emitter.read(buffer, place, dtype, guard, other)  # type: ignore[arg-type]
-        key = (buffer, place) if mask is None else (buffer, place, mask, literal_key(other))
+        key = (buffer, place) if mask is True else (buffer, place, mask, literal_key(other))
         found = self.done.get(key)
         if found is None:
             found = self._defined(definition, place, mask, other)
@@ -139,8 +133,7 @@ class Expander:
             test = self._inside(piece, place) if len(definition.pieces) > 1 else True
             if test is False:
                 continue
-            guard = self._both(test if isinstance(test, Typed) else None, mask)
-            value = self._piece(piece, place, guard, definition.dtype)
+            value = self._piece(piece, place, self.emitter.both(test, mask), definition.dtype)
             if result is None or test is True:
                 result = value
             else:
@@ -168,17 +161,7 @@ class Expander:
         mask: Typed | bool = True
         for axis, offset, index in zip(piece.places, piece.offsets, place, strict=True):
             stop = offset + (axis.size if isinstance(axis, Axis) else 1)
-            bounds = ix.bounds_of(index, self.emitter.sizes)
-            checks = (True, True)
-            if bounds is not None:
-                lower = lower_bounds(self.emitter.sizes.values())
-                if at_least(bounds[0] - stop, 0, lower) or at_least(offset - 1 - bounds[1], 0, lower):
-                    return False
-                checks = (not at_least(bounds[0] - offset, 0, lower), not at_least(stop - 1 - bounds[1], 0, lower))
-            for needed, op, limit in zip(checks, ("ge", "lt"), (offset, stop), strict=True):
-                if needed:
-                    position = self.emitter.index_value(index)
-                    edge = self.emitter.index_value(ix.constant(limit))
-                    test = self.emitter.compute(op, position, edge)
-                    mask = test if mask is True else self.emitter.compute("logical_and", mask, test)  # type: ignore[arg-type]
+            mask = self.emitter.both(mask, self.emitter.within(index, offset, stop))
+            if mask is False:
+                break
         return mask
