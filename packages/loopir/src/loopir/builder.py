@@ -113,7 +113,7 @@ class Recorder:
 
     def number(self, value: Literal | Expr, dtype: DType) -> Typed:
         """A literal in a dtype, or the value of a size."""
-        return self.convert(self.index(Index(value)), dtype) if isinstance(value, Expr) else Typed(value, dtype)
+        return self.emitter.size(value, dtype) if isinstance(value, Expr) else Typed(value, dtype)
 
     def reduce(self, reduction: ReduceKind, operand: Typed, dtype: DType | None = None) -> Any:
         """Combine over the open loop: one value, or (mean, squared deviations, count) for "welford"."""

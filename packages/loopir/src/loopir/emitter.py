@@ -11,7 +11,7 @@ import msgspec
 from loopir.errors import MalformedNest
 from loopir.schedule import Names
 from stagewire import loop
-from stagewire.expr import Dim
+from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite, Ref
 from stagewire.index import bounds_of, constant, lies_within, value
 from stagewire.literals import FLOATS, INTEGERS, held, literal
@@ -197,9 +197,9 @@ class Emitter:
         """Set one element of a buffer (or add to it atomically)."""
         self._statements.append(loop.Store(buffer, coordinates, value, mode, mask))  # type: ignore[arg-type]
 
-    def compute(self, op: str, *operands: Typed | loop.Operand, dtype: DType | None = None) -> Typed:
-        """op(operands); literals take the dtype of the first operand that is a value. dtype: of the result of a cast,
-        and of literals where nothing else is; else it follows from the op."""
+    def compute(self, op: str, *operands: Typed | loop.Operand | Expr, dtype: DType | None = None) -> Typed:
+        """op(operands); literals and sizes take the dtype of the first operand that is a value. dtype: of the result of
+        a cast, and of literals where nothing else is; else it follows from the op."""
         source, has_value = dtype, False
         for operand in operands[1:] if op == "where" else operands:
             if operand.__class__ is Typed:
@@ -213,7 +213,8 @@ class Emitter:
             dtype = "bool"
         elif dtype is None:
             dtype = source
-        values = tuple([o.operand if o.__class__ is Typed else o for o in operands])  # type: ignore[union-attr]
+        known = [self.size(o, source) if isinstance(o, Expr) else o for o in operands]
+        values = tuple([o.operand if o.__class__ is Typed else o for o in known])  # type: ignore[union-attr]
         rule = RULES.get(op)
         folded = None if rule is None else rule(values, dtype, source)
         if folded is not None:
@@ -239,6 +240,10 @@ class Emitter:
         found = self._shared(("index", index, dtype), dtype, lambda name: loop.IndexValue(name, index, dtype))
         self._places[found.operand.name] = index  # type: ignore[union-attr]
         return found
+
+    def size(self, size: Expr, dtype: DType) -> Typed:
+        """The value of a size."""
+        return self.compute("convert", self.index_value(loop.Index(size)), dtype=dtype)
 
     def place(self, coordinate: Typed | loop.Index | int) -> loop.Index:
         """A coordinate as an index; a computed integer as what it was made from where that is an index, else as the

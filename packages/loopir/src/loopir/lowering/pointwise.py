@@ -12,7 +12,7 @@ from stagewire.graph import DTypeArg, NonFinite, Ref
 from stagewire.literals import INTEGERS
 from stagewire.loop import Index
 from stagewire.loop_ops import OPS, arity
-from stagewire.types import ITEM_SIZE, DType, contiguous_stride
+from stagewire.types import ITEM_SIZE, contiguous_stride
 
 APART = ("convert", "bitcast", "check_index", "wrap_index", "philox")
 """Loop ops that are no prims of their own name, or have other parameters than operands."""
@@ -28,30 +28,14 @@ def lower_elementwise(lowering: Lowering, call: Call) -> None:
     for operand in operands:
         if isinstance(operand, Ref) and call.as_tensor(operand)[1].shape != shape:
             raise call.refuse(f"operand {operand.name} has shape {call.types[operand.name].shape}, the result {shape}")
-    literal_dtype = _literal_dtype(call, operands)
+        if not isinstance(operand, Ref | bool | int | float | NonFinite | Expr):
+            raise call.refuse(f"{operand!r} is neither a tensor nor a number")
 
     def point(ops: Recorder, *indices: Index) -> Typed:
-        values = [_operand(call, ops, operand, literal_dtype, indices) for operand in operands]
-        return ops.emitter.compute(call.name, *values)
+        values = [ops.load(one.name, *indices) if isinstance(one, Ref) else one for one in operands]
+        return ops.emitter.compute(call.name, *values, dtype=call.type.dtype)  # type: ignore[arg-type]
 
     lowering.pointwise(call, point)
-
-
-def _literal_dtype(call: Call, operands: tuple[object, ...]) -> DType:
-    if call.name == "where":
-        return call.type.dtype
-    for operand in operands:
-        if isinstance(operand, Ref):
-            return call.types[operand.name].dtype
-    return call.type.dtype
-
-
-def _operand(call: Call, ops: Recorder, operand: object, dtype: DType, indices: tuple[Index, ...]) -> Typed:
-    if isinstance(operand, Ref):
-        return ops.load(operand.name, *indices)
-    if isinstance(operand, bool | int | float | NonFinite | Expr):
-        return ops.number(operand, dtype)
-    raise call.refuse(f"{operand!r} is neither a tensor nor a number")
 
 
 def lower_convert(lowering: Lowering, call: Call) -> None:
