@@ -107,6 +107,11 @@ class Lowering:
         nest = record(origins[0], self.types, shape, body, names=names, origins=origins, line=line, views=views)
         self.items.append(nest)
 
+    def aten(self, call: Call, target: str, **kwargs: Arg) -> None:
+        """Append the call of an operator with the arguments of a prim, and these."""
+        results = self.declare_results(call.node, "extern")
+        self.extern(Extern(target, call.node.args, kwargs, results, call.node.line, call.node.effect))
+
     def extern(self, step: Extern) -> None:
         """Append a call of ATen."""
         for name in reads_of(step):

@@ -11,9 +11,9 @@ from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
-from stagewire.graph import DTypeArg, Ref
+from stagewire.graph import Arg, DTypeArg
 from stagewire.literals import wider
-from stagewire.loop import Extern, Index, ScanKind
+from stagewire.loop import Index, ScanKind
 from stagewire.types import DType, TensorType
 
 KINDS: dict[str, ScanKind] = {
@@ -26,7 +26,8 @@ def lower_scan(lowering: Lowering, call: Call) -> None:
     type = call.tensor("x")[1]
     slow = call.name == "logcumsumexp" and type.dtype == "float64"  # 700 KiB of machine code: it takes seconds to make
     if slow or not _in_loops(type):
-        _call(lowering, call, {"dtype": DTypeArg(call.type.dtype)} if call.name in ("cumsum", "cumprod") else {})
+        wide: dict[str, Arg] = {"dtype": DTypeArg(call.type.dtype)} if call.name in ("cumsum", "cumprod") else {}
+        lowering.aten(call, f"aten.{call.name}.default", **wide)
         return
 
     def values(ops: Recorder, operand: Typed, _: Index) -> tuple[Typed, ...]:
@@ -44,7 +45,7 @@ def lower_extreme(lowering: Lowering, call: Call) -> None:
     type = call.tensor("x")[1]
     dim = call.axis("dim", len(type.shape))
     if not _in_loops(type) or type.dtype == "bool":
-        _call(lowering, call, {})
+        lowering.aten(call, f"aten.{call.name}.default")
         return
 
     def values(ops: Recorder, operand: Typed, place: Index) -> tuple[Typed, ...]:
@@ -80,13 +81,6 @@ def _loops(lowering: Lowering, call: Call, values: Callable[[Recorder, Typed, In
 
     lowering.declare_results(call.node)
     lowering.nest(call, (*type.shape[:dim], *type.shape[dim + 1 :]), body)
-
-
-def _call(lowering: Lowering, call: Call, keywords: dict[str, DTypeArg]) -> None:
-    buffer, type = call.tensor("x")
-    names = lowering.declare_results(call.node, "extern")
-    args = (Ref(buffer), call.axis("dim", len(type.shape)))
-    lowering.extern(Extern(f"aten.{call.name}.default", args, dict(keywords), names, call.node.line))
 
 
 TABLE = {

@@ -18,7 +18,7 @@ from loopir.lowering.context import Lowering
 from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.literals import FLOATS
-from stagewire.loop import Extern, Index
+from stagewire.loop import Index
 from stagewire.sizes import at_least, lower_bounds
 from stagewire.types import DType, TensorType, numel
 from stagewire.vocabulary import is_prim
@@ -168,8 +168,7 @@ def _covering(ops: Recorder, place: Index, side: Side) -> list[Index]:
 
 def lower_prim_call(lowering: Lowering, call: Call) -> None:
     """The call that `PRIM_CALLS` names."""
-    results = lowering.declare_results(call.node, "extern")
-    lowering.extern(Extern(PRIM_CALLS[call.name], call.node.args, {}, results, call.node.line, call.node.effect))
+    lowering.aten(call, PRIM_CALLS[call.name])
 
 
 PRIM_CALLS = {
