@@ -5,7 +5,7 @@ result[b, i, j] = alpha * sum over k of left[b, i, k] * right[b, k, j] + beta * 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,9 +70,8 @@ class Product:
 
 def product_of(call: Extern, types: Types) -> Product | None:
     """The product that a call computes; None for any other call, for empty ones, and where sizes are symbolic."""
-    read = _CALLS.get(call.target)
-    given = read(call) if read is not None else None
-    if given is None or len(call.results) != 1:
+    given = _read(call)
+    if given is None:
         return None
     left, right, bias, factors = given
     names = (left, right, call.results[0], *([] if bias is None else [bias]))
@@ -103,33 +102,23 @@ def _steps(type_: TensorType) -> Steps:
     return tuple([0] * (3 - len(steps)) + steps)  # type: ignore[return-value]
 
 
-_Read = tuple[str, str, str | None, tuple[float, float]] | None
+BIASES = {"aten.mm.default": 0, "aten.bmm.default": 0, "aten.addmm.default": 1, "aten.baddbmm.default": 1}
+"""How many tensors stand before the operands of a product."""
 
 
-def _plain(call: Extern) -> _Read:
-    match call:
-        case Extern(args=(Ref(left), Ref(right)), kwargs=kwargs) if not kwargs:
-            return left, right, None, (1.0, 1.0)
-    return None
-
-
-def _with_bias(call: Extern) -> _Read:
-    match call:
-        case Extern(args=(Ref(bias), Ref(left), Ref(right)), kwargs=kwargs) if kwargs.keys() <= {"alpha", "beta"}:
-            factors = kwargs.get("alpha", 1), kwargs.get("beta", 1)
-            if not all(isinstance(factor, int | float) for factor in factors):
-                return None
-            alpha, beta = (float(factor) for factor in factors)  # type: ignore[arg-type]
-            return left, right, bias if beta != 0 else None, (alpha, beta)
-    return None
-
-
-_CALLS: dict[str, Callable[[Extern], Any]] = {
-    "aten.mm.default": _plain,
-    "aten.bmm.default": _plain,
-    "aten.addmm.default": _with_bias,
-    "aten.baddbmm.default": _with_bias,
-}
+def _read(call: Extern) -> tuple[str, str, str | None, tuple[float, ...]] | None:
+    """The operands, the bias and its factors (alpha, beta); None for another call."""
+    count = BIASES.get(call.target)
+    names = [arg.name for arg in call.args if isinstance(arg, Ref)]
+    factors = [call.kwargs.get(name, 1.0) for name in ("alpha", "beta")]
+    if count is None or not call.kwargs.keys() <= ({"alpha", "beta"} if count else set()):
+        return None
+    if len(call.args) != count + 2 or len(names) != len(call.args) or len(call.results) != 1:
+        return None
+    if not all(isinstance(factor, int | float) for factor in factors):
+        return None
+    *bias, left, right = names
+    return left, right, bias[0] if bias and factors[1] != 0 else None, tuple(map(float, factors))  # type: ignore[arg-type]
 
 
 def at(axes: tuple[str, ...], steps: tuple[int, ...]) -> Index:
