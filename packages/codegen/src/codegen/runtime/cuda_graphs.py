@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -31,9 +31,6 @@ from codegen.runtime.result_memory import Block, type_of
 from codegen.torch_capabilities import TORCH
 from stagewire.errors import StageError
 from stagewire.program import Unit
-
-if TYPE_CHECKING:
-    from codegen.load import Bound, Replay
 
 PATIENCE = 16
 REMEMBERED = 4096
