@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 import bytecap
 import stagefold
@@ -70,10 +71,11 @@ def BC002() -> None:
 
 
 def BC003() -> None:
-    class Marked(torch.Tensor):
-        pass
+    class Length(torch.Tensor):
+        def mul(self, other: object) -> torch.Tensor:
+            return self + other
 
-    capture(lambda x: x * 2, X.as_subclass(Marked))
+    capture(lambda x: x.mul(2), torch.ones(3).as_subclass(Length))
 
 
 def BC004() -> None:
@@ -219,3 +221,9 @@ def BC032() -> None:
     call(X, 2)
     with stagefold.set_stance("fail_on_recompile"):
         call(X, 3)
+
+
+def BC033() -> None:
+    wrapper = TwoTensor(X, X * 2).requires_grad_()
+    result = stagefold.compile(lambda x: x * 2)(wrapper)
+    result.backward(torch.ones(3))

@@ -508,8 +508,8 @@ ARGUMENT_CHANGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any
     "parameter": (
         describe, (LEAF, 3), (nn.Parameter(T.clone()), 3), r"the type of x was torch\.Tensor and is .*Parameter",
     ),
-    "subclass": (lambda x: x * 2, (T,), (T.clone().as_subclass(Quiet),), "plain"),
-    "subclass with a meaning": (lambda x: x * 2, (T,), (T.clone().as_subclass(Loud),), "plain"),
+    "subclass": (lambda x: x * 2, (T,), (T.clone().as_subclass(Quiet),), r"the type of x was"),
+    "subclass with a meaning": (lambda x: x * 2, (T,), (T.clone().as_subclass(Loud),), r"the type of x was"),
     "number for a tensor": (lambda x: x * 2 + torch.ones(1), (T,), (3,), r"x was a tensor and is int"),
     "length": (lambda x, n: x * len(n), (T, [1, 2]), (T, [1, 2, 3]), r"len\(n\) was 2 and is 3"),
     "tuple to list": (lambda x, n: (x * 2, n), (T, (1, 2)), (T, [1, 2]), r"the type of n was .*tuple and is list"),

@@ -139,6 +139,8 @@ class AbstractTensor(torch.Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
             return args[0].meta.device
+        if any(not issubclass(each, AbstractTensor) for each in types):
+            return NotImplemented  # a class that holds such tensors says what the op is
         raise NoActiveMode(f"{func} met an abstract tensor outside an AbstractMode")
 
     @property

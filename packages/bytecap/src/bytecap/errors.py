@@ -114,6 +114,13 @@ class AbstractCallFailed(CannotCapture):
     fix = "Report the operator; meanwhile call it outside the captured function."
 
 
+class WrongTangent(StageError):
+    """A gradient that arrives in a backward at a result of another tensor class than its own."""
+
+    code = "BC033"
+    fix = "Give backward() a gradient of the class of the result, or the class a __coerce_same_metadata_as_tangent__."
+
+
 class InterpretError(StageError):
     """A Capture document that cannot be run: a target that this torch does not have, another number of inputs."""
 
@@ -188,5 +195,6 @@ class BadOption(StageError):
 
 
 ERROR_CODES = tuple(
-    cls.code for cls in (CannotCapture, *CannotCapture.__subclasses__(), RecompileLimit, InterpretError, BadOption)
+    cls.code
+    for cls in (CannotCapture, *CannotCapture.__subclasses__(), RecompileLimit, WrongTangent, InterpretError, BadOption)
 )

@@ -13,7 +13,8 @@ from bytecap.testing import differences
 
 
 class Subclass(torch.Tensor):
-    pass
+    def mul(self, other):
+        return self + other
 
 
 def an_exception_group(x):

@@ -14,6 +14,7 @@ from bytecap.evaluator.frame import Frame
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.nodes.unbacked_sizes import has_unbacked
 from bytecap.objects.arrays.tensors import TensorValue
+from bytecap.torch_capabilities import TORCH
 from stagewire.capture import (
     Capture,
     Equals,
@@ -93,16 +94,20 @@ def _checked(program: GuardProgram, view: FrameView) -> Iterator[tuple[Any, Any,
 
 
 def _changed_dims(guard: TensorIs, value: Any) -> Iterator[tuple[Source, int]]:
-    if not isinstance(value, torch.Tensor) or value.dim() != len(guard.type.shape):
+    if not isinstance(value, torch.Tensor):
+        return
+    with TORCH.no_subclass_function():
+        shape, stride = value.shape, value.stride()
+    if len(shape) != len(guard.type.shape):
         return
     sizes_differ = False
-    for dim, (before, now) in enumerate(zip(guard.type.shape, value.shape, strict=True)):
+    for dim, (before, now) in enumerate(zip(guard.type.shape, shape, strict=True)):
         if isinstance(before, int) and before != now:
             sizes_differ = True
             yield guard.source, dim
     if sizes_differ or not all(isinstance(size, int) for size in guard.type.shape):
         return  # strides mostly follow from sizes
-    for dim, (before, now) in enumerate(zip(guard.type.stride, value.stride(), strict=True)):
+    for dim, (before, now) in enumerate(zip(guard.type.stride, stride, strict=True)):
         if isinstance(before, int) and before != now:
             yield guard.source, -1 - dim
 

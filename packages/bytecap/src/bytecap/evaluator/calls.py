@@ -17,6 +17,7 @@ from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
 from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
+from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
@@ -228,7 +229,7 @@ def is_torch_function(real: Any) -> bool:
 def _call_descriptor(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
         raise tracer.raises(TypeError, f"unbound method {real.__name__}() needs an argument")
-    of_tensors = isinstance(args[0], TensorValue) or issubclass(_TENSOR_BASE, real.__objclass__)
+    of_tensors = isinstance(args[0], (TensorValue, WrapperValue)) or issubclass(_TENSOR_BASE, real.__objclass__)
     if of_tensors and real.__objclass__ is not object:
         return call_torch(tracer, real, args, kwargs)
     return args[0].call_method(tracer, real.__name__, args[1:], kwargs)

@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 
 from absint import AbstractTensor, DataDependentError, Meta
 from absint.errors import UnsupportedTensor
+from absint.meta import to_wire
 from absint.symbolic import SizeFloat
 from absint.wire import to_arg
 from bytecap._evalframe import TENSOR_MAX_RANK
+from bytecap.bytecode.wrappers import inner_tensors, is_wrapper
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedValue
-from bytecap.graph.builder import Outside, input_role, source_hint, tensor_type
+from bytecap.graph.builder import Outside as FromOutside
+from bytecap.graph.builder import input_role, source_hint, tensor_type
 from bytecap.nodes.constant_tensors import note_buffer
-from bytecap.objects.arrays.tensors import TensorValue, is_plain_class
+from bytecap.objects.arrays.tensors import TensorValue, is_plain_class, is_subclassed
+from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.numbers.symbolic import write_term
+from bytecap.torch_capabilities import TORCH
 from stagewire.capture import InputRole, Source
 from stagewire.graph import Arg, Ref
 
 # Numbers and texts with a class of their own (members of an IntEnum), as the numbers and texts that they are.
 _PLAIN = ((int, int.__pos__), (float, float.__pos__), (str, str.__str__))
+
+
+@dataclass(frozen=True)
+class Outside:
+    """wrappers: those that require grad: where each is read, and which inputs its inner tensors are (None: unused).
+
+    subclassed: inputs of classes with a `__torch_function__`.
+    """
+
+    wrappers: list[tuple[Source, tuple[int | None, ...]]]
+    subclassed: tuple[int, ...]
+
+
+class Computed(torch.autograd.Function):
+    """A wrapper as something that was computed: see `bytecap.graph.builder.Outside`."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Any, make: Callable[[], Any]) -> Any:
+        return make()
 
 
 class GraphInputs:
@@ -31,9 +58,28 @@ class GraphInputs:
 
     def __init__(self) -> None:
         self.tensors: dict[int, TensorValue] = {}
+        self.wrappers: dict[int, WrapperValue] = {}
+        self.linked: set[str] = set()
+        self._links: list[tuple[Source, list[str]]] = []
 
-    def tensor(self, real: torch.Tensor, source: Source | None) -> TensorValue:
-        """A tensor from outside as a graph input."""
+    def close(self) -> None:
+        """Let go of all values."""
+        self.tensors.clear()
+        self.wrappers.clear()
+
+    def tensor(self, real: torch.Tensor, source: Source | None, *, linked: bool = False) -> Any:
+        """A tensor from outside as a graph input, a wrapper as those that it holds.
+
+        linked: the graph is given it as one that requires grad, for the wrapper that it is inside of.
+        """
+        if not is_subclassed(type(real)):
+            return self._tensor(real, source, linked)
+        with TORCH.no_subclass_function():
+            return self._tensor(real, source, linked)
+
+    def _tensor(self, real: torch.Tensor, source: Source | None, linked: bool) -> Any:
+        if is_wrapper(type(real)) and not real.is_nested:
+            return self._wrapper(real, source, linked)
         if not is_plain_class(type(real)):
             raise UnsupportedValue(f"a tensor of class {type(real).__qualname__}")
         if real.is_nested:
@@ -52,12 +98,64 @@ class GraphInputs:
             source = self.tracer.places.handle(real)
         else:
             self.tracer.guards.tensor(source, type_, real, self.tracer.line())
-        name = self.tracer.graph.add_input(source_hint(source), type_, source, role)
+        linked = linked and (real.is_floating_point() or real.is_complex())
+        given = msgspec.structs.replace(type_, requires_grad=True) if linked else type_
+        name = self.tracer.graph.add_input(source_hint(source), given, source, role)
+        if linked:
+            self.linked.add(name)
         value = TensorValue(abstract, name, cls=type(real), real=real, role=role, source=source)
         self.tensors[id(abstract)] = value
         if role == "buffer":
             note_buffer(value, self.tracer)
         return value
+
+    def _wrapper(self, real: Any, source: Source | None, linked: bool) -> WrapperValue:
+        tracer = self.tracer
+        if source is None:
+            source = tracer.places.handle(real)
+        linked = linked or real.requires_grad
+        names, context = real.__tensor_flatten__()
+        inner: dict[str, Any] = {}
+        for name in names:
+            at = tracer.places.attribute(source, name)
+            found = self.tensor(getattr(real, name), at, linked=linked) if linked else None
+            inner[name] = tracer.objects.wrap(getattr(real, name), at) if found is None else found
+            if not isinstance(inner[name], (TensorValue, WrapperValue)):
+                raise UnsupportedValue(f"a {type(real).__qualname__} that holds {inner[name].describe()}")
+        held = {name: value.abstract for name, value in inner.items()}
+        metas = [tensor.meta for value in held.values() for tensor in inner_tensors(value)]
+        meta = tracer.sizes.meta_like(real, metas)
+        tracer.guards.tensor(source, to_wire(meta, requires_grad=real.requires_grad), real, tracer.line())
+        tracer.guards.wrapper_state(real, source, names)
+
+        def make() -> Any:
+            return type(real).__tensor_unflatten__(held, context, torch.Size(meta.shape), meta.stride)
+
+        with tracer.mode, torch.no_grad():
+            abstract = make()
+        if real.requires_grad:
+            abstract.requires_grad_()
+            if not real.is_leaf:
+                with tracer.mode, torch.enable_grad():
+                    abstract = super(torch.autograd.Function, Computed).apply(abstract, make)
+            self._links.append((source, [self.value_of(tensor).name for tensor in inner_tensors(abstract)]))  # type: ignore[union-attr]
+        value = self.wrappers[id(abstract)] = WrapperValue(abstract, real=real, source=source)
+        return value
+
+    def value_of(self, abstract: Any) -> TensorValue | WrapperValue | None:
+        """What an abstract tensor, or a wrapper of such, is to the program."""
+        return self.tensors.get(id(abstract)) or self.wrappers.get(id(abstract))
+
+    def outside(self) -> Outside:
+        """How the finished graph's inputs are made of what the frame has."""
+        places = {item.value.name: at for at, item in enumerate(self.tracer.graph.inputs)}
+        links = [(source, tuple(map(places.get, names))) for source, names in self._links]
+        subclassed = tuple(
+            places[value.name]
+            for value in self.tensors.values()
+            if value.role != "result" and value.name in places and is_subclassed(value.cls)
+        )
+        return Outside([link for link in links if any(place is not None for place in link[1])], subclassed)
 
     def _abstract(self, real: torch.Tensor, meta: Meta | None) -> AbstractTensor:
         lifted = self.tracer.mode.lift(real)
@@ -72,7 +170,7 @@ class GraphInputs:
             return abstract
         with torch.enable_grad():
             # Function.apply itself is Python that looks for functorch wrappers; this is what it calls.
-            return super(torch.autograd.Function, Outside).apply(abstract)
+            return super(torch.autograd.Function, FromOutside).apply(abstract)
 
     def size_of_data(self, lower: int | None, upper: int | None) -> Any:
         """A new symbol for a size that data decides."""

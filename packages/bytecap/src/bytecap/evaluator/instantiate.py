@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
+from bytecap.bytecode.wrappers import is_wrapper
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.evaluator.calls import call_entry
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
+from bytecap.nodes.wrapper_calls import call_wrapper
 from bytecap.objects.base import Value, collect
 from bytecap.objects.class_lookup import is_made_in_c, is_python_class, static_lookup
 from bytecap.objects.classes import ClassValue
@@ -48,6 +50,8 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
         return HANDLERS[dict](tracer, *args, **kwargs)
     if type(cls) is not type:
         tracer.guards.lookup(type(cls), "__call__")
+    if is_wrapper(cls):
+        return call_wrapper(tracer, cls, args, kwargs)
     custom = static_lookup(type(cls).__mro__, "__call__")[0]
     if isinstance(custom, types.FunctionType) and type(cls) not in (type, ABCMeta):
         return _metaclass_call(tracer, cls, custom, args, kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import types
 from typing import Any
 
@@ -97,6 +98,30 @@ class ObjectGuards(GuardSet):
             self.identity(source, None, line)
         else:
             self.equals(source, to_arg(real), line)
+
+    def wrapper_state(self, real: torch.Tensor, source: Source, names: list[str]) -> None:
+        """What a tensor of a wrapper class has beside the tensors that it holds, and what the class makes of it."""
+        for name in ("__torch_dispatch__", "__torch_function__", "__tensor_flatten__", "__tensor_unflatten__"):
+            self.lookup(type(real), name)
+        for name, value in vars(real).items():
+            if name not in names and not isinstance(value, torch.Tensor):
+                self._frozen(value, Attribute(source, name))
+
+    def _frozen(self, real: Any, source: Source) -> None:
+        """An outside object as a whole: literals by value, tuples, lists and plain objects by what they hold."""
+        if real is None or isinstance(real, (*LITERALS, *TORCH_CONSTANTS)):
+            self.literal(source, real)
+        elif type(real) in (tuple, list, torch.Size):
+            self.type_is(source, type(real))
+            self.length(source, len(real))
+            for at, item in enumerate(real):
+                self._frozen(item, Item(source, at))
+        elif isinstance(real, (type, enum.Enum)) or not hasattr(real, "__dict__") or callable(real):
+            self.identity(source, real)
+        else:
+            self.type_is(source, type(real))
+            for name, item in vars(real).items():
+                self._frozen(item, Attribute(source, name))
 
     def not_same(self, left: Value, right: Value, line: SourceLine | None) -> None:
         """`left is not right`, for two outside objects of one class; constants are guarded by value."""

@@ -44,6 +44,7 @@ class Tracer:
     changing: where numbers are that the capture must not fix.
     graphs: the graph, and the bodies of functions that are being recorded inside of it, innermost last.
     made: inputs that the replacement makes, by its locals: their names in the graph, and how.
+    unseen: what keeps torch's functions from asking `__torch_function__`, innermost last.
     """
 
     changing: frozenset[Source]
@@ -70,6 +71,7 @@ class Tracer:
     tensor_writes: dict[int, TensorWrites] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
     hooked: list[Any] = field(default_factory=list)
+    unseen: list[Value] = field(default_factory=list)
     hook_cells: list[tuple[CellValue, Value]] = field(default_factory=list)
     evaluate: ClassVar = evaluation
 
@@ -85,12 +87,20 @@ class Tracer:
     def close(self) -> None:
         """Let go of all values: in cycles with the tracer and each other they would keep the call's objects alive."""
         self.objects.close()
-        self.inputs.tensors.clear()
+        self.inputs.close()
         for part in (self.guards, self.objects, self.inputs):
             del part.tracer
         for closed in (self.frames, self.sizes):
             closed.close()
-        for known in (self.class_writes, self.effects, self.regions, self.index_modes, self.choices, self.hooked):
+        for known in (
+            self.class_writes,
+            self.effects,
+            self.regions,
+            self.index_modes,
+            self.choices,
+            self.hooked,
+            self.unseen,
+        ):
             known.clear()  # type: ignore[attr-defined]
 
     def raises(self, cls: type, *args: Any) -> PythonRaise:

@@ -18,6 +18,7 @@ from bytecap.guards.explain import explain
 from bytecap.guards.kinds import KINDS
 from bytecap.guards.literals import MISSING, GuardDoesNotHold, GuardError, postfix, relation_program, to_python
 from bytecap.guards.printing import print_source
+from bytecap.torch_capabilities import TORCH
 from stagewire import capture
 from stagewire.capture import Guard, Source, Symbol
 from stagewire.expr import Dim, Expr
@@ -241,8 +242,9 @@ class _Builder:
         if len(expected.shape) > _MOST_DIMENSIONS:
             raise GuardError(f"{print_source(guard.source)} has {len(expected.shape)} dimensions")
         device = torch.device(expected.device)
-        if live.device.type == device.type and device.index is None:
-            device = live.device
+        with TORCH.no_subclass_function():
+            if live.device.type == device.type and device.index is None:
+                device = live.device
         return (
             self.named_type(guard, guard.type_name),
             native.DTYPE_CODES[expected.dtype],

@@ -20,6 +20,7 @@ import torch
 from bytecap.guards import native
 from bytecap.guards.literals import to_python
 from bytecap.guards.printing import print_literal, print_size, print_source
+from bytecap.torch_capabilities import TORCH
 from stagewire import capture
 from stagewire.capture import Guard, Source
 from stagewire.expr import Dim, Expr
@@ -93,7 +94,8 @@ def tensor_difference(guard: capture.TensorIs, tensor: torch.Tensor) -> str | No
     where = print_source(guard.source)
     for subject, _, field, look in TENSOR_FACTS:
         was = operator.attrgetter(field)(guard)
-        now = look(tensor, was)
+        with TORCH.no_subclass_function():
+            now = look(tensor, was)
         if isinstance(was, tuple):
             found = _dim_difference(subject, where, was, now)
             if found is not None:

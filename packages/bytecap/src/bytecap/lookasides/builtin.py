@@ -15,6 +15,7 @@ from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.nodes.chosen_tensors import choose
 from bytecap.objects.arrays.tensors import TensorValue
+from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value, collect, result_or_stop
 from bytecap.objects.class_lookup import has_method, static_lookup, stranger
 from bytecap.objects.classes import ClassValue
@@ -63,7 +64,7 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
     cls = classes.concrete()
     if type(cls) is not type:
         tracer.guards.lookup(type(cls), "__instancecheck__")
-    if isinstance(value, TensorValue):
+    if isinstance(value, (TensorValue, WrapperValue)):
         if cls in (torch.nn.Parameter, torch.nn.Buffer):
             _guard_marks(tracer, value)
         return run(tracer, isinstance, (value.real if value.real is not None else _likeness(value), cls))
@@ -79,13 +80,15 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
     return found
 
 
-def _likeness(value: TensorValue) -> torch.Tensor:
+def _likeness(value: TensorValue | WrapperValue) -> torch.Tensor:
     """A real tensor of the class, dtype and device of a result: what torch.FloatTensor and Variable look at."""
+    if isinstance(value, WrapperValue):
+        return value.abstract  # type: ignore[no-any-return]
     likeness = torch.empty(0, dtype=value.abstract.dtype, device=value.abstract.device)
     return likeness if value.cls is torch.Tensor else TORCH.make_subclass(value.cls, likeness)
 
 
-def _guard_marks(tracer: Tracer, value: TensorValue) -> None:
+def _guard_marks(tracer: Tracer, value: TensorValue | WrapperValue) -> None:
     """nn.Parameter and nn.Buffer take tensors with a mark for instances."""
     marks = {} if value.real is None else value.real.__dict__
     for name in ("_is_param", "_is_buffer"):

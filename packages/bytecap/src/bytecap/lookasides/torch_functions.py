@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -142,10 +141,6 @@ def _without_gradients(tracer: Tracer, function: Value, args: list[Value]) -> Va
         switch.call(tracer, [Constant(enabled)], {})
 
 
-def _null_context(tracer: Tracer, *args: Value) -> Value:
-    return tracer.objects.wrap(contextlib.nullcontext, None).call(tracer, [], {})
-
-
 def _tensor_from(function: Callable[..., Any]) -> Callable[..., Value]:
     """torch.tensor, torch.as_tensor: of nested lists with tensors in them, a stack of those."""
 
@@ -218,7 +213,6 @@ def _typename(tracer: Tracer, value: Value) -> Value:
 TORCH_FUNCTIONS: dict[Any, Callable[..., Value]] = {
     torch.utils.checkpoint.checkpoint: _checkpoint,
     torch.utils.checkpoint.create_selective_checkpoint_contexts: _selective_contexts,
-    TORCH.no_subclass_function: _null_context,
     torch.tensor: _tensor_from(torch.tensor),
     torch.as_tensor: _tensor_from(torch.as_tensor),
     torch.typename: _typename,

@@ -22,6 +22,7 @@ from bytecap.errors import CannotCapture, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.nodes.bodies import recording, states_of_effects, wires
 from bytecap.objects.arrays.tensors import TensorValue
+from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
@@ -91,6 +92,8 @@ class _Application:
         self.args = self._with_defaults(args) if self.apart else args
         self.outer = tracer.graph
         self.operands = [arg for arg in self.args if isinstance(arg, TensorValue)]
+        if any(isinstance(arg, WrapperValue) and arg.is_linked for arg in self.args):
+            raise UnsupportedCall(f"{self.real.__qualname__}.apply() of a wrapper that requires grad")
         self.order = self.outer.gradient_order
         self.differentiable = self.order <= GRADIENT_ORDERS and any(map(self._needs_gradient, self.operands))
 

@@ -26,16 +26,17 @@ from bytecap.errors import (
 )
 from bytecap.nodes.call_arguments import with_index, with_known_index
 from bytecap.nodes.constant_tensors import note_content, with_numbers
+from bytecap.nodes.torch_function import overridden_call
 from bytecap.nodes.unbacked_sizes import has_unbacked, read_sizes, refuse_unread, with_equal_sizes
+from bytecap.nodes.wrapper_calls import call_wrapper, holds_wrapper
 from bytecap.objects.arrays.inference import refuse_writes
 from bytecap.objects.arrays.numpy_arrays import python_number
 from bytecap.objects.arrays.tensors import TensorValue
+from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value
-from bytecap.objects.class_lookup import static_lookup
-from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
-from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
+from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue
 from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.unbacked import FACT, read_number
@@ -65,40 +66,6 @@ def refuse_long_recurrence(tracer: Tracer, function: Any, args: tuple[Any, ...])
         )
 
 
-_TORCH_FUNCTION = "__torch_function__"
-
-
-def overridden_call(tracer: Tracer, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """The result of the first `__torch_function__` among the arguments; None where there is none."""
-    overriding = list(_overriding(tracer, (*args, *kwargs.values())))
-    if not overriding:
-        return None
-    classes = dict.fromkeys(value.cls for value in overriding)
-    first = next(iter(classes))
-    if any(other is not first and issubclass(other, first) for other in classes):
-        raise UnsupportedCall(f"{_TORCH_FUNCTION} of a class and of its subclass in one call")
-    given = (
-        tracer.objects.wrap(function, None),
-        TupleValue([ClassValue(cls) for cls in classes]),
-        TupleValue(list(args)),
-    )
-    method = overriding[0].get_attribute(tracer, _TORCH_FUNCTION)
-    result = method.call(tracer, [*given, tracer.objects.new_dict(kwargs)], {})
-    if isinstance(result, Constant) and result.python_type() is type(NotImplemented):
-        raise UnsupportedCall(f"{_TORCH_FUNCTION} of {first.__qualname__} that returns NotImplemented")
-    return result
-
-
-def _overriding(tracer: Tracer, values: tuple[Value, ...]) -> Iterator[ObjectValue]:
-    for value in values:
-        if isinstance(value, ObjectValue):
-            found = static_lookup(value.cls.__mro__, _TORCH_FUNCTION)[1]
-            if found is not None and not issubclass(value.cls, torch.Tensor):
-                yield value
-        elif isinstance(value, Sequence):
-            yield from _overriding(tracer, tuple(value.values(tracer)))
-
-
 # What torch says where C++ reads the memory of an abstract tensor.
 _NO_MEMORY = "its data is not allocated yet"
 # What tells a size of 1 from others, where sizes that data decides are taken to be larger.
@@ -115,7 +82,7 @@ _DATA_READERS = frozenset(
 
 def to_host(tracer: Tracer, value: Value) -> Any:
     """The argument as torch sees it: abstract tensors in plain containers."""
-    if isinstance(value, TensorValue):
+    if isinstance(value, (TensorValue, WrapperValue)):
         return value.abstract
     if isinstance(value, Constant):
         return python_number(value.host())
@@ -166,9 +133,13 @@ def call_torch(
 ) -> Value:
     """Evaluate one torch call; `target` names functions that do not know their own name."""
     _refuse_setters(function)
-    overridden = overridden_call(tracer, function, args, kwargs)
+    overridden = overridden_call(tracer, function, args, kwargs, target)
     if overridden is not None:
         return overridden
+    if target is None and len(args) == 1 and getattr(function, "__name__", "") == "__get__":
+        return args[0].get_attribute(tracer, function.__self__.__name__)
+    if any(holds_wrapper(tracer, arg) for arg in (*args, *kwargs.values())):
+        return call_wrapper(tracer, function, args, kwargs)
     if function in _NUMBERS and len(args) == 1 and isinstance(args[0], TensorValue):
         return _NUMBERS[function](tracer, args[0])
     host_args = tuple(to_host(tracer, arg) for arg in args)
@@ -350,6 +321,14 @@ def record(tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str,
         read_sizes(tracer, values, results)
     known = {id(tensor): tracer.inputs.tensor_of(tensor, name) for tensor, name in zip(results, values, strict=True)}
     return wrap_result(tracer, result, known)
+
+
+def record_operator(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator on abstract tensors as a node; returns its result on them."""
+    result = evaluate(tracer, function, args, kwargs)
+    if _is_node(result):
+        record(tracer, _target(function), args, kwargs, result)
+    return result
 
 
 def wrap_result(tracer: Tracer, result: Any, known: dict[int, TensorValue]) -> Value:

@@ -44,7 +44,7 @@ PURE: frozenset[Any] = frozenset(getattr(builtins, name) for name in _BUILTINS) 
         torch.typename, os.fspath,
         torch.cuda.device_count, torch.cuda.is_bf16_supported, torch.cuda.get_device_capability,
         torch.cuda.get_device_name, TORCH.tracing_state, TORCH.log_use,
-        TORCH.cudnn_enabled, TORCH.sees_torch_function, TORCH.has_torch_function,
+        TORCH.cudnn_enabled,
     }
 )  # fmt: skip
 
@@ -61,7 +61,7 @@ _ELSEWHERE = frozenset(
 """Of the modules above, but they read files, clocks, frames, or what belongs to the process."""
 
 _OF_CLASSES = frozenset({"inspect", "typing", "typing_extensions", "types", "dataclasses"})
-_OF_ANY_OBJECT = frozenset({torch.is_storage, torch.typename, TORCH.has_torch_function})
+_OF_ANY_OBJECT = frozenset({torch.is_storage, torch.typename})
 
 
 def looks_elsewhere(function: Any) -> bool:

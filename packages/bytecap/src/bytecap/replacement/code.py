@@ -16,6 +16,7 @@ from types import CodeType
 from typing import Any
 
 from bytecap.bytecode.assembler import Assembler, assemble
+from bytecap.bytecode.wrappers import on_inner_tensors
 from bytecap.hook import INPUTS
 from bytecap.objects.arrays.inference import in_inference_mode
 from bytecap.replacement.emit import Emitter, emit_source, symbol_local
@@ -58,7 +59,12 @@ def replacement_code(
 
 
 def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) -> None:
-    head.push_callable(compiled if emitter.tracer.graphs[0].inference is None else in_inference_mode(compiled))
+    if emitter.tracer.graphs[0].inference is not None:
+        compiled = in_inference_mode(compiled)
+    outside = emitter.tracer.inputs.outside()
+    if outside.wrappers or outside.subclassed:
+        compiled = on_inner_tensors(compiled, tuple(places for _, places in outside.wrappers), outside.subclassed)
+    head.push_callable(compiled)
     head.load_local(INPUTS)
     head.constant(None)
     head.store_local(INPUTS)
@@ -67,5 +73,10 @@ def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) 
         for place in wanted:
             head.load_local(place)
         head.build("TUPLE", len(wanted))
+        head.call_function(operator.add, arguments=2)
+    if outside.wrappers:
+        for source, _ in outside.wrappers:
+            emit_source(head, source, emitter.tracer.names.objects)
+        head.build("TUPLE", len(outside.wrappers))
         head.call_function(operator.add, arguments=2)
     head.call_with_tuple()

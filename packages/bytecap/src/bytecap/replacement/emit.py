@@ -20,6 +20,7 @@ from bytecap.guards.literals import to_python
 from bytecap.objects.arrays.numpy_arrays import ArrayValue
 from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.arrays.tensors import TensorValue
+from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import IteratorValue, Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.constant import Constant
@@ -62,9 +63,10 @@ _SHARED = (
     IteratorValue,
     PartialValue,
     OpenConstant,
+    WrapperValue,
 )
 # Values whose `real` is not the object itself.
-_REBUILT = (ArrayValue, CellValue, TensorValue, IdentityToken)
+_REBUILT = (ArrayValue, CellValue, TensorValue, WrapperValue, IdentityToken)
 _LIMIT = 150
 
 

@@ -15,6 +15,7 @@ from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
 from bytecap.objects.arrays.tensors import TensorValue, patched_method
+from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value, collect
 from bytecap.objects.cells import CellValue
 from bytecap.objects.class_lookup import has_method, stranger
@@ -125,12 +126,12 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
             return left_open
         return fold(tracer, row.inplace if inplace else row.function, _numbers(left, right))
     kinds = {type(left), type(right)}
-    if TensorValue in kinds and not (_is_own_kind(tracer, left, row) or _is_own_kind(tracer, right, row)):
+    if not kinds.isdisjoint(_TENSORS) and not (_is_own_kind(tracer, left, row) or _is_own_kind(tracer, right, row)):
         names = (row.inplace_method, row.method) if inplace else (row.method,)
         patched = _patched(tracer, [*((left, name, [right]) for name in names), (right, row.reflected, [left])])
         if patched is not None:
             return patched
-        function = row.inplace if inplace and isinstance(left, TensorValue) else row.function
+        function = row.inplace if inplace and isinstance(left, _TENSORS) else row.function
         return tracer.evaluate.call_torch(tracer, function, [left, right], {})
     if inplace:
         bound = _user_method(tracer, left, row.inplace_method)
@@ -160,7 +161,7 @@ def _patched(tracer: Tracer, attempts: list[tuple[Value, str, list[Value]]]) -> 
     """The result of the first of these methods that the program put into torch.Tensor; None if torch's comes first."""
     for receiver, name, args in attempts:
         method = patched_method(tracer, receiver, name)
-        if method is None and isinstance(receiver, TensorValue) and has_method(receiver, name):
+        if method is None and isinstance(receiver, _TENSORS) and has_method(receiver, name):
             return None
         result = None if method is None else method.call(tracer, args, {})
         if result is not None and not _is_not_implemented(result):
@@ -173,6 +174,7 @@ def _refuse_subclasses(symbol: str, left: Value, right: Value) -> None:
         raise UnsupportedCall(f"operator or_ on {left.describe()} and {right.describe()}")
 
 
+_TENSORS = (TensorValue, WrapperValue)
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
@@ -303,7 +305,7 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     """`symbol value`."""
     refuse_unguarded(value)
     function, method = UNARY[symbol]
-    if isinstance(value, TensorValue):
+    if isinstance(value, _TENSORS):
         return _patched(tracer, [(value, method, [])]) or tracer.evaluate.call_torch(tracer, function, [value], {})
     bound = _user_method(tracer, value, method)
     if bound is not None:
@@ -329,12 +331,12 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if isinstance(left, Constant) and isinstance(right, Constant):
         of_data = condition_of_data(symbol, left, right)
         return fold(tracer, function, _compared(left, right)) if of_data is None else of_data
-    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
-        other = right if isinstance(left, TensorValue) else left
+    if isinstance(left, _TENSORS) or isinstance(right, _TENSORS):
+        other = right if isinstance(left, _TENSORS) else left
         patched = _patched(tracer, [(left, method, [right]), (right, reflected, [left])])
         if patched is not None:
             return patched
-        if isinstance(other, (TensorValue, Constant)) and not _never_tensor(other):
+        if isinstance(other, (*_TENSORS, Constant)) and not _never_tensor(other):
             return tracer.evaluate.call_torch(tracer, function, [left, right], {})
         return Constant(symbol == "!=") if symbol in ("==", "!=") else _type_error(tracer, symbol, left, right)
     if isinstance(left, CellValue) and isinstance(right, CellValue) and left.real is EMPTY_CELL and symbol == "==":
@@ -447,7 +449,7 @@ def same_object(left: Value, right: Value) -> bool:
     if left is right:
         return True
     refuse_unguarded(left, right)
-    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+    if isinstance(left, _TENSORS) or isinstance(right, _TENSORS):
         return False
     if isinstance(left, IdentityToken) and isinstance(right, IdentityToken):
         return left.real is right.real

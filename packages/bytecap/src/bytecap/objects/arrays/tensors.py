@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from bytecap.bytecode.wrappers import as_subclass
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, DataDependent, UnsupportedMutation, UnsupportedValue
 from bytecap.guards.guard_set import is_exempt
@@ -34,13 +35,18 @@ _OFF_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
 def is_plain_class(cls: type[Any]) -> bool:
-    """Whether a tensor of this class computes as a torch.Tensor does."""
+    """Whether a tensor of this class computes as a torch.Tensor does, but for what its `__torch_function__` sees."""
     if cls in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         return True
-    if getattr(cls, "__torch_function__", None) is not _OFF or cls.__torch_dispatch__ is not _OFF_DISPATCH:
+    if cls.__torch_dispatch__ is not _OFF_DISPATCH:
         return False
     own = {name for base in cls.__mro__ if base not in OWN_CLASSES for name in vars(base)}
     return own.isdisjoint(_OF_TENSORS - _HARMLESS)
+
+
+def is_subclassed(cls: type[Any]) -> bool:
+    """Whether torch's functions ask the class of a tensor."""
+    return cls is not torch.Tensor and cls.__torch_function__ is not _OFF
 
 
 # Attributes that follow from the tensor's type: read from the abstract tensor, no node.
@@ -109,6 +115,9 @@ class TensorValue(Value):
         if name in self.attributes:
             return self.attributes[name]
         if name in TYPE_ATTRIBUTES:
+            if self.cls is not torch.Tensor and tracer.evaluate.sees_calls(tracer, self):
+                getter = getattr(torch.Tensor, name).__get__
+                return tracer.evaluate.overridden_call(tracer, getter, [self], {})  # type: ignore[return-value]
             if name == "retains_grad" and self.real is not None and self.source is not None:
                 return tracer.objects.wrap(self.real.retains_grad, tracer.places.attribute(self.source, name))
             return tracer.objects.fresh(getattr(self.abstract, name))
@@ -248,6 +257,10 @@ class TensorValue(Value):
     def reconstruct(self, emitter: Emitter) -> None:
         if self.place is None:
             emitter.graph_output(self)
+            if is_subclassed(self.cls):
+                emitter.call_function(as_subclass, self.cls, arguments=1)
+                emitter.keep(self)
+                emitter.load(self)
         else:
             emitter.load_local(self.place)
         emitter.set_attributes(self, self.attributes)

@@ -10,7 +10,7 @@ guard  ::= Equals(source, value)                    where something needs the nu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -70,6 +70,15 @@ class Symbols(Questions):
         meta = from_tensor(real)
         made = Meta(shape, stride, meta.dtype, meta.device, meta.storage_offset)
         return None if made.is_static else made
+
+    def meta_like(self, real: torch.Tensor, inner: Iterable[Meta]) -> Meta:
+        """The type of a tensor that is no input, where these are: a size that one of them has is the same one."""
+        known: dict[Any, Any] = {}
+        for meta in inner:
+            known.update({s.node.hint: s for s in (*meta.shape, *meta.stride) if type(s) is not int})
+        plain = from_tensor(real)
+        shape, stride = (tuple([known.get(size, size) for size in sizes]) for sizes in (plain.shape, plain.stride))
+        return Meta(shape, stride, plain.dtype, plain.device, plain.storage_offset)
 
     def _is_open(self, real: torch.Tensor, source: Source) -> bool:
         policy = self.policy

@@ -1,0 +1,134 @@
+"""What replacement code calls to join tensors of wrapper classes with the graph, which knows their inner tensors alone.
+
+structure ::= class context sizes strides ((name, structure | None)*)       None: a tensor of the graph
+outside   ::= split -> inner tensors, whose gradients are joined again
+result    ::= join(inner tensors), whose gradient is split again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from bytecap.errors import WrongTangent
+from bytecap.hook import plain
+from bytecap.torch_capabilities import TORCH
+
+
+def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The plain tensors inside of a wrapper (of wrappers); a plain tensor itself."""
+    if not is_wrapper(type(tensor)):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+        yield from inner_tensors(getattr(tensor, name))
+
+
+def is_wrapper(cls: type) -> bool:
+    """Whether tensors of a class say what they hold, and what operations on them are."""
+    return hasattr(cls, "__tensor_flatten__") and cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
+
+
+def structure_of(tensor: Any, size: Callable[[Any], Any] = int) -> Any:
+    """What `join` makes the like of a wrapper from; size: what stands for one of its sizes. None for a plain tensor."""
+    if not is_wrapper(type(tensor)):
+        return None
+    names, context = tensor.__tensor_flatten__()
+    parts = tuple((name, structure_of(getattr(tensor, name), size)) for name in names)
+    with TORCH.no_subclass_function():
+        sizes = tuple(map(size, tensor.size())), tuple(map(size, tensor.stride()))
+    return (type(tensor), context, *sizes, parts)
+
+
+def join(structure: Any, inner: Iterator[torch.Tensor]) -> torch.Tensor:
+    """The wrapper of this structure that holds these tensors."""
+    if structure is None:
+        return next(inner)
+    cls, context, size, stride, parts = structure
+    return cls.__tensor_unflatten__(
+        {name: join(part, inner) for name, part in parts}, context, torch.Size(size), stride
+    )  # type: ignore[no-any-return]
+
+
+def wrap(structure: Any, linked: bool, inner: tuple[torch.Tensor, ...]) -> Any:
+    """A result of the captured code. linked: gradients go through it to the tensors of the graph."""
+    return Join.apply(structure, *inner) if linked else join(structure, iter(inner))
+
+
+class Join(torch.autograd.Function):
+    """A wrapper of results of the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, structure: Any, *inner: torch.Tensor) -> torch.Tensor:
+        ctx.structure = structure
+        return join(structure, iter([tensor.detach() for tensor in inner]))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None, *inner_tensors(_of_class(gradient, ctx.structure))
+
+
+def _of_class(gradient: Any, structure: Any) -> Any:
+    """The gradient as a tensor of the result's class. Raises `WrongTangent`."""
+    cls, context = structure[:2]
+    if type(gradient) is not cls and hasattr(gradient, "__coerce_same_metadata_as_tangent__"):
+        gradient = gradient.__coerce_same_metadata_as_tangent__(context, cls)
+    if type(gradient) is not cls:
+        raise WrongTangent(
+            f"a result of class {cls.__qualname__} was given a gradient of class {type(gradient).__name__}"
+        )
+    return gradient
+
+
+class Split(torch.autograd.Function):
+    """The inner tensors of a wrapper that requires grad, which is given their gradients as one of its class."""
+
+    @staticmethod
+    def forward(ctx: Any, wrapper: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.structure = structure_of(wrapper)
+        ctx.set_materialize_grads(False)
+        made = tuple(tensor.detach() for tensor in inner_tensors(wrapper))
+        ctx.mark_non_differentiable(*[tensor for tensor in made if not tensor.is_floating_point()])
+        ctx.types = [(tensor.shape, tensor.dtype, tensor.device) for tensor in made]
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        if all(gradient is None for gradient in gradients):
+            return None
+        whole = [
+            torch.zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
+            for gradient, (shape, dtype, device) in zip(gradients, ctx.types, strict=True)
+        ]
+        return join(ctx.structure, iter(whole))
+
+
+def on_inner_tensors(
+    compiled: Callable[..., Any], links: tuple[tuple[int | None, ...], ...], subclassed: tuple[int, ...]
+) -> Callable[..., Any]:
+    """The compiled graph, called with its inputs, and the wrappers that some of these are inside of.
+
+    links: of each wrapper, which inputs its inner tensors are. subclassed: inputs of classes with a
+    `__torch_function__`, which is not asked inside.
+    """
+
+    def call(*given: Any) -> Any:
+        inputs = list(given[: len(given) - len(links)])
+        for wrapper, places in zip(given[len(inputs) :], links, strict=True):
+            for place, tensor in zip(places, Split.apply(wrapper), strict=True):
+                if place is not None:
+                    inputs[place] = tensor
+        with TORCH.no_subclass_function():
+            for place in subclassed:
+                inputs[place] = inputs[place].as_subclass(torch.Tensor)
+        return compiled(*inputs)
+
+    return plain(call)
+
+
+def as_subclass(tensor: torch.Tensor, cls: type) -> Any:
+    """The tensor as one of a class with a `__torch_function__`, which is not asked."""
+    with TORCH.no_subclass_function():
+        return tensor.as_subclass(cls)

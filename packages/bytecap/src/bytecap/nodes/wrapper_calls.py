@@ -1,0 +1,295 @@
+"""Torch's functions on tensors of wrapper classes: the graph has what the class does with their inner tensors.
+
+call     ::= function(wrappers of abstract tensors)       torch's autograd, then the class's own __torch_dispatch__
+           | node*                                        an ATen call on inner tensors each, without gradients
+           | custom.<name>(inner tensors)                 where a result requires grad
+backward ::= torch.autograd.grad of the call, on wrappers: what autograd calls is dispatched to the class in turn
+
+So gradients are those of the operations on wrappers, as in eager, whatever the class does below them. The class's
+Python runs at capture only, and is taken to depend on its arguments alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import torch
+
+from absint import AbstractMode, AbstractTensor
+from bytecap.bytecode.wrappers import inner_tensors, is_wrapper, join, structure_of
+from bytecap.context_types import Tracer
+from bytecap.errors import CannotCapture, StageError, UnsupportedCall, UnsupportedMutation, UnsupportedValue
+from bytecap.graph.builder import GraphBuilder, tensor_type
+from bytecap.objects.arrays.inference import refuse_writes
+from bytecap.objects.arrays.tensors import TensorValue
+from bytecap.objects.arrays.wrappers import WrapperValue
+from bytecap.objects.base import Value
+from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
+from bytecap.objects.signals import PythonRaise
+from bytecap.torch_capabilities import TORCH
+from stagewire.capture import CUSTOM, CustomFunction
+from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names, node_references
+from stagewire.graph import Value as WireValue
+
+_GRAD_MODE = "torch._C._set_grad_enabled"
+
+
+def holds_wrapper(tracer: Tracer, value: Value) -> bool:
+    """Whether it is a tensor of a wrapper class, or a container with one."""
+    if isinstance(value, Sequence) and not getattr(value, "is_unseen", False):
+        return any(holds_wrapper(tracer, item) for item in value.values(tracer))
+    if isinstance(value, DictValue) and value.real is None:
+        return any(holds_wrapper(tracer, item) for _, item in value.pairs(tracer))
+    return isinstance(value, WrapperValue)
+
+
+class Recorder(AbstractMode):
+    """Writes down the calls on inner tensors; those on wrappers go to their classes."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if any(is_wrapper(cls) for cls in types):
+            return NotImplemented
+        if not isinstance(func, TORCH.op_overload):
+            raise UnsupportedCall(f"{func} in a __torch_dispatch__")
+        tracer = self.tracer
+        given, named = self._inside(args), self._inside(kwargs or {})
+        return tracer.evaluate.record_operator(tracer, func, given, named)
+
+    def _inside(self, value: Any) -> Any:
+        """Arguments, with abstract tensors for real ones that the class brings along."""
+        if isinstance(value, (tuple, list)):
+            return type(value)([self._inside(item) for item in value])
+        if isinstance(value, dict):
+            return {key: self._inside(item) for key, item in value.items()}
+        if isinstance(value, torch.Tensor) and not isinstance(value, AbstractTensor):
+            return self.tracer.inputs.tensor(value, None).abstract
+        return value
+
+
+def call_wrapper(tracer: Tracer, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A call of torch, or of a wrapper class, that is given wrappers or makes one."""
+    return _Call(tracer, function, args, kwargs).run()
+
+
+class _Call:
+    def __init__(self, tracer: Tracer, function: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
+        self.tracer = tracer
+        self.function = function
+        self.name = getattr(function, "__name__", str(function))
+        self.outer = tracer.graph
+        if self.outer.is_transformed:
+            raise UnsupportedCall(f"{self.name} of a wrapper under a transform of torch.func")
+        to_host = tracer.evaluate.to_host
+        self.args = tuple(to_host(tracer, arg) for arg in args)
+        self.kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
+        given = {id(tensor): tensor for tensor in _tensors((self.args, self.kwargs))}
+        # Each of them without its history: what the call adds to that is differentiated by itself.
+        leaves = {at: self._leaf(tensor) if self._needs_gradient(tensor) else tensor for at, tensor in given.items()}
+        self.known = {id(leaf): given[at] for at, leaf in leaves.items()}
+        self.given = list(leaves.values())
+        self.args, self.kwargs = _replaced((self.args, self.kwargs), leaves)
+
+    def _needs_gradient(self, tensor: Any) -> bool:
+        return torch.is_grad_enabled() and bool(tensor.requires_grad)
+
+    def _leaf(self, tensor: Any) -> Any:
+        if isinstance(tensor, AbstractTensor):
+            leaf = AbstractTensor(tensor.meta, tensor.storage_record, requires_grad=True)
+            self.tracer.inputs.tensors[id(leaf)] = self.tracer.inputs.tensors[id(tensor)]
+            return leaf
+        return self._like(tensor, inner_tensors(tensor)).requires_grad_()
+
+    def _like(self, tensor: Any, inner: Iterator[Any]) -> Any:
+        """Another one of the class and layout, around these inner tensors."""
+        with self.tracer.mode, torch.no_grad():
+            return join(structure_of(tensor, lambda size: size), inner)
+
+    def run(self) -> Value:
+        before = [self._state(tensor) for tensor in self.given]
+        writes = len(self.tracer.mode.written)
+        with self._body() as forward:
+            result = self._natively(self.function, self.args, self.kwargs)
+        if [self._state(tensor) for tensor in self.given] != before:
+            raise UnsupportedMutation(f"{self.name} changes which tensors a wrapper holds, or its requires_grad")
+        refuse_writes(self.tracer, writes)
+        made = [tensor for tensor in _tensors(result) if not any(tensor is given for given in self.given)]
+        differentiable = [tensor for tensor in made if tensor.requires_grad]
+        if not differentiable:
+            self._without_gradients(forward)
+        elif len(self.tracer.mode.written) > writes or any(tensor.is_leaf for tensor in differentiable):
+            raise UnsupportedCall(
+                f"{self.name}, which writes a wrapper that requires grad, or makes one of such tensors"
+            )
+        else:
+            self._as_function(forward, made, differentiable)
+        return self._value(result)
+
+    def _state(self, tensor: Any) -> Any:
+        return tensor.requires_grad, [id(inner) for inner in inner_tensors(tensor)]
+
+    def _natively(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call by torch itself, down to what the classes of its tensors make of it."""
+        off = TORCH.no_subclass_function() if self.tracer.unseen else contextlib.nullcontext()
+        try:
+            with Recorder(self.tracer), off:
+                return function(*args, **kwargs)
+        except (CannotCapture, PythonRaise, StageError):
+            raise
+        except Exception as error:
+            raise UnsupportedCall(f"{self.name} of a wrapper raised {type(error).__name__}: {error}") from error
+
+    @contextlib.contextmanager
+    def _body(self) -> Iterator[GraphBuilder]:
+        inside = GraphBuilder(self.outer)
+        self.tracer.graphs.append(inside)
+        try:
+            yield inside
+        finally:
+            self.tracer.graphs.pop()
+
+    def _inner(self, tensors: list[Any]) -> list[TensorValue]:
+        """The values of the graph inside of these tensors, each once."""
+        found = [self.tracer.inputs.value_of(inner) for tensor in tensors for inner in inner_tensors(tensor)]
+        if not all(isinstance(value, TensorValue) for value in found):
+            raise UnsupportedValue(f"{self.name} of a wrapper that holds a tensor from elsewhere")
+        return list({value.name: value for value in found}.values())  # type: ignore[union-attr, misc]
+
+    def _value(self, result: Any) -> Value:
+        """What the call gave, as the program sees it."""
+        inputs = self.tracer.inputs
+        if isinstance(result, torch.Tensor):
+            known = inputs.value_of(self.known.get(id(result), result))
+            if known is None and is_wrapper(type(result)):
+                known = inputs.wrappers[id(result)] = WrapperValue(result)
+            if known is None:
+                raise UnsupportedValue(f"{self.name} of a wrapper that gives a tensor from elsewhere")
+            return known
+        if type(result) in (tuple, list) or (isinstance(result, tuple) and _tensors(result)):
+            items = [self._value(item) for item in result]
+            return ListValue(items) if isinstance(result, list) else TupleValue(items, cls=type(result))
+        return self.tracer.objects.fresh(result)
+
+    # -- without gradients
+
+    def _without_gradients(self, forward: GraphBuilder) -> None:
+        linked = self.tracer.inputs.linked
+        used = {name for node in forward.nodes for name in node_references(node)}
+        is_off = torch.is_grad_enabled() and any(
+            value.name in used and (value.name in linked or value.abstract.requires_grad)
+            for value in self._inner(self.given)
+        )
+        line = self.tracer.line()
+        off, on = (Node(_GRAD_MODE, (enabled,), {}, (), line) for enabled in (False, True))
+        for node in ([off] if is_off else []) + forward.nodes + ([on] if is_off else []):
+            self.outer.append(node)
+
+    # -- with gradients
+
+    def _as_function(self, forward: GraphBuilder, made: list[Any], differentiable: list[Any]) -> None:
+        operands, results = self._inner(self.given), self._inner(made)
+        defined = {value.name: value for node in forward.nodes for value in node.results}
+        if any(result.name not in defined for result in results):
+            raise UnsupportedCall(f"{self.name} of a wrapper with a result that shares an inner tensor with an operand")
+        linked = {value.name for value in self._inner(differentiable)}
+        tangents = [self._tangent(tensor) for tensor in differentiable]
+        with self._body() as backward:
+            inputs = [tensor for tensor in self.given if self._needs_gradient(tensor)]
+            found = self._natively(
+                torch.autograd.grad, (differentiable, inputs, tangents), {"retain_graph": True, "allow_unused": True}
+            )
+        gradients = self._gradients(inputs, found)
+        self.tracer.inputs.linked |= linked
+        names = [operand.name for operand in operands]
+        back: list[Arg] = [gradients.get(name) for name in names]
+        arriving = {value.name: value for value in self._inner(tangents)}
+        order = [value.name for value in self._inner(differentiable)]
+        kept = free_names(backward.nodes, back, arriving)
+        outputs: list[Arg] = [Ref(name) for name in (*[result.name for result in results], *kept)]
+        captured = free_names(forward.nodes, outputs, names)
+        given = [self._wire(self.tracer.inputs.named(name)) for name in (*names, *captured)]
+        types = {value.name: value for value in (*given, *defined.values())}
+        # The backward is given a gradient for each result; those of what is no float are nobody's.
+        places = dict(zip(order, arriving.values(), strict=True))
+        tangent_values = [
+            self._wire(places[name]) if name in places else WireValue(self.outer.name("unused"), types[name].type)
+            for name in (result.name for result in results)
+        ]
+        function = CustomFunction(
+            name=self.outer.name(self.name),
+            operands=len(names),
+            results=len(results),
+            forward=Graph(tuple(given), tuple(forward.nodes), tuple(outputs)),
+            backward=Graph((*tangent_values, *[types[name] for name in kept]), tuple(backward.nodes), tuple(back)),
+            saved=len(kept),
+            non_differentiable=tuple(at for at, result in enumerate(results) if result.name not in linked),
+            written=(),
+            once=False,
+        )
+        wires = tuple(self._wire(result) for result in results)
+        inside = Tuple(tuple(Ref(name) for name in captured))
+        self.outer.hidden.update(name for name in defined if name not in {result.name for result in results})
+        self.outer.functions.append(function)
+        arguments: tuple[Arg, ...] = (*[Ref(name) for name in names], inside)
+        self.outer.append(Node(CUSTOM + function.name, arguments, {}, wires, self.tracer.line()))
+
+    def _wire(self, value: TensorValue) -> WireValue:
+        type_ = tensor_type(value.abstract)
+        requires_grad = type_.requires_grad or value.name in self.tracer.inputs.linked
+        return WireValue(value.name, msgspec.structs.replace(type_, requires_grad=requires_grad))
+
+    def _tangent(self, tensor: Any) -> Any:
+        """A gradient that arrives at a result: of its class and layout."""
+        inner = []
+        for known in inner_tensors(tensor):
+            if not (known.is_floating_point() or known.is_complex()):
+                raise UnsupportedCall(f"the gradient of a {type(tensor).__qualname__}, which holds more than floats")
+            with self.tracer.mode, torch.no_grad():
+                made = torch.empty_like(known)
+            self.tracer.inputs.tensors[id(made)] = TensorValue(made, self.outer.name("gradient"))
+            inner.append(made)
+        return self._like(tensor, iter(inner))
+
+    def _gradients(self, inputs: list[Any], found: Any) -> dict[str, Arg]:
+        """The gradient of each inner tensor, by its name."""
+        known: dict[str, Arg] = {}
+        for tensor, gradient in zip(inputs, found, strict=True):
+            if gradient is None:
+                continue
+            if type(gradient) is not type(tensor):
+                kinds = f"a {type(tensor).__qualname__}, which is a {type(gradient).__qualname__}"
+                raise UnsupportedCall(f"{self.name}: the gradient of {kinds}")
+            pairs = zip(inner_tensors(tensor), inner_tensors(gradient), strict=True)
+            for operand, part in pairs:
+                value, given = (self.tracer.inputs.value_of(each) for each in (operand, part))
+                if not isinstance(value, TensorValue) or not isinstance(given, TensorValue) or value.name in known:
+                    raise UnsupportedCall(f"{self.name}: the gradients of wrappers that share an inner tensor")
+                if operand.is_floating_point() or operand.is_complex():
+                    known[value.name] = Ref(given.name)
+        return known
+
+
+def _replaced(value: Any, instead: dict[int, Any]) -> Any:
+    """Containers with other tensors in them."""
+    if isinstance(value, (tuple, list)):
+        items = [_replaced(item, instead) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: _replaced(item, instead) for key, item in value.items()}
+    return instead.get(id(value), value)
+
+
+def _tensors(value: Any) -> list[Any]:
+    """The tensors in containers, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (tuple, list)) else []
