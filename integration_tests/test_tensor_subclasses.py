@@ -172,6 +172,18 @@ class Float8Weight(Tensor):
         return func(*tree_map_only(cls, plain, args), **tree_map_only(cls, plain, kwargs))
 
 
+class Affine(Int8Weight):
+    """Int8 numbers whose linear layers are said by `__torch_function__`, with a class of layouts for context."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is nn.functional.linear:
+            x, weight, *bias = args
+            return nn.functional.linear(x, weight.dequantize(), *bias)
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
 class Masked(Tensor):
     """Numbers with a mask: sums leave out what is masked, sums of two are masked where either is."""
 
@@ -260,13 +272,16 @@ def check(program: Any, make: Any, *, sizes: tuple[int, ...] = SIZES, **options:
     return compiled
 
 
-def check_gradients(program: Any, make: Any, leaves: Any = None, *, sizes: tuple[int, ...] = SIZES) -> None:
-    """And the gradients of inputs that require them."""
+def check_gradients(program: Any, make: Any, *, leaves: bool = True) -> None:
+    """And the gradients of inputs that require them. leaves: whether the inputs are leaves."""
     compiled = stagefold.compile(program, fullgraph=True)
-    for size in sizes:
+    for size in SIZES:
         runs = []
         for call in (program, compiled):
             inputs = make(size)
+            for given in inputs:
+                if not leaves:
+                    given.retain_grad()
             result = call(*inputs)
             loss = sum(leaf.sum() for leaf in tree_leaves(result) if leaf.requires_grad)
             loss.backward()
@@ -336,11 +351,12 @@ def test_made_and_taken_apart_inside():
     ("wrap", "make"),
     [
         (Int8Weight.from_float, matrix),
+        (Affine.from_float, matrix),
         (Float8Weight.from_float, matrix),
         (lambda weight: Int4Weight.from_float(weight, 0.25), matrix),
         (lambda weight: TwoTensor(weight, weight * 2), two),
     ],
-    ids=["int8", "float8", "int4", "two"],
+    ids=["int8", "affine", "float8", "int4", "two"],
 )
 def test_weights(wrap, make):
     check(linear(wrap), lambda size: (make(size),))
@@ -380,7 +396,10 @@ def test_what_the_class_keeps_is_guarded():
 # -- gradients
 
 
-@pytest.mark.parametrize("wrap", [Int8Weight.from_float, Float8Weight.from_float], ids=["int8", "float8"])
+KINDS = [Int8Weight.from_float, Affine.from_float, Float8Weight.from_float]
+
+
+@pytest.mark.parametrize("wrap", KINDS, ids=["int8", "affine", "float8"])
 def test_gradients_through_weights_without(wrap):
     layer = linear(wrap)
     check_gradients(lambda x: torch.relu(layer(x)) * 2, lambda size: (matrix(size).requires_grad_(),))
@@ -393,3 +412,143 @@ def test_gradients_of_wrappers():
     check_gradients(lambda x: torch.sin(x) * x, make)
     check_gradients(lambda x: (x @ x.t()).relu().sum(1) + x[:, 0], make)
     check_gradients(lambda x, y: x * y, lambda size: (two(size).requires_grad_(), matrix(size)))
+    check_gradients(lambda x: nn.functional.layer_norm(x, (8,)).softmax(-1), make)
+    check_gradients(lambda x: x.sin() * 2, lambda size: (two(size).requires_grad_() * 3,), leaves=False)
+
+
+def test_a_plain_tensor_whose_gradient_is_a_wrapper():
+    layer = linear(lambda weight: TwoTensor(weight, weight * 2))
+    layer.bias.requires_grad_()
+    compiled = stagefold.compile(layer, fullgraph=True)
+    gradients = []
+    for call in (layer, compiled):
+        call(matrix(6)).square().sum().backward()
+        gradients.append(layer.bias.grad)
+        layer.bias.grad = None
+    assert type(gradients[0]) is TwoTensor
+    assert_same(gradients[1], gradients[0])
+
+
+def test_gradients_of_gradients():
+    def penalty(call, x):
+        (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+        gradient.square().sum().backward()
+        return x.grad
+
+    def program(x):
+        return x.sin() * x
+
+    compiled = stagefold.compile(program, fullgraph=True)
+    assert_same(penalty(compiled, two(6).requires_grad_()), penalty(program, two(6).requires_grad_()))
+
+
+def trained(wrap: Any, make: Any, compile: Any) -> list[Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    wrap(model)
+    call, optimizer = compile(model), torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        loss = call(make(6 + step % 2)).square().mean()
+        loss.backward()
+        optimizer.step()
+    return [loss, *model.parameters()]
+
+
+def all_two(model: nn.Module) -> None:
+    for layer in (model[0], model[2]):
+        for name in ("weight", "bias"):
+            plain = getattr(layer, name).detach()
+            setattr(layer, name, nn.Parameter(TwoTensor(plain.clone(), plain * 2)))
+
+
+def first_in_int8(model: nn.Module) -> None:
+    model[0].weight = nn.Parameter(Affine.from_float(model[0].weight.detach()), requires_grad=False)
+
+
+@pytest.mark.parametrize(("wrap", "make"), [(all_two, two), (first_in_int8, matrix)], ids=["two", "int8"])
+def test_training(wrap, make):
+    expected = trained(wrap, make, lambda model: model)
+    assert_same(trained(wrap, make, lambda model: stagefold.compile(model, fullgraph=True)), expected)
+
+
+def test_grad_modes():
+    compiled = stagefold.compile(lambda x: x * 2, fullgraph=True)
+    for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        with mode():
+            assert_same(compiled(two(6)), two(6) * 2)
+    assert compiled(two(6).requires_grad_()).requires_grad
+
+
+def test_behind_a_graph_break():
+    def program(x):
+        y = x * 2
+        stagefold.graph_break()
+        return y + 1, y
+
+    compiled = stagefold.compile(program)
+    gradients = []
+    for call in (program, compiled):
+        x = two(6).requires_grad_()
+        sum(y.sum() for y in call(x)).backward()
+        gradients.append(x.grad)
+    assert_same(gradients[1], gradients[0])
+    assert_same(compiled(two(9)), program(two(9)))
+
+
+# -- what ends a graph
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+REFUSED = {
+    "a gradient of another class": (
+        lambda x, w: nn.functional.linear(x, w),
+        lambda: (matrix(6), Float8Weight.from_float(matrix(4)).requires_grad_()),
+    ),
+    "more than floats": (lambda x: (x * x).sum(), lambda: (masked(6).requires_grad_(),)),
+    "made of what requires grad": (lambda x: TwoTensor(x, x + 1) * 2, lambda: (matrix(6).requires_grad_(),)),
+    "written": (lambda x: (x * 2).add_(1), lambda: (two(6).requires_grad_(),)),
+    "a function of the program": (lambda x: Twice.apply(x), lambda: (two(6).requires_grad_(),)),
+    "an attribute": (lambda x: setattr(x, "rate", 2) or x * 2, lambda: (two(6),)),
+    "jagged": (
+        lambda x: torch.sin(x) * 2,
+        lambda: (torch.nested.nested_tensor([matrix(6), matrix(3)], layout=torch.jagged),),
+    ),
+    "without __tensor_flatten__": (
+        lambda x: torch.sin(x) * 2,
+        lambda: (torch.masked.masked_tensor(matrix(6), matrix(6) > 0),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_refused_runs_as_in_eager(name):
+    program, make = REFUSED[name]
+    with pytest.raises(stagefold.StageError, match=r"^BC00[238]"):
+        stagefold.compile(program, fullgraph=True)(*make())
+    found, expected = stagefold.compile(program)(*make()), program(*make())
+    if name == "without __tensor_flatten__":
+        found, expected = found.to_tensor(0), expected.to_tensor(0)
+    elif name == "jagged":
+        found, expected = found.values(), expected.values()
+    assert_same(found, expected)
+
+
+def test_gradients_of_other_classes_that_arrive():
+    x = two(6).requires_grad_()
+    with pytest.raises(stagefold.StageError, match="BC033"):
+        stagefold.compile(lambda x: x * 2)(x).backward(torch.ones(6, 8))
+    y = matrix(6).requires_grad_()
+    plain = stagefold.compile(lambda y: y * 2)(y)
+    with pytest.raises(stagefold.StageError, match="AG017"):
+        (plain * two(6)).sum().backward()

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
+from torch.testing._internal.two_tensor import TwoTensor
 
 import stagefold
 from aotgrad import AotGrad, Partition, PartitionStage, cut
@@ -136,6 +137,12 @@ def AG014() -> None:
 
 def AG015() -> None:
     AotGrad().run(one_call("%y: f32[3] grad = torch.Tensor.retain_grad(%x)"))
+
+
+def AG017() -> None:
+    x = torch.ones(3, requires_grad=True)
+    result = compiled(lambda x: x * 2)(x)
+    (result * TwoTensor(X, X)).sum().backward()
 
 
 def AG016() -> None:

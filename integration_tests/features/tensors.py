@@ -172,22 +172,22 @@ class Named(Tensor):
     """A subclass by __torch_function__ alone."""
 
 
-@kinds("a subclass by __torch_function__, in and out", outcome="with breaks")
+@kinds("a subclass by __torch_function__, in and out")
 def named() -> Any:
     return (lambda x: torch.sin(x) + 1), lambda size: (matrix(size).as_subclass(Named),)
 
 
-@kinds("a wrapper class by __torch_dispatch__", outcome="with breaks")
+@kinds("a wrapper class by __torch_dispatch__")
 def wrapped() -> Any:
     return (lambda x: torch.sin(x) * 2 + x.sum()), lambda size: (TwoTensor(matrix(size), matrix(size) * 2),)
 
 
-@kinds("a wrapper class that the program makes", outcome="with breaks")
+@kinds("a wrapper class that the program makes")
 def wrapped_inside(x: Tensor) -> Any:
     return (TwoTensor(x, x + 1) * 2).a
 
 
-@kinds("a wrapper class as a parameter", outcome="with breaks")
+@kinds("a wrapper class as a parameter")
 def wrapped_weight() -> Any:
     module = nn.Linear(8, 4)
     weight = module.weight.detach()

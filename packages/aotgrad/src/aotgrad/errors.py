@@ -121,6 +121,13 @@ class NoGraphForm(StageError):
     fix = "Let this line run outside the graph."
 
 
+class ForeignTangent(StageError, RuntimeError):
+    """A gradient of a tensor class with its own `__torch_dispatch__` arrives at a plain result of a program."""
+
+    code = "AG017"
+    fix = "Compute what mixes the result with such a tensor inside of the program, or leave all of it outside."
+
+
 class OtherOffset(StageError):
     """An input that the program addresses by as_strided stands at another place of its storage than at capture."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from absint.executor import Executor
+from aotgrad.errors import ForeignTangent
 from aotgrad.higher_order import Program, differentiable_gradients, kept_inputs, random_states, room_for, versions_of
 from aotgrad.saved_tensors import saved_tensors
 from aotgrad.torch_capabilities import TORCH
@@ -44,6 +45,7 @@ def make_function(
         "is_grad_enabled": torch.is_grad_enabled,
         "versions_of": versions_of,
         "keeps_graph": TORCH.keeps_graph,
+        "Tensor": torch.Tensor,
         "second_order": differentiable_gradients(binding, gradient, backward),
         "run_partial": partial,
         "read_sizes": size_reader(binding.inputs),
@@ -126,10 +128,10 @@ def _backward_lines(
     for tangent, name in zip(binding.tangents, tangents, strict=True):
         names[f"read_{name}"] = _tangent_reader(tangent)
         names[f"stride_{name}"] = tuple(tangent.type.stride)
-        differs = f"{name}.stride() != stride_{name}"
+        differs = f"type({name}) is not Tensor or {name}.stride() != stride_{name}"
         if not tangent.type.is_static:
             is_dense = tangent.type.stride == contiguous_stride(tangent.type.shape)
-            differs = f"not {name}.is_contiguous()" if is_dense else "True"
+            differs = f"type({name}) is not Tensor or not {name}.is_contiguous()" if is_dense else "True"
         lines += [f"    if {name} is None or {differs}:", f"        {name} = read_{name}({name}, ctx.sizes)"]
     lines += [
         "    if is_grad_enabled():",
@@ -194,6 +196,8 @@ def _tangent_reader(tangent: Tangent) -> Callable[[torch.Tensor | None, dict[str
     def read(given: torch.Tensor | None, sizes: dict[str, int]) -> torch.Tensor:
         if given is None:
             return room_for(expected, sizes).zero_()
+        if type(given).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            raise ForeignTangent(f"a gradient of class {type(given).__qualname__} for a plain result")
         stride = expected.stride if is_static else tuple([evaluate(step, sizes) for step in expected.stride])
         if all(n == 1 or a == b for n, a, b in zip(given.shape, given.stride(), stride, strict=True)):
             return given

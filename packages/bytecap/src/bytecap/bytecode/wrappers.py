@@ -67,7 +67,9 @@ class Join(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        return None, *inner_tensors(_of_class(gradient, ctx.structure))
+        found = _of_class(gradient, ctx.structure)
+        # A gradient has a history where it is differentiated in turn.
+        return None, *(Split.apply(found, None) if found.requires_grad else inner_tensors(found))
 
 
 def _of_class(gradient: Any, structure: Any) -> Any:
@@ -83,13 +85,22 @@ def _of_class(gradient: Any, structure: Any) -> Any:
 
 
 class Split(torch.autograd.Function):
-    """The inner tensors of a wrapper that requires grad, which is given their gradients as one of its class."""
+    """The inner tensors of a wrapper that requires grad, which is given their gradients as one of its class.
+
+    like: (class, context, names) of the gradient of a plain tensor, where that is a wrapper: then as many tensors as
+    it has parts stand for it.
+    """
 
     @staticmethod
-    def forward(ctx: Any, wrapper: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.structure = structure_of(wrapper)
+    def forward(ctx: Any, tensor: torch.Tensor, like: Any) -> tuple[torch.Tensor, ...]:
+        if like is None:
+            ctx.structure, inner = structure_of(tensor), list(inner_tensors(tensor))
+        else:
+            cls, context, names = like
+            parts = tuple((name, None) for name in names)
+            ctx.structure, inner = (cls, context, tuple(tensor.shape), tensor.stride(), parts), [tensor] * len(names)
         ctx.set_materialize_grads(False)
-        made = tuple(tensor.detach() for tensor in inner_tensors(wrapper))
+        made = tuple(part.detach() for part in inner)
         ctx.mark_non_differentiable(*[tensor for tensor in made if not tensor.is_floating_point()])
         ctx.types = [(tensor.shape, tensor.dtype, tensor.device) for tensor in made]
         return made
@@ -97,27 +108,27 @@ class Split(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         if all(gradient is None for gradient in gradients):
-            return None
+            return None, None
         whole = [
             torch.zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
             for gradient, (shape, dtype, device) in zip(gradients, ctx.types, strict=True)
         ]
-        return join(ctx.structure, iter(whole))
+        return wrap(ctx.structure, any(gradient.requires_grad for gradient in whole), tuple(whole)), None
 
 
 def on_inner_tensors(
-    compiled: Callable[..., Any], links: tuple[tuple[int | None, ...], ...], subclassed: tuple[int, ...]
+    compiled: Callable[..., Any], links: tuple[tuple[Any, tuple[int | None, ...]], ...], subclassed: tuple[int, ...]
 ) -> Callable[..., Any]:
     """The compiled graph, called with its inputs, and the wrappers that some of these are inside of.
 
-    links: of each wrapper, which inputs its inner tensors are. subclassed: inputs of classes with a
-    `__torch_function__`, which is not asked inside.
+    links: of each wrapper what `Split` takes, and which inputs its inner tensors are. subclassed: inputs of classes
+    with a `__torch_function__`, which is not asked inside.
     """
 
     def call(*given: Any) -> Any:
         inputs = list(given[: len(given) - len(links)])
-        for wrapper, places in zip(given[len(inputs) :], links, strict=True):
-            for place, tensor in zip(places, Split.apply(wrapper), strict=True):
+        for wrapper, (like, places) in zip(given[len(inputs) :], links, strict=True):
+            for place, tensor in zip(places, Split.apply(wrapper, like), strict=True):
                 if place is not None:
                     inputs[place] = tensor
         with TORCH.no_subclass_function():

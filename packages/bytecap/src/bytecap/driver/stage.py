@@ -195,7 +195,7 @@ def _result(
         checks=tracer.checks.documents(len(emitter.outputs)),
         checkpoints=tuple(tracer.graph.checkpoints),
     )
-    examples: dict[str, Any] = {v.name: v.real for v in tracer.inputs.tensors.values() if v.role != "result"}
+    examples = tracer.inputs.examples()
     examples |= {name: make() for name, make in tracer.made.values()}
     hints = tracer.sizes.env.hints
     examples |= {item.value.name: hints[item.value.name] for item in inputs if item.role == "symbol"}

@@ -15,9 +15,9 @@ from absint.meta import to_wire
 from absint.symbolic import SizeFloat
 from absint.wire import to_arg
 from bytecap._evalframe import TENSOR_MAX_RANK
-from bytecap.bytecode.wrappers import inner_tensors, is_wrapper
+from bytecap.bytecode.wrappers import as_subclass, inner_tensors, is_wrapper
 from bytecap.context_types import Tracer
-from bytecap.errors import UnsupportedValue
+from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph.builder import Outside as FromOutside
 from bytecap.graph.builder import input_role, source_hint, tensor_type
 from bytecap.nodes.constant_tensors import note_buffer
@@ -34,12 +34,13 @@ _PLAIN = ((int, int.__pos__), (float, float.__pos__), (str, str.__str__))
 
 @dataclass(frozen=True)
 class Outside:
-    """wrappers: those that require grad: where each is read, and which inputs its inner tensors are (None: unused).
+    """wrappers: those that require grad: where each is read, what `Split` takes, and which inputs its inner tensors are
+    (None: unused).
 
     subclassed: inputs of classes with a `__torch_function__`.
     """
 
-    wrappers: list[tuple[Source, tuple[int | None, ...]]]
+    wrappers: list[tuple[Source, Any, tuple[int | None, ...]]]
     subclassed: tuple[int, ...]
 
 
@@ -60,7 +61,7 @@ class GraphInputs:
         self.tensors: dict[int, TensorValue] = {}
         self.wrappers: dict[int, WrapperValue] = {}
         self.linked: set[str] = set()
-        self._links: list[tuple[Source, list[str]]] = []
+        self._links: list[tuple[Source, Any, list[str]]] = []
 
     def close(self) -> None:
         """Let go of all values."""
@@ -138,24 +139,47 @@ class GraphInputs:
             if not real.is_leaf:
                 with tracer.mode, torch.enable_grad():
                     abstract = super(torch.autograd.Function, Computed).apply(abstract, make)
-            self._links.append((source, [self.value_of(tensor).name for tensor in inner_tensors(abstract)]))  # type: ignore[union-attr]
+            self._links.append((source, None, [self.value_of(tensor).name for tensor in inner_tensors(abstract)]))  # type: ignore[union-attr]
         value = self.wrappers[id(abstract)] = WrapperValue(abstract, real=real, source=source)
         return value
+
+    def parts(self, value: TensorValue, like: Any) -> list[str]:
+        """Inputs of the graph that stand for a tensor from outside, a part each of its gradient, which is a wrapper."""
+        if value.source is None or value.role == "result":
+            raise UnsupportedCall("a wrapper as the gradient of a tensor that the captured code makes")
+        names = []
+        for hint in like[2]:
+            name = self.tracer.graph.add_input(hint, tensor_type(value.abstract), value.source, "tensor")
+            part = AbstractTensor(value.abstract.meta, value.abstract.storage_record, requires_grad=True)
+            self.tensors[id(part)] = TensorValue(part, name, real=value.real, role="tensor", source=value.source)
+            names.append(name)
+        self.linked.update(names)
+        self._links.append((value.source, like, names))
+        return names
 
     def value_of(self, abstract: Any) -> TensorValue | WrapperValue | None:
         """What an abstract tensor, or a wrapper of such, is to the program."""
         return self.tensors.get(id(abstract)) or self.wrappers.get(id(abstract))
 
+    def examples(self) -> dict[str, Any]:
+        """What the graph is given in this call, by the names of its tensors from outside."""
+        found: dict[str, Any] = {}
+        for value in self.tensors.values():
+            if value.role != "result":
+                real: Any = as_subclass(value.real, torch.Tensor) if is_subclassed(value.cls) else value.real  # type: ignore[arg-type]
+                found[value.name] = real.detach().requires_grad_() if value.name in self.linked else real
+        return found
+
     def outside(self) -> Outside:
         """How the finished graph's inputs are made of what the frame has."""
         places = {item.value.name: at for at, item in enumerate(self.tracer.graph.inputs)}
-        links = [(source, tuple(map(places.get, names))) for source, names in self._links]
+        links = [(source, like, tuple(map(places.get, names))) for source, like, names in self._links]
         subclassed = tuple(
             places[value.name]
             for value in self.tensors.values()
             if value.role != "result" and value.name in places and is_subclassed(value.cls)
         )
-        return Outside([link for link in links if any(place is not None for place in link[1])], subclassed)
+        return Outside([link for link in links if any(place is not None for place in link[2])], subclassed)
 
     def _abstract(self, real: torch.Tensor, meta: Meta | None) -> AbstractTensor:
         lifted = self.tracer.mode.lift(real)

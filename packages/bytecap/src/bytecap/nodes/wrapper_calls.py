@@ -207,7 +207,8 @@ class _Call:
             )
         gradients = self._gradients(inputs, found)
         self.tracer.inputs.linked |= linked
-        names = [operand.name for operand in operands]
+        # Gradients of what is no operand are those of plain ones that are wrappers.
+        names = list(dict.fromkeys([*(operand.name for operand in operands), *gradients]))
         back: list[Arg] = [gradients.get(name) for name in names]
         arriving = {value.name: value for value in self._inner(tangents)}
         order = [value.name for value in self._inner(differentiable)]
@@ -263,6 +264,9 @@ class _Call:
         for tensor, gradient in zip(inputs, found, strict=True):
             if gradient is None:
                 continue
+            if isinstance(tensor, AbstractTensor) and is_wrapper(type(gradient)):
+                known.update(self._of_plain(tensor, gradient))
+                continue
             if type(gradient) is not type(tensor):
                 kinds = f"a {type(tensor).__qualname__}, which is a {type(gradient).__qualname__}"
                 raise UnsupportedCall(f"{self.name}: the gradient of {kinds}")
@@ -274,6 +278,17 @@ class _Call:
                 if operand.is_floating_point() or operand.is_complex():
                     known[value.name] = Ref(given.name)
         return known
+
+    def _of_plain(self, tensor: Any, gradient: Any) -> dict[str, Arg]:
+        """The gradient of a plain tensor that is a wrapper."""
+        names, context = gradient.__tensor_flatten__()
+        parts = [self.tracer.inputs.value_of(part) for part in inner_tensors(gradient)]
+        known = self.tracer.inputs.value_of(tensor)
+        fits = [isinstance(part, TensorValue) and part.abstract.meta == tensor.meta for part in parts]
+        if not all(fits) or len(parts) != len(names) or not isinstance(known, TensorValue):
+            raise UnsupportedCall(f"{self.name}: a {type(gradient).__qualname__} as the gradient of another type")
+        operands = self.tracer.inputs.parts(known, (type(gradient), context, tuple(names)))
+        return {name: Ref(part.name) for name, part in zip(operands, parts, strict=True)}  # type: ignore[union-attr]
 
 
 def _replaced(value: Any, instead: dict[int, Any]) -> Any:

@@ -63,7 +63,8 @@ def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) 
         compiled = in_inference_mode(compiled)
     outside = emitter.tracer.inputs.outside()
     if outside.wrappers or outside.subclassed:
-        compiled = on_inner_tensors(compiled, tuple(places for _, places in outside.wrappers), outside.subclassed)
+        links = tuple((like, places) for _, like, places in outside.wrappers)
+        compiled = on_inner_tensors(compiled, links, outside.subclassed)
     head.push_callable(compiled)
     head.load_local(INPUTS)
     head.constant(None)
@@ -75,7 +76,7 @@ def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) 
         head.build("TUPLE", len(wanted))
         head.call_function(operator.add, arguments=2)
     if outside.wrappers:
-        for source, _ in outside.wrappers:
+        for source, _, _ in outside.wrappers:
             emit_source(head, source, emitter.tracer.names.objects)
         head.build("TUPLE", len(outside.wrappers))
         head.call_function(operator.add, arguments=2)
