@@ -34,6 +34,17 @@ def test_the_program_writes_where_the_input_is() -> None:
     assert torch.equal(elsewhere, torch.full((3, 4), -0.5))
 
 
+@pytest.mark.parametrize("find", [torch.max, torch.min], ids=["max", "min"])
+def test_positions_in_an_input_that_is_updated(find: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> None:
+    def update(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return find(x.mul_(2).add_(1), 1)
+
+    x = torch.randn(6, 40)
+    expected, found = update(x.clone()), stagefold.compile(update, fullgraph=True)(x.clone())
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+
+
 def test_inputs_that_share_memory() -> None:
     def update(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x.add_(y)

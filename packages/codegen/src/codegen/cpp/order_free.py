@@ -48,8 +48,8 @@ def _split(section: loop.Section) -> list[loop.Section]:
         parts = _variance if reduce.reduction == "welford" else _position  # type: ignore[union-attr]
         for statements, more in zip((first, between, second, results), parts(reduce, own, section.axes), strict=True):  # type: ignore[arg-type]
             statements += more
-    stored = {s.buffer for s in select((section,), loop.Store)}
-    overwrites = any(isinstance(s, loop.Load) and s.buffer in stored for s in before)
+    stores = any(True for _ in select((section,), loop.Store))  # maybe into the memory of what is read: `Buffer.reuse`
+    overwrites = stores and any(isinstance(s, loop.Load) for s in before)
     split = [(section.axes, (*(before if overwrites else others), *first)), ((), between), (section.axes, second),
              ((), results), (section.axes, others if overwrites else ())]  # fmt: skip
     return [loop.Section(axes, tuple(statements)) for axes, statements in split if statements]
