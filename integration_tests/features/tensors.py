@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_map_only
 
 from integration_tests.features.probe import Probes, matrix
 
@@ -180,6 +181,44 @@ def named() -> Any:
 @kinds("a wrapper class by __torch_dispatch__")
 def wrapped() -> Any:
     return (lambda x: torch.sin(x) * 2 + x.sum()), lambda size: (TwoTensor(matrix(size), matrix(size) * 2),)
+
+
+@kinds("gradients of a wrapper class", trains=True)
+def wrapped_training() -> Any:
+    return (lambda x: torch.sin(x) * x), lambda size: (TwoTensor(matrix(size), matrix(size) * 2),)
+
+
+class Quantized(Tensor):
+    """A weight in int8 with one scale, which every operation dequantizes."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, numbers: Tensor, scale: Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, numbers.shape, dtype=scale.dtype)
+
+    def __init__(self, numbers: Tensor, scale: Tensor) -> None:
+        self.numbers, self.scale = numbers, scale
+
+    def __tensor_flatten__(self) -> Any:
+        return ["numbers", "scale"], None
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: Any, context: Any, outer_size: Any, outer_stride: Any) -> Any:
+        return cls(inner["numbers"], inner["scale"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].numbers.detach(), args[0].scale.detach())
+        return func(*tree_map_only(cls, lambda given: given.numbers * given.scale, args), **(kwargs or {}))
+
+
+@kinds("gradients through a weight in int8", trains=True)
+def quantized() -> Any:
+    numbers = (matrix(4) * 50).round().to(torch.int8)
+    weight = Quantized(numbers, torch.tensor(0.02))
+    return (lambda x: torch.relu(nn.functional.linear(x, weight))), lambda size: (matrix(size),)
 
 
 @kinds("a wrapper class that the program makes")

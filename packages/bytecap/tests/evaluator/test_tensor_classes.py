@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 from bytecap import executor, optimize
 from bytecap.testing import Programs
@@ -48,6 +49,17 @@ class Layer(nn.Module):
         return x * self.weight, type(x * self.weight) is torch.Tensor, isinstance(self.weight, nn.Parameter)
 
 
+class Named(torch.Tensor):
+    pass
+
+
+class Adds(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result + 1 if func is torch.Tensor.mul else result
+
+
 def ones() -> torch.Tensor:
     return torch.ones(3)
 
@@ -61,6 +73,52 @@ def parameter(layer, x):
 @PROGRAMS.add(lambda: ones().as_subclass(Off))
 def switched_off(x):
     return x * 2, type(x).__name__, type(x + 1).__name__, x.view(3, 1)
+
+
+def plain(*tensors):
+    return [(type(tensor).__name__, tensor.as_subclass(torch.Tensor)) for tensor in tensors]
+
+
+@PROGRAMS.add(lambda: ones().as_subclass(Named), ones)
+def named(x, y):
+    return plain(x * 2, y - x, x.view(3, 1), torch.stack([x, y])), x.sum().shape, isinstance(x * 2, Named)
+
+
+@PROGRAMS.add(lambda: ones().as_subclass(Adds), ones)
+def replaced_by_torch_function(x, y):
+    return plain(x * 2, y * x, x + y)
+
+
+@PROGRAMS.add(lambda: ones().as_subclass(Adds))
+def switched_off_for_a_while(x):
+    with torch._C.DisableTorchFunctionSubclass():
+        y = x * 2
+    return plain(y, x * 2)
+
+
+@PROGRAMS.add(lambda: ones().as_subclass(Named))
+def written_class(x):
+    x.add_(1)
+    return x is x.mul_(2), plain(x)
+
+
+@PROGRAMS.add(lambda: TwoTensor(ones(), ones() * 2))
+def wrapper(x):
+    y = torch.sin(x) + x
+    y.add_(1)
+    return y.a, y.b, type(y) is TwoTensor, y.shape, x.get_elem_a() is x.a, y.requires_grad
+
+
+@PROGRAMS.add(ones)
+def made_wrapper(x):
+    return (TwoTensor(x, x * 2) * 3).b
+
+
+@PROGRAMS.add(lambda: TwoTensor(ones(), ones()), refusal="BC008")
+def attribute_of_a_wrapper(x):
+    y = x * 2
+    x.rate = 3
+    return y.a, x.rate
 
 
 @PROGRAMS.add(lambda: Layer(Replaces), ones, refusal="BC003")
