@@ -372,6 +372,20 @@ def test_writes_reach_the_inner_tensors():
     check(lambda x: x.a.zero_(), lambda size: (two(size),))
 
 
+def test_writes_are_counted():
+    def program(x, y):
+        x.add_(y)
+        x.view(-1).mul_(2)
+        return x.sum()
+
+    versions = []
+    for call in (program, stagefold.compile(program, fullgraph=True)):
+        inputs = two(6), two(6)
+        call(*inputs)
+        versions.append([x._version for x in inputs])
+    assert versions[1] == versions[0]
+
+
 def test_results_that_are_inputs_or_views_of_them():
     check(lambda x: (x, x.a, x), lambda size: (two(size),))
     x = two(6)

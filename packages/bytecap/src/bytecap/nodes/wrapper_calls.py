@@ -30,6 +30,7 @@ from bytecap.objects.base import Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
 from bytecap.objects.signals import PythonRaise
+from bytecap.semantics.effects import CallEffect
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction
 from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names, node_references
@@ -119,7 +120,9 @@ class _Call:
             result = self._natively(self.function, self.args, self.kwargs)
         if [self._state(tensor) for tensor in self.given] != before:
             raise UnsupportedMutation(f"{self.name} changes which tensors a wrapper holds, or its requires_grad")
-        refuse_writes(self.tracer, writes)
+        if len(self.tracer.mode.written) > writes:
+            refuse_writes(self.tracer, writes)
+            self._count_versions()
         made = [tensor for tensor in _tensors(result) if not any(tensor is given for given in self.given)]
         differentiable = [tensor for tensor in made if tensor.requires_grad]
         if not differentiable:
@@ -131,6 +134,13 @@ class _Call:
         else:
             self._as_function(forward, made, differentiable)
         return self._value(result)
+
+    def _count_versions(self) -> None:
+        """Wrappers from outside that were written count that, as the inner tensors do in the graph."""
+        for value in self.tracer.inputs.wrappers.values():
+            while value.real is not None and value.version < value.writes:
+                value.version += 1
+                self.tracer.effects.append(CallEffect(torch.autograd.graph.increment_version, [value], {}))
 
     def _state(self, tensor: Any) -> Any:
         return tensor.requires_grad, [id(inner) for inner in inner_tensors(tensor)]

@@ -23,9 +23,10 @@ class WrapperValue(Value):
 
     abstract: a tensor of the class whose inner tensors are abstract, with the history that autograd gives it. Where it
     requires grad, the tensors of the graph that stand for the inner ones do too; those of the program do not.
+    version: how many writes into it will have been counted.
     """
 
-    __slots__ = ("abstract", "attributes", "cls", "real")
+    __slots__ = ("abstract", "attributes", "cls", "real", "version")
 
     def __init__(self, abstract: Any, *, real: torch.Tensor | None = None, source: Source | None = None) -> None:
         super().__init__(source)
@@ -33,9 +34,15 @@ class WrapperValue(Value):
         self.cls = type(abstract)
         self.real = real
         self.attributes: dict[str, Value] = {}
+        self.version = self.writes
 
     def describe(self) -> str:
         return f"tensor of class {self.cls.__qualname__}"
+
+    @property
+    def writes(self) -> int:
+        """How many writes the capture has made."""
+        return 0 if self.abstract.is_inference() else int(self.abstract._version)
 
     @property
     def is_linked(self) -> bool:
