@@ -184,6 +184,26 @@ class Affine(Int8Weight):
             return func(*args, **(kwargs or {}))
 
 
+FACTOR = torch.tensor([2.0])
+
+
+class Other(WrapperSubclass):
+    """Is unflattened as a WrapperSubclass."""
+
+
+class Doubles(WrapperSubclass):
+    """Brings a real tensor along."""
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, outer_size, outer_stride):
+        return Doubles(inner["a"], outer_size, outer_stride)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs):
+        made = func(*tree_map_only(cls, lambda given: given.a, args), **(kwargs or {}))
+        return cls(made * FACTOR + FACTOR)
+
+
 class Masked(Tensor):
     """Numbers with a mask: sums leave out what is masked, sums of two are masked where either is."""
 
@@ -336,6 +356,7 @@ def test_inputs_and_results():
     check(lambda x: torch.sin(x) * 2 + x.sum(), lambda size: (two(size),))
     check(lambda x: (x.t(), x.view(-1)[2:], x @ x.t(), x.shape, x.dtype), lambda size: (two(size),))
     check(lambda x: x + 1, lambda size: (WrapperSubclass(matrix(size)),))
+    check(lambda x: (x * 2 + 1).a, lambda size: (Doubles(matrix(size)),))
     check(lambda x: x * 2, lambda size: (TwoTensor(two(size), two(size)),))
     check(lambda x, y: (x + y, (x * 3).sum(1), x.sum()), lambda size: (masked(size), masked(size)))
 
@@ -532,6 +553,7 @@ REFUSED = {
     "made of what requires grad": (lambda x: TwoTensor(x, x + 1) * 2, lambda: (matrix(6).requires_grad_(),)),
     "written": (lambda x: (x * 2).add_(1), lambda: (two(6).requires_grad_(),)),
     "a function of the program": (lambda x: Twice.apply(x), lambda: (two(6).requires_grad_(),)),
+    "unflattened as another class": (lambda x: x * 2, lambda: (Other(matrix(6)),)),
     "an attribute": (lambda x: setattr(x, "rate", 2) or x * 2, lambda: (two(6),)),
     "jagged": (
         lambda x: torch.sin(x) * 2,

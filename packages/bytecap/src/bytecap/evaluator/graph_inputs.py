@@ -134,6 +134,8 @@ class GraphInputs:
 
         with tracer.mode, torch.no_grad():
             abstract = make()
+        if type(abstract) is not type(real):
+            raise UnsupportedValue(f"a {type(real).__qualname__}, whose __tensor_unflatten__ makes another class")
         if real.requires_grad:
             abstract.requires_grad_()
             if not real.is_leaf:

@@ -71,7 +71,7 @@ class Recorder(AbstractMode):
         if isinstance(value, dict):
             return {key: self._inside(item) for key, item in value.items()}
         if isinstance(value, torch.Tensor) and not isinstance(value, AbstractTensor):
-            return self.tracer.inputs.tensor(value, None).abstract
+            return self.tracer.objects.wrap(value, None).abstract  # type: ignore[attr-defined]
         return value
 
 
