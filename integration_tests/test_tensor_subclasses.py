@@ -451,6 +451,47 @@ def test_gradients_of_wrappers():
     check_gradients(lambda x: x.sin() * 2, lambda size: (two(size).requires_grad_() * 3,), leaves=False)
 
 
+def with_dropout(x: Tensor) -> Tensor:
+    return nn.functional.dropout(x, 0.5)
+
+
+def without_gradients_between(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = x * 3
+    return x * y
+
+
+def under_autocast(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return x @ x.t()
+
+
+MORE = {
+    "several results": lambda x: [part * 2 for part in x.chunk(2, 1)],
+    "results that are no floats": lambda x: (torch.max(x.sin(), 1), x > 0),
+    "another dtype": lambda x: x.to(torch.bfloat16) * 2,
+    "transposed": lambda x: x.sin().t(),
+    "detached": lambda x: x * x.detach(),
+    "inner tensors": lambda x: (x.a * 2, x * 2),
+    "random numbers": with_dropout,
+    "no_grad": without_gradients_between,
+    "autocast": under_autocast,
+    "checkpoint": lambda x: torch.utils.checkpoint.checkpoint(lambda y: y.sin() * 2, x, use_reentrant=False),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_gradients_of(name):
+    runs = []
+    for call in (MORE[name], stagefold.compile(MORE[name], fullgraph=True)):
+        torch.manual_seed(0)
+        x = two(6).requires_grad_()
+        result = call(x)
+        sum(leaf.sum() for leaf in tree_leaves(result) if leaf.requires_grad).backward()
+        runs.append((result, x.grad))
+    assert_same(runs[1], runs[0])
+
+
 def test_a_plain_tensor_whose_gradient_is_a_wrapper():
     layer = linear(lambda weight: TwoTensor(weight, weight * 2))
     layer.bias.requires_grad_()

@@ -127,13 +127,18 @@ class _Call:
         differentiable = [tensor for tensor in made if tensor.requires_grad]
         if not differentiable:
             self._without_gradients(forward)
-        elif len(self.tracer.mode.written) > writes or any(tensor.is_leaf for tensor in differentiable):
+        elif self._writes_given(writes) or any(tensor.is_leaf for tensor in differentiable):
             raise UnsupportedCall(
                 f"{self.name}, which writes a wrapper that requires grad, or makes one of such tensors"
             )
         else:
             self._as_function(forward, made, differentiable)
         return self._value(result)
+
+    def _writes_given(self, before: int) -> bool:
+        """Whether the writes after the first `before` reach what the call was given."""
+        written = {id(memory) for memory in self.tracer.mode.written[before:]}
+        return any(id(inner.storage_record) in written for tensor in self.given for inner in inner_tensors(tensor))
 
     def _count_versions(self) -> None:
         """Wrappers from outside that were written count that, as the inner tensors do in the graph."""
