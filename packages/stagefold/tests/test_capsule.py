@@ -8,6 +8,7 @@ import sys
 import textwrap
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -15,11 +16,13 @@ import pytest
 import torch
 from torch import nn
 
+import codegen
 import stagefold
 from loopir import LoopIR
 from loopir.pipeline import PASSES
 from stagefold import Capsule
 from stagefold.capsule.inputs import described, inputs_of
+from stagefold.capsule.replay import loader_of
 from stagefold.capsule.settings import as_data, as_value
 from stagefold.cli import main
 from stagefold.errors import BadCapsule
@@ -278,3 +281,55 @@ def test_an_empty_call_has_an_empty_capsule(tmp_path: Path) -> None:
     assert capsule.runs == ()
     with pytest.raises(BadCapsule, match="nothing was compiled"):
         list(stagefold.replay(capsule))
+
+
+def exponential(x: torch.Tensor) -> torch.Tensor:
+    return x.exp()
+
+
+def traced(call: stagefold.Call) -> stagefold.Captured:
+    return stagefold.Captured(*stagefold.from_fx(torch.fx.symbolic_trace(call.function), call.args))
+
+
+def step_by_step(unit: Any) -> Any:
+    step_by_step.units.append(unit)
+    return codegen.load(unit, executor="reference")
+
+
+def twice(unit: Any) -> Any:
+    return lambda *inputs: [2 * one for one in codegen.load(unit, executor="reference")(*inputs)]
+
+
+def test_what_stood_in_the_slots_at_the_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A capsule names them; the recorded loader, or another one, runs the program that is made again."""
+    step_by_step.units = []
+    own = {"capture": traced, "load": step_by_step}
+    capsule = stagefold.record(exponential, torch.ones(3), to=tmp_path / "a.capsule", stages=own)
+    (run,) = capsule.runs
+    found = {row.slot: (row.name, row.registered) for row in run.stages if row.slot in own}
+    assert found == {"capture": ("traced", None), "load": ("step_by_step", None)}
+    assert main(["show", str(capsule.path)]) == 0
+    assert {"capture=traced", "load=step_by_step"} <= set(capsys.readouterr().out.split())
+    assert all(one.is_same for one in stagefold.replay(capsule))
+    assert main(["replay", str(capsule.path), "--run"]) == 1
+    assert f"slot 'load' of {run.member} had 'step_by_step'" in capsys.readouterr().err
+    known = {"mine": SimpleNamespace(load=lambda: step_by_step), "wrong": SimpleNamespace(load=lambda: twice)}
+    monkeypatch.setattr("stagefold.pipeline.discover", lambda: known)
+    before = len(step_by_step.units)
+    assert main(["replay", str(capsule.path), "--run", "--stage", "load=mine"]) == 0
+    assert len(step_by_step.units) == before + 1
+    assert "those of eager" in capsys.readouterr().out
+    main(["replay", str(capsule.path), "--run", "--stage", "load=wrong"])
+    assert "those of eager" not in capsys.readouterr().out
+    row = next(row for row in run.stages if row.slot == "load")
+    registered = msgspec.structs.replace(run, stages=(msgspec.structs.replace(row, registered="mine"),))
+    assert loader_of(registered).function is step_by_step  # type: ignore[union-attr]
+
+
+def test_trace_directories_name_the_ends_of_each_program(tmp_path: Path) -> None:
+    for stages in ({"capture": traced}, {"load": lambda unit: codegen.load(unit, executor="reference")}, {}):
+        stagefold.compile(exponential, options={"trace_dir": tmp_path}, stages=stages)(torch.ones(3))
+    runs = Capsule(*tmp_path.iterdir()).runs
+    assert [{row.slot for row in run.stages} & {"capture", "load"} for run in runs] == [{"capture"}, {"load"}, set()]

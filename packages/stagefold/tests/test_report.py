@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import itertools
 import json
 import re
 import shutil
@@ -126,8 +127,12 @@ def test_steps_have_text_bytes_and_seconds(capsule: Capsule) -> None:
 
 def test_the_timeline_opens_in_perfetto(capsule: Capsule, page: Path) -> None:
     """Its format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU."""
-    rows = json.loads(page.with_name("timeline.json").read_text())["traceEvents"]
+    whole_file = json.loads(page.with_name("timeline.json").read_text(), parse_constant=pytest.fail)  # NaN is no JSON
+    assert whole_file["displayTimeUnit"] in ("ms", "ns")
+    rows = whole_file["traceEvents"]
     assert {row["ph"] for row in rows} == {"M", "X", "i"}
+    assert all(type(row["name"]) is str and type(row["args"]) is dict and type(row["pid"]) is int for row in rows)
+    assert all(row["s"] in ("g", "p", "t") and row["ts"] >= 0 for row in rows if row["ph"] == "i")
     bars = [row for row in rows if row["ph"] == "X"]
     assert all(row["dur"] >= 0 and row["ts"] >= 0 and {"name", "cat", "pid", "tid"} <= set(row) for row in bars)
     assert {row["cat"] for row in bars} == {"capture", "run", "stage", "pass"}
@@ -137,6 +142,10 @@ def test_the_timeline_opens_in_perfetto(capsule: Capsule, page: Path) -> None:
             outer = whole[row["args"]["run"]]
             assert outer["ts"] <= row["ts"]
             assert row["ts"] + row["dur"] <= outer["ts"] + outer["dur"] + 1
+    for one, other in itertools.combinations(bars, 2):  # bars of a thread are inside one another, or apart
+        first, second = sorted((one, other), key=lambda row: (row["ts"], -row["dur"]))
+        end, inner_end = first["ts"] + first["dur"], second["ts"] + second["dur"]
+        assert second["ts"] >= end - 1 or inner_end <= end + 1, (first, second)
 
 
 def test_an_empty_capsule_has_a_page(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ class StagefoldBackend:
     may be symbolic in a capture; refused_sizes: how many captures had to be made again with fixed ones.
     takes_data_sizes: data may decide sizes (`stagefold.subgraphs`); each part that is compiled has a report.
     breaks_at_data: graphs end there if they may: a program of parts is not recorded as a CUDA graph, two graphs are.
+    ends: the stages in slots "capture" and "load", where there are any: capsules name them.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class StagefoldBackend:
         stages = dict(stages or {})
         loader = stages.pop("load", None)
         self._loader = None if loader is None else resolve_stage("load", loader)
+        self.ends = {} if self._loader is None else {"load": self._loader}
         self.pipeline = Pipeline.build(options, stages)
         self.takes_symbols = self.pipeline.takes_symbols
         self.takes_data_sizes = self.takes_symbols
@@ -96,7 +98,8 @@ class StagefoldBackend:
     def _compiled(self, capture: Capture, example_inputs: tuple[Any, ...] | None = None) -> Callee:
         if self.recorder is None:
             return self._made(capture, None)
-        with self.recorder.run(capture, example_inputs, self._pipeline_for(capture), self.options) as record:
+        pipeline = self._pipeline_for(capture)
+        with self.recorder.run(capture, example_inputs, pipeline, self.options, self.ends) as record:
             return self._made(capture, record)
 
     def _made(self, capture: Capture, record: RunRecorder | None) -> Callee:

@@ -141,6 +141,8 @@ class CaptureSlot:
             options,
             dynamic,
         )
+        if hasattr(compiler, "ends"):
+            compiler.ends["capture"] = stage
         self._versions: tuple[_Version, ...] = ()
         self._lock = threading.RLock()
         register(self)

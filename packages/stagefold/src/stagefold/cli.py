@@ -205,7 +205,7 @@ def _replay(chosen: argparse.Namespace) -> int:
         word = "same" if one.is_same else f"was {one.recorded[:12]}" if one.recorded else "not recorded"
         print(f"{one.run.member:24} {one.form:10} {one.digest[:12]}  {word}")
         if chosen.compute and one.form == "program":
-            wrong = computed_difference(capsule, one)
+            wrong = computed_difference(capsule, one, stages)
             others += wrong is not None
             print(f"{'':24} {'results':10} {wrong or 'those of eager'}")
     return 1 if others and not (options or stages) else 0

@@ -131,7 +131,7 @@ def resolve_stage(slot: str, stage: StageLike) -> Stage:
 
 def registered_name(slot: str, stage: Stage) -> str | None:
     """The name by which another process finds a stage; None for an object of the program."""
-    if type(stage) is _class(DEFAULT_STAGES[slot]):
+    if slot in DEFAULT_STAGES and type(stage) is _class(DEFAULT_STAGES[slot]):
         return stage.name
     found = discover()
     loaded = found[stage.name].load() if stage.name in found else None

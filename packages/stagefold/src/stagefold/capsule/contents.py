@@ -9,11 +9,13 @@ from typing import Any
 
 import msgspec
 
+from stagefold.backend import StagefoldBackend
 from stagefold.bisector import first_difference, results_of
 from stagefold.capsule.file_format import Capsule, Event, Run
 from stagefold.capsule.inputs import inputs_of
-from stagefold.capsule.replay import Replayed, pipeline_of
+from stagefold.capsule.replay import Replayed, loader_of, pipeline_of
 from stagefold.errors import BadCapsule, CommandFault
+from stagefold.options import Options
 from stagefold.pipeline import BOUNDARIES, StageLike, stopped_after
 from stagefold.reference import meaning
 from stagewire.codec import Document
@@ -162,8 +164,12 @@ def after_pass(
     raise CommandFault(f"no pass {wanted!r} runs", fix=f"These do: {', '.join(dict.fromkeys(known))}.")
 
 
-def computed_difference(capsule: Capsule, made: Replayed) -> str | None:
-    """How the results of a program differ from those of its capture, on the recorded inputs."""
-    inputs = inputs_of(capsule, made.run)
+def computed_difference(capsule: Capsule, made: Replayed, stages: Mapping[str, StageLike]) -> str | None:
+    """How the results of a program differ from those of its capture, on the recorded inputs.
+
+    It is loaded by what stood in slot "load", or by what `stages` have there.
+    """
+    inputs, loader = inputs_of(capsule, made.run), loader_of(made.run, stages)
+    backend = StagefoldBackend(Options(), {} if loader is None else {"load": loader})
     expected = results_of(lambda: meaning(capsule.document(made.run, "capture")), inputs)
-    return first_difference(results_of(lambda: meaning(made.document), inputs), expected)
+    return first_difference(results_of(lambda: backend.load(made.document), inputs), expected)

@@ -17,7 +17,7 @@ from stagefold.archive import Archive
 from stagefold.errors import BadCapsule
 from stagewire.codec import Document
 
-FORMAT = 1
+FORMAT = 2
 INDEX = "capsule.json"
 
 
@@ -97,7 +97,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One compilation.
 
     member: the folder of its documents in the archive. digests: of each document, by form. options: as the user gave
-    them. lines: the user's lines that the capture names, by file and number. error: what ended it.
+    them. stages: of the slots between the ends; "capture" and "load" have rows where bytecap and codegen were replaced.
+    lines: the user's lines that the capture names, by file and number. error: what ended it.
     """
 
     member: str

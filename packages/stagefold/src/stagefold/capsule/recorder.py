@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from stagewire.codec import Document, encode
 from stagewire.digest import digest
 from stagewire.errors import StageError
 from stagewire.passes import PassRun, watched_passes
+from stagewire.stage import Stage
 
 
 class Recorder:
@@ -63,16 +64,21 @@ class Recorder:
 
     @contextlib.contextmanager
     def run(
-        self, capture: Capture, inputs: Sequence[Any] | None, pipeline: Pipeline, options: Options
+        self,
+        capture: Capture,
+        inputs: Sequence[Any] | None,
+        pipeline: Pipeline,
+        options: Options,
+        ends: Mapping[str, Stage],
     ) -> Iterator[RunRecorder]:
-        """Records one compilation, also where it fails."""
+        """Records one compilation, also where it fails. ends: stages in slots "capture" and "load"."""
         with self._lock:
             number, self._runs = self._runs, self._runs + 1
             asked, self._asked = self._asked, None
         member = member_name(number, capture.code.name)
         if asked is not None:
             self._tell(msgspec.structs.replace(asked, run=member))
-        one = RunRecorder(self, member, capture, inputs, pipeline, options)
+        one = RunRecorder(self, member, capture, inputs, pipeline, options, ends)
         try:
             with watched_passes(one.note_pass):
                 yield one
@@ -138,11 +144,12 @@ class RunRecorder:
         inputs: Sequence[Any] | None,
         pipeline: Pipeline,
         options: Options,
+        ends: Mapping[str, Stage],
     ) -> None:
         self.error: str | None = None
         self._is_written, self._written_steps = False, 0
         self._recorder, self._member, self._capture, self._pipeline = recorder, member, capture, pipeline
-        self._options = options
+        self._options, self._ends = options, ends
         self._start = self._last = recorder.now()
         self._slot_passes: list[PassRow] = []
         self._passes: list[PassRow] = []
@@ -159,8 +166,12 @@ class RunRecorder:
     def note_step(self, name: str, seconds: float) -> None:
         """A slot has run, or the program was loaded."""
         self._last = self._recorder.now()
-        self._steps.append(Step(name, self._last - seconds, seconds))
-        self._passes += [msgspec.structs.replace(row, slot=name) for row in self._slot_passes]
+        began = self._last - seconds
+        self._steps.append(Step(name, began, seconds))
+        for row in self._slot_passes:
+            start = max(began, row.start)
+            seconds = max(0.0, row.start + row.seconds - start)
+            self._passes.append(msgspec.structs.replace(row, slot=name, start=start, seconds=seconds))
         self._slot_passes = []
 
     def note_pass(self, run: PassRun[Any]) -> Any:
@@ -185,7 +196,7 @@ class RunRecorder:
             name=self._capture.code.name,
             start=self._start,
             options=given_options(self._options),
-            stages=tuple(_stage_rows(self._pipeline, self._options)),
+            stages=tuple(_stage_rows(self._pipeline, self._options, self._ends)),
             digests={form: digest(document) for form, document in self._documents.items()},
             steps=tuple(self._steps),
             passes=(*self._passes, *self._slot_passes),
@@ -199,7 +210,7 @@ class RunRecorder:
         self._recorder.flush()
 
 
-def _stage_rows(pipeline: Pipeline, options: Options) -> Iterator[StageRow]:
+def _stage_rows(pipeline: Pipeline, options: Options, ends: Mapping[str, Stage]) -> Iterator[StageRow]:
     """told: what the pipeline of this program has set besides the user's options."""
     for slot, stage, chosen in pipeline.stages:
         fields = dataclasses.fields(chosen) if dataclasses.is_dataclass(chosen) else ()
@@ -207,6 +218,8 @@ def _stage_rows(pipeline: Pipeline, options: Options) -> Iterator[StageRow]:
         told = {one.name: getattr(chosen, one.name) for one in fields}
         told = {name: as_data(value) for name, value in told.items() if value != getattr(plain, name)}
         yield StageRow(slot, stage.name, stage.version, registered_name(slot, stage), told)
+    for slot, stage in ends.items():
+        yield StageRow(slot, stage.name, stage.version, registered_name(slot, stage))
 
 
 def _lines(capture: Capture) -> dict[str, dict[int, str]]:

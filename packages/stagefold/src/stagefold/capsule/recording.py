@@ -11,9 +11,10 @@ import bytecap
 from stagefold.backend import StagefoldBackend
 from stagefold.capsule.file_format import Capsule
 from stagefold.capsule.recorder import Recorder
+from stagefold.capture_slot import CaptureSlot
 from stagefold.compiled_module import CompiledModule
 from stagefold.options import parse_options
-from stagefold.pipeline import StageLike
+from stagefold.pipeline import StageLike, resolve_stage
 
 
 def record(
@@ -41,10 +42,16 @@ def record(
     (['ReLU'], True)
     """
     recorder = Recorder(Path(to), saved_bytes=saved_bytes)
-    backend = StagefoldBackend(parse_options(None, options), stages, recorder)
+    behind = dict(stages or {})
+    front = behind.pop("capture", None)
+    backend = StagefoldBackend(parse_options(None, options), behind, recorder)
     if isinstance(model, CompiledModule):
         model = model._orig_mod
-    call = bytecap.optimize(model, backend, on_event=recorder.note, warns=True, dynamic=dynamic)
+    call = (
+        bytecap.optimize(model, backend, on_event=recorder.note, warns=True, dynamic=dynamic)
+        if front is None
+        else CaptureSlot(model, resolve_stage("capture", front), backend, backend.options, dynamic)
+    )
     try:
         call(*args, **kwargs)
     finally:

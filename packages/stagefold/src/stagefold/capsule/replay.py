@@ -6,14 +6,15 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stagefold.capsule.file_format import Capsule, Run
+from stagefold.capsule.file_format import Capsule, Run, StageRow
 from stagefold.capsule.settings import as_value, parsed
 from stagefold.errors import BadCapsule
 from stagefold.freezing import frozen_programs
-from stagefold.pipeline import Event, Pipeline, StageLike, default_stage, fields_of, resolve_stage
+from stagefold.pipeline import ENDS, Event, Pipeline, StageLike, default_stage, fields_of, resolve_stage
 from stagewire.capture import Capture
 from stagewire.codec import Document, form_of
 from stagewire.digest import digest
+from stagewire.stage import Stage
 from stagewire.verify import verify
 
 
@@ -45,7 +46,8 @@ def replay(
 ) -> Iterator[Replayed]:
     """The documents behind the capture of each run, up to the form `until`, made with the recorded settings.
 
-    only: a number or a part of the name of a run. options, stages: changes, as `compile` takes them.
+    only: a number or a part of the name of a run. options, stages: changes, as `compile` takes them. What captured is
+    not asked again: its document is what is replayed.
 
     Errors: `BadCapsule` for settings that cannot be had here, and those of the stages.
     """
@@ -78,16 +80,10 @@ def pipeline_of(
 ) -> tuple[Pipeline, bool]:
     """The stages that a run was compiled with, with changes, and whether its weights were frozen."""
     changed = dict(options or {})
-    slots: dict[str, StageLike] = dict(stages or {})
+    slots = {slot: stage for slot, stage in (stages or {}).items() if slot != "load"}
     for row in run.stages:
-        if row.slot in slots or row.registered == default_stage(row.slot).name:
-            continue
-        if row.registered is None:
-            raise BadCapsule(
-                f"slot {row.slot!r} of {run.member} had {row.name!r}, an object of the recorded program",
-                fix=f"Give a stage: --stage {row.slot}=NAME, or stages= of stagefold.replay.",
-            )
-        slots[row.slot] = row.registered
+        if row.slot not in (*ENDS, *slots) and row.registered != default_stage(row.slot).name:
+            slots[row.slot] = _registered(run, row)
     settings = parsed({key: one for key, one in run.options.items() if _is_known(key, stages or {})}, changed)
     pipeline = Pipeline.build(settings, slots)
     told = {row.slot: row.told for row in run.stages}
@@ -101,6 +97,24 @@ def pipeline_of(
         }
         rows.append((slot, stage, dataclasses.replace(chosen, **facts) if facts else chosen))
     return dataclasses.replace(pipeline, stages=tuple(rows)), settings.freeze
+
+
+def loader_of(run: Run, stages: Mapping[str, StageLike] | None = None) -> Stage | None:
+    """What stood in slot "load", or stands there now; None for codegen's own loader."""
+    if "load" in (stages or {}):
+        return resolve_stage("load", stages["load"])  # type: ignore[index]
+    row = next((row for row in run.stages if row.slot == "load"), None)
+    return None if row is None else resolve_stage("load", _registered(run, row))
+
+
+def _registered(run: Run, row: StageRow) -> str:
+    """The name of a stage that can be found here."""
+    if row.registered is None:
+        raise BadCapsule(
+            f"slot {row.slot!r} of {run.member} had {row.name!r}, an object of the recorded program",
+            fix=f"Give a stage: --stage {row.slot}=NAME, or stages= of stagefold.replay.",
+        )
+    return row.registered
 
 
 def _is_known(key: str, stages: Mapping[str, StageLike]) -> bool:
