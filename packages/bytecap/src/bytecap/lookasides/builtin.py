@@ -12,7 +12,7 @@ import torch
 
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.guards.guard_set import is_exempt
+from bytecap.guards.guard_set import is_exempt, is_watched
 from bytecap.nodes.chosen_tensors import choose
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
@@ -154,7 +154,11 @@ def _type(tracer: Tracer, *args: Value) -> Value:
 def _callable(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, (FunctionValue, MethodValue, BuiltinMethod, BuiltinFunction, ClassValue)):
         return Constant(True)
-    return Constant(static_lookup(value.python_type().__mro__, "__call__")[1] is not None)
+    cls = value.python_type()
+    found = static_lookup(cls.__mro__, "__call__")[1] is not None
+    if value.source is not None and is_watched(cls.__module__):
+        tracer.guards.reading(callable, (), found, value.source)
+    return Constant(found)
 
 
 def _id(tracer: Tracer, value: Value) -> Value:
