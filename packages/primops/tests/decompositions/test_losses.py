@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -27,3 +29,25 @@ def test_multi_margin_loss(rows: tuple[int, ...], power: int, margin: float, wei
         outcome = mode.outcomes[target_name]
         assert outcome.compared == 1
         assert not outcome.faults, outcome.faults
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [
+        (F.smooth_l1_loss, "smooth_l1_loss"),
+        (lambda x, y: F.smooth_l1_loss(x, y, beta=0.5), "smooth_l1_loss"),
+        (F.huber_loss, "huber_loss"),
+        (lambda x, y: F.huber_loss(x, y, delta=0.5), "huber_loss"),
+        (lambda x, y: F.multi_margin_loss(x.reshape(2, 4), (y > 0).long()[:2]), "multi_margin_loss"),
+        (lambda x, y: F.multi_margin_loss(x.reshape(2, 4), (y > 0).long()[:2], p=2), "multi_margin_loss"),
+    ],
+)
+def test_nan_and_inf_and_ties(loss: Callable[..., torch.Tensor], name: str) -> None:
+    """A gradient is nan where the operand is, and at a distance of exactly beta what eager says."""
+    values = (0.0, math.nan, math.inf, -math.inf, 0.5, -0.5, 1.0, -1.0)
+    x, y = torch.tensor(values, requires_grad=True), torch.zeros(len(values))
+    with Compare() as mode:
+        loss(x, y).backward()
+    for target in (f"aten.{name}.default", f"aten.{name}_backward.default"):
+        assert mode.outcomes[target].compared == 1
+        assert not mode.outcomes[target].faults, mode.outcomes[target].faults

@@ -66,8 +66,8 @@ def smooth_l1_backward(p: Builder, x: Value, target: Value, beta: float) -> Valu
     difference = p.sub(x, target)
     if beta == 0:
         return p.sign(difference)
-    inside = p.lt(p.abs(difference), float(beta))
-    return p.where(inside, p.div(difference, float(beta)), p.sign(difference))
+    outside = p.ge(p.abs(difference), float(beta))  # nan is inside, as in eager
+    return p.where(outside, p.sign(difference), p.div(difference, float(beta)))
 
 
 def huber(p: Builder, x: Value, target: Value, delta: float = 1.0) -> Value:
@@ -78,8 +78,8 @@ def huber(p: Builder, x: Value, target: Value, delta: float = 1.0) -> Value:
 
 def huber_backward(p: Builder, x: Value, target: Value, delta: float) -> Value:
     difference = p.sub(x, target)
-    inside = p.le(p.abs(difference), float(delta))
-    return p.where(inside, difference, p.mul(p.sign(difference), float(delta)))
+    outside = p.gt(p.abs(difference), float(delta))
+    return p.where(outside, p.mul(p.sign(difference), float(delta)), difference)
 
 
 def soft_margin_backward(p: Builder, grad: Value, x: Value, target: Value, reduction: int = MEAN) -> Value:
@@ -229,7 +229,7 @@ def multi_margin_loss(
 ) -> Value:  # fmt: skip
     """The mean over the classes but the target's of max(0, margin - x[target] + x)**power."""
     near, own, weights = _margins(p, x, target, margin, weight)
-    cost = p.maximum(near, 0.0)
+    cost = p.where(p.gt(near, 0.0), near, 0.0)  # nan costs nothing, as in eager
     cost = p.mul(cost, cost) if power == 2 else cost
     cost = p.where(own, 0.0, cost if weights is None else p.mul(cost, weights))
     loss = p.per_count(p.sum(cost, (1,)), near.shape, (1,))
@@ -243,7 +243,8 @@ def multi_margin_loss_backward(
     near, own, weights = _margins(p, x, target, margin, weight)
     rows, shape = near.shape[:1], near.shape
     slope = p.mul(near, 2.0) if power == 2 else p.full(shape, 1.0, near.dtype)
-    slope = p.where(p.logical_or(own, p.le(near, 0.0)), 0.0, slope if weights is None else p.mul(slope, weights))
+    costs = p.logical_and(p.logical_not(own), p.gt(near, 0.0))
+    slope = p.where(costs, slope if weights is None else p.mul(slope, weights), 0.0)
     slope = p.per_count(slope, shape, (0, 1) if reduction == MEAN else (1,))
     slope = p.where(own, p.spread(p.neg(p.sum(slope, (1,))), shape, (1,)), slope)
     grad = p.broadcast(p.convert(p.reshape(grad, rows if grad.rank else ()), near.dtype), rows)
