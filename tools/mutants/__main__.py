@@ -1,12 +1,13 @@
 """Plants mutants and says which property test kills which: `nox -s mutants`.
 
-    python -m tools.mutants [--area AREA]... [--count 40] [--seed 0] [--quick] [--examples 25] [--seconds 60]
-                            [--longest 30] [--state FILE] [--list] [--report] [TESTS...]
+    python -m tools.mutants [--area AREA]... [--count 40] [--seed 0] [--quick] [--times 2] [--examples 50]
+                            [--seconds 60] [--longest 30] [--shard K/N] [--state FILE] [--list] [--report] [TESTS...]
     python -m tools.mutants --blame [--programs 300] [--area AREA]... [--count 40] [--seed 0] [--state FILE]
 
 The mutants are edits of the syntax trees of passes, decompositions, type rules, lowerings, emission and guards
 (`edits.py`), `count` of each area, drawn by `seed`. Only tests that draw their examples are run (`runner.py`). Results
-are added to `state`: a run that was stopped goes on, and `--report` prints the tables of what there is.
+are added to `state`: a run that was stopped goes on, and `--report` prints the tables of what there is. Several
+processes may judge shards of the mutants, with one state, once one of them has tried the tests.
 `survivors.txt` has those that change nothing that users see, each with its reason.
 """
 
@@ -20,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tools.mutants.edits import AREAS, PACKAGES, ROOT, Mutant, sample
-from tools.mutants.runner import Runner, read
+from tools.mutants.runner import Limits, Runner, read
 
 SURVIVORS = Path(__file__).with_name("survivors.txt")
 KILLED_AT_LEAST = 0.95
@@ -38,7 +39,9 @@ def main() -> int:
         blame_all(chosen, options.state, options.programs)
         return 0
     if not options.report:
-        runner = Runner(chosen, options.state, options.examples, options.seconds, options.longest)
+        shard, shards = map(int, options.shard.split("/"))
+        limits = Limits(options.times, options.examples, options.seconds, options.longest)
+        runner = Runner(chosen, options.state, limits, chosen[shard::shards])
         tests = options.tests or property_tests()
         pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests], plugins=[runner])
     return report(chosen, options.state)
@@ -93,7 +96,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--area", action="append", choices=AREAS, help="plant in this area alone; may be repeated")
     parser.add_argument("--count", type=int, default=40, help="mutants of each area")
     parser.add_argument("--seed", type=int, default=0, help="draws the mutants")
-    parser.add_argument("--examples", type=int, default=25, help="of each property, at most")
+    parser.add_argument("--times", type=int, default=2, help="so many times the examples of an ordinary run")
+    parser.add_argument("--examples", type=int, default=50, help="of each property, at most")
+    parser.add_argument("--shard", default="0/1", metavar="K/N", help="judge every N-th mutant, from the K-th on")
     parser.add_argument("--seconds", type=float, default=60, help="of CPU for each mutant")
     parser.add_argument("--longest", type=float, default=30, help="leave out tests that take more CPU seconds")
     parser.add_argument("--state", type=Path, default=ROOT / ".mutants.jsonl", help="where results are kept")

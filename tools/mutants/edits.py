@@ -95,10 +95,10 @@ def probed(file: str, chosen: list[Mutant]) -> CodeType:
 
 
 def _observed(node: ast.AST, called: ast.Call) -> ast.AST:
-    """The node, evaluated behind a call that returns None."""
+    """The node, evaluated behind a call that returns None; what an edit never takes, where it is taken."""
     match node:
-        case ast.If(test=test):
-            node.test = ast.BoolOp(ast.Or(), [called, test])
+        case ast.If(test=test) | ast.IfExp(test=test):
+            node.test = ast.BoolOp(ast.And(), [test, ast.BoolOp(ast.Or(), [called, ast.Constant(True)])])
             return node
         case ast.Expr(value=value):
             node.value = ast.BoolOp(ast.Or(), [called, value])

@@ -19,7 +19,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -36,18 +36,27 @@ Codes = dict[CodeType, list[FunctionType]]
 Tell = Callable[[dict[str, Any]], None]
 
 
+class Limits(NamedTuple):
+    """times: as many times an ordinary run's examples. examples: of each property, at most. seconds: of CPU for each
+    mutant; what is not run by then is counted as survived, and said. longest: tests that take more are left out."""
+
+    times: int
+    examples: int
+    seconds: float
+    longest: float
+
+
 class Runner:
     """What pytest does with the collected tests in place of running them.
 
-    examples: of each property.
-    seconds: of CPU for each mutant; what is not run by then is counted as survived, and said.
-    longest: tests that take longer than so many seconds of CPU are left out.
+    chosen: the mutants for which the tests are tried.
     state: a file of results, one JSON object a line, to which is added; mutants in it are not run again.
+    judged: those of `chosen` that are run.
     """
 
-    def __init__(self, chosen: list[Mutant], state: Path, examples: int, seconds: float, longest: float) -> None:
-        self.chosen, self.state = chosen, state
-        self.examples, self.seconds, self.longest = examples, seconds, longest
+    def __init__(self, chosen: list[Mutant], state: Path, limits: Limits, judged: list[Mutant]) -> None:
+        self.chosen, self.state, self.judged = chosen, state, judged
+        self.times, self.examples, self.seconds, self.longest = limits
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if is_hypothesis_test(getattr(item, "obj", None))]
@@ -55,8 +64,8 @@ class Runner:
             test = item.obj  # type: ignore[attr-defined]
             own = getattr(test, "_hypothesis_internal_use_settings", settings.default)
             test._hypothesis_internal_use_settings = settings(
-                own, max_examples=min(own.max_examples, self.examples), derandomize=True, database=None, deadline=None,
-                phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
+                own, max_examples=min(own.max_examples * self.times, self.examples), derandomize=True, database=None,
+                deadline=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
             )  # fmt: skip
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -65,12 +74,12 @@ class Runner:
             importlib.import_module(mutant.module)
         codes = codes_of({ROOT / mutant.file for mutant in self.chosen})
         tests = self._tests(session.items, known, codes)
-        for number, mutant in enumerate(self.chosen, 1):
+        for number, mutant in enumerate(self.judged, 1):
             if mutant.name in known:
                 continue
             found = self._judge(mutant, tests, codes)
             write(self.state, {"mutant": mutant.name, "area": mutant.area, "line": mutant.line, **found})
-            print(f"{number}/{len(self.chosen)} {mutant.name} {found['outcome']} {found.get('test', '')}", flush=True)
+            print(f"{number}/{len(self.judged)} {mutant.name} {found['outcome']} {found.get('test', '')}", flush=True)
         return True
 
     def _tests(self, items: list[pytest.Item], known: dict[str, Any], codes: Codes) -> Tests:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import copy
+import enum
 import itertools
 import random
 import re
@@ -245,14 +246,22 @@ READS = {
     "torch.is_grad_enabled()": "{n}", "x.requires_grad": "{n}", "x.shape[0]": "{n}", "x.dtype is torch.float32": "{n}",
     "[*keyword.table][0] == 'early'": "{n}", "list_of[0].rate": "{n}", "type(first).__name__ == 'Holder'": "{n}",
     "callable(first)": "{n}", "max(first.items)": "{n}", "first.inner.rate": "{n}", "keyword_only": "{n}",
+    "Colour.RED.value": "{n}", "kind is int": "{n}", "maths.pi": "{n}", "len(ITEMS)": "{n}",
     "first.layer(x).sum()": "{n}", "first.layer.training": "{n}",
 }  # fmt: skip
 """What a program reads, and what it adds of that to its result."""
 
 PROGRAM = """
+import enum
+import math as maths
+
 import torch
 
-GLOBAL, list_of = 3, []
+GLOBAL, list_of, kind = 3, [], int
+ITEMS = {{"a": 1}}
+
+class Colour(enum.Enum):
+    RED = 1
 
 class Holder:
     rate = 2.0
@@ -285,6 +294,9 @@ def changes(names: dict[str, Any], put: Any, first: Any, keyword: Any) -> dict[s
     return {
         "nothing": lambda: None,
         "cell": lambda: put(6),
+        "class": lambda: names.update(kind=float),
+        "items": lambda: names["ITEMS"].update(b=2),
+        "enum": lambda: names.update(Colour=enum.Enum("Colour", {"RED": 4})),
         "global": lambda: names.update(GLOBAL=4),
         "attribute": lambda: setattr(first, "rate", 3.0),
         "class attribute": lambda: setattr(names["Holder"], "rate", 4.0),

@@ -10,6 +10,7 @@ What reaches no other strategy is drawn here: convolutions, losses, pooling, and
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import warnings
 from collections.abc import Callable, Sequence
@@ -51,8 +52,22 @@ _FINISHES: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
     lambda y: (y - y.amax(-1, keepdim=True)).exp().sum(-1),
 )
 """What reads a float result: nothing, a pointwise op, and kernels of two and more sections."""
+_STEADY: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    *_FINISHES[:3],
+    lambda y: F.layer_norm(y, y.shape[-1:], eps=0.5) * 2,
+    lambda y: (y - y.amax(-1, keepdim=True)).sigmoid().sum(-1),
+)
+"""The same, of which none enlarges rounding."""
 
+UNSTEADY = (
+    "complex", "cdouble", "group_norm", "grid_sampler", "sinc", "hardtanh", "relu6", "std_mean", "var_mean", "ldexp",
+)  # fmt: skip
+"""Words in the names of functions of which eager itself has other answers for nan and inf here than there; and ldexp,
+whose strides are not always eager's where the layouts of its operands differ."""
+_ALTERED = ("plain", "plain", "grid", "steps", "columns", "hostile")
+HOSTILE = (0.0, math.nan, -0.0, math.inf, 1.0, -math.inf, 1e-30, -1.0)
 
+_REFUSALS = (StageError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError)
 SAMPLES = 12
 """Of a function in a dtype, at most."""
 _Call = tuple[Callable[..., Any], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -74,11 +89,17 @@ def sampled_functions() -> tuple[str, ...]:
 
 @st.composite
 def sampled_programs(
-    draw: st.DrawFn, least: int = 5, most: int = 11, functions: Sequence[str] = (), dtypes: Sequence[str] = DTYPES
+    draw: st.DrawFn,
+    least: int = 5,
+    most: int = 11,
+    functions: Sequence[str] = (),
+    dtypes: Sequence[str] = DTYPES,
+    altered: bool = False,
 ) -> tuple[Capture, list[torch.Tensor]]:
     """A capture of a program of `least` to `most` calls, of these functions if any are named, and inputs for it.
 
-    The capture is named after what it calls (`capture.code.name`).
+    The capture is named after what it calls (`capture.code.name`). altered: inputs may lie otherwise in memory than
+    the samples do, and have other values.
     """
     known = functions or sampled_functions()
     calls: list[_Call] = []
@@ -94,8 +115,10 @@ def sampled_programs(
     assume(calls)
     leaves, tree = tree_flatten([arguments for _, arguments in calls])
     tensors = {id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}
-    given = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors.values()]
-    finishes = [order.choice(_FINISHES) for _ in calls]
+    plain = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors.values()]
+    kinds = _ALTERED[: -2 if any(word in name for name in names for word in UNSTEADY) else None]
+    given = [_altered(tensor, order.choice(kinds), order) for tensor in plain] if altered else plain
+    finishes = [order.choice(_STEADY if altered else _FINISHES) for _ in calls]
 
     def program(*inputs: torch.Tensor) -> list[Any]:
         own = dict(zip(tensors, inputs, strict=True))
@@ -110,9 +133,37 @@ def sampled_programs(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        capture, inputs = capture_by_torch_function(program, given)
+        try:
+            capture, inputs = capture_by_torch_function(program, given)
+        except _REFUSALS:  # a matrix that is no longer definite, a probability above one
+            given = plain
+            capture, inputs = capture_by_torch_function(program, given)
     assert len(inputs) == len(given), "a program reached a tensor that it was not given"
     return capture, given
+
+
+def _altered(tensor: torch.Tensor, kind: str, order: random.Random) -> torch.Tensor:
+    """A tensor as it is, in other steps, or of floats on a grid, where ties and zeros are, or with nan and inf.
+
+    What shares memory with itself stays so.
+    """
+    if tensor.layout is not torch.strided or 0 in tensor.stride() or not tensor.numel():
+        return tensor
+    values = tensor.detach()
+    if kind == "steps":
+        memory = values.new_zeros(*values.shape, 2)
+        values = memory[..., 1].copy_(values)
+    elif kind == "columns":
+        axes = tuple(reversed(range(values.dim())))
+        values = values.permute(axes).clone(memory_format=torch.contiguous_format).permute(axes)
+    elif kind == "grid" and values.is_floating_point():
+        values = (values * 2).round() / 2
+    elif kind == "hostile" and values.is_floating_point():
+        places = torch.randperm(values.numel(), generator=torch.Generator().manual_seed(order.randrange(1 << 30)))
+        flat = values.flatten().clone()
+        flat[places[: len(HOSTILE)]] = torch.tensor(HOSTILE, dtype=values.dtype)[: values.numel()]
+        values = torch.empty_like(values).copy_(flat.view(values.shape))
+    return values.requires_grad_(tensor.requires_grad)
 
 
 def _is_finished(result: Any) -> bool:
@@ -144,7 +195,7 @@ def _tried(name: str, dtype: str, number: int) -> tuple[_Call, ...]:
         own_args, own_kwargs = tree_map(_own, (args, kwargs))
         given = [leaf for leaf in tree_flatten((own_args, own_kwargs))[0] if isinstance(leaf, torch.Tensor)]
         _, inputs = capture_by_torch_function(lambda *_: info.op(*own_args, **own_kwargs), given)
-    except (StageError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError):
+    except _REFUSALS:
         return ()
     return ((info.op, (args, kwargs)),) if len(inputs) == len(given) else ()
 
