@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 import codegen
 from codegen.stage import Options, emit
@@ -100,6 +101,12 @@ def unit_of(graph: LoopGraph) -> Unit:
     return emit(graph, Options(target="triton"))
 
 
+def run(graph: LoopGraph, directory, device: str, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    buffers = tuple(replace(b, type=replace(b.type, device=device)) for b in graph.buffers)
+    unit = unit_of(replace(graph, buffers=buffers))
+    return tuple([found.cpu() for found in codegen.load(unit, directory)(*[x.to(device) for x in inputs])])
+
+
 def operands() -> list[torch.Tensor]:
     torch.manual_seed(0)
     shapes = [(BATCH, HEADS, LENGTH, 16), (BATCH, SHARED, KEYS, 16), (BATCH, SHARED, KEYS, 16)]
@@ -118,44 +125,44 @@ FUNCTIONS = {"none": (False, 1.0), "mask": (True, 1.0), "scores": (False, 2.0), 
 
 
 @pytest.mark.parametrize("case", FUNCTIONS)
-def test_results_and_gradients(case, tmp_path):
+def test_results_and_gradients(case, tmp_path, device):
     causal, factor = FUNCTIONS[case]
     score, mask = function(TWICE) if factor != 1 else "", function(CAUSAL, "b8") if causal else ""
     given = operands()
     wanted = expected(*given, causal=causal, factor=factor)
     plain = [each.detach() for each in given]
-    found = codegen.load(unit_of(attention([score, mask])), tmp_path)(*plain)
+    found = run(attention([score, mask]), tmp_path, device, *plain)
     torch.testing.assert_close(found, wanted)
     grad = torch.randn_like(wanted[0])
     delta = (grad * wanted[0]).sum(-1).detach()
     gradient = function(TWICE_BACK, inputs=2) if score else ""
-    backward = codegen.load(unit_of(attention([score, mask, gradient], backward=True)), tmp_path)
-    gradients = backward(*plain, grad, wanted[1].detach(), delta)
+    backward = attention([score, mask, gradient], backward=True)
+    gradients = run(backward, tmp_path, device, *plain, grad, wanted[1].detach(), delta)
     torch.testing.assert_close(gradients, torch.autograd.grad(wanted[0], given, grad), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("length", [1, 7])
-def test_few_queries_share_the_keys_among_programs(length, tmp_path):
+def test_few_queries_share_the_keys_among_programs(length, tmp_path, device):
     sizes = (BATCH, HEADS, length, 300)
     torch.manual_seed(0)
     query, key, value = (torch.randn(BATCH, h, n, 16) for h, n in ((HEADS, length), (SHARED, 300), (SHARED, 300)))
     seen = ["%q: i64 = index i1", "%k: i64 = index i2", "%e: i64 = add(%q, 100)", "%out: b8 = ge(%e, %k)"]
-    unit = unit_of(attention([function(TWICE, sizes=sizes), function(seen, "b8", sizes=sizes)], sizes=sizes))
-    assert [info.grid for info in unit.kernels] == [(2, BATCH * HEADS), (1, BATCH * HEADS)]
+    graph = attention([function(TWICE, sizes=sizes), function(seen, "b8", sizes=sizes)], sizes=sizes)
+    assert [info.grid for info in unit_of(graph).kernels] == [(2, BATCH * HEADS), (1, BATCH * HEADS)]
     keys, values = (each.repeat_interleave(HEADS // SHARED, 1) for each in (key, value))
     scores = query @ keys.mT * 0.5
     scores = scores.masked_fill(torch.ones(length, 300).triu(101).bool(), -math.inf)
     wanted = scores.softmax(-1) @ values, scores.logsumexp(-1) / math.log(2), scores.amax(-1) / math.log(2)
-    torch.testing.assert_close(codegen.load(unit, tmp_path)(query, key, value), wanted)
+    torch.testing.assert_close(run(graph, tmp_path, device, query, key, value), wanted)
 
 
-def test_blocks_that_are_not_listed_are_not_computed(tmp_path):
+def test_blocks_that_are_not_listed_are_not_computed(tmp_path, device):
     given = [each.detach() for each in operands()]
     rows, columns = 3, 4
     counts, of_keys = torch.ones(1, 1, rows, dtype=torch.int32), torch.ones(1, 1, columns, dtype=torch.int32)
     places, of_places = (torch.zeros(1, 1, *shape, dtype=torch.int32) for shape in ((rows, columns), (columns, rows)))
-    run = codegen.load(unit_of(attention(["", ""], blocks=True)), tmp_path)
-    found = run(*given, counts, places, of_keys, of_places)
+    graph = attention(["", ""], blocks=True)
+    found = run(graph, tmp_path, device, *given, counts, places, of_keys, of_places)
     first = [given[0], *(each[:, :, :16] for each in given[1:])]
     torch.testing.assert_close(found[0], expected(*first, causal=False, factor=1.0)[0])
 

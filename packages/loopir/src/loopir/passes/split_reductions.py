@@ -53,7 +53,7 @@ class SplitReductions:
     columns: int = 32768
     row: int = 1024
     long_row: int = 32768
-    parts: int = 8
+    parts: int = 4
     shortest: int = 1024
     shortest_column: int = 128
 
