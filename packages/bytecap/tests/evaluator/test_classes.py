@@ -208,6 +208,15 @@ def functions_as_objects(x):
     )  # fmt: skip
 
 
+def _with_defaults(a, b=2, *, c=3, d=(1, "x")):
+    return a
+
+
+@PROGRAMS.add(vector)
+def defaults_of_a_function_from_outside(x):
+    return x + 1, _with_defaults.__defaults__, _with_defaults.__kwdefaults__
+
+
 @PROGRAMS.add(vector)
 def functions_that_call_themselves_leave_the_frame(x):
     def factorial(n):

@@ -86,6 +86,16 @@ def test_what_runs_along_both_is_cut_across_memory_first() -> None:
     assert [axis.size for section in second.sections for axis in section.axes] == [64]
 
 
+@pytest.mark.parametrize(("channels_last", "count"), [(False, 1), (True, 2)])
+def test_rows_in_one_piece_are_not_cut(channels_last: bool, count: int) -> None:
+    """Sums over the channels and places of a group: one piece of memory, or pieces of 20 elements."""
+    shape = "bf16[8, 32, 1024, 20]" + ("{655360, 20, 640, 1}" if channels_last else "")
+    text = f"input %x: {shape}@cuda:0\n%s: f32[8, 32]@cuda:0 = prims.sum(%w, [2, 3])\nreturn %s\n"
+    wide = shape.replace("bf16", "f32").partition("{")[0]
+    text = text.replace("%s:", f"%w: {wide}@cuda:0 = prims.convert_element_type(%x, f32)\n%s:", 1)
+    assert len(kernels(lowered(text))) == count
+
+
 def test_short_rows_stay_with_what_follows_them() -> None:
     rows = CROSSING.replace("f32[768]", "f32[32, 196]").replace("[0, 1]", "[2]")
     assert len(kernels(lowered(rows))) == 1

@@ -99,7 +99,7 @@ class FunctionValue(Value):
             case "__defaults__" if self.defaults:
                 return TupleValue(list(self.defaults), real=self.real and self.real.__defaults__)
             case "__kwdefaults__" if self.kwdefaults:
-                return tracer.objects.new_dict(self.kwdefaults)
+                return tracer.objects.new_dict({key: tracer.objects.fresh(v) for key, v in self.kwdefaults.items()})
             case "__closure__" if self.closure:
                 return TupleValue(list(self.closure))
             case "__defaults__" | "__kwdefaults__" | "__closure__":

@@ -21,7 +21,7 @@ from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.sizes import Hints, rough
-from stagewire.statements import place_on, points_of, replace_values
+from stagewire.statements import place_on, points_of, replace_values, select
 from stagewire.types import DType
 
 POSITIONS = frozenset({"argmax", "argmin"})
@@ -43,8 +43,8 @@ class SplitReductions:
     columns: the same where memory runs along the outer points, which are then handled many at a time, or along both,
         in tiles.
     row: loops that are no longer stay in one kernel with what follows them, where there are enough points for rows.
-    long_row, parts: shorter rows, and those of which fewer parts fill the machine, are read as fast whole: a second
-        kernel takes longer than it saves (`benchmarks/split_rows.py`, on an H200).
+    long_row, parts: shorter rows in one piece of memory, and those of which fewer parts fill the machine, are read as
+        fast whole: a second kernel takes longer than it saves (`benchmarks/split_rows.py`, on an H200).
     shortest, shortest_column: the least loop that is left to a part.
     """
 
@@ -71,10 +71,12 @@ class SplitReductions:
         if any(r.reduction in POSITIONS and not isinstance(r.operand, Ref) for r in reduces):
             return None
         ways = ways_of(nest, looped[0], state.buffers)
-        choice = self._choose(nest, looped[0], ways, state.hints)
+        choice = self._choose(nest, looped[0], ways, _is_one_piece(nest, looped[0], state), state.hints)
         return None if choice is None else _halves(nest, reduces, choice, bool(ways.rows) and not ways.columns, state)
 
-    def _choose(self, nest: loop.Kernel, section: loop.Section, ways: Ways, hints: Hints) -> tuple[Tiling, ...] | None:
+    def _choose(
+        self, nest: loop.Kernel, section: loop.Section, ways: Ways, in_one_piece: bool, hints: Hints
+    ) -> tuple[Tiling, ...] | None:
         """The inner axes in parts, if that is worth two kernels."""
         along_rows = bool(ways.rows) and not ways.columns
         points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
@@ -82,7 +84,7 @@ class SplitReductions:
         outer, inner = rough(whole, hints), rough(points_of(section.axes), hints)
         if not 0 < outer < points or (outer >= self.points and inner <= self.row):
             return None
-        if along_rows and (inner < self.long_row or points // outer < self.parts):
+        if along_rows and in_one_piece and (inner < self.long_row or points // outer < self.parts):
             return None
         if not along_rows and isinstance(whole, int) and whole % 2:
             points *= 4  # elements of halves are then loaded one by one, and none ahead
@@ -102,6 +104,20 @@ class SplitReductions:
             return None
         cut = tile_with_tail(longest, wanted, hints)
         return (cut,) if cut.length != 1 else None
+
+
+def _is_one_piece(nest: loop.Kernel, section: loop.Section, state: Rewriting) -> bool:
+    """Whether each row that is read lies in memory in one piece (not the channels of a group, channels last)."""
+    outer = {axis.name for axis in nest.axes}
+    for load in select((section,), loop.Load):
+        steps = ix.steps(ix.linear(load.index, state.buffers[load.buffer].type.stride))
+        length = 1
+        inner = [axis for axis in section.axes if axis.name in steps] if outer & steps.keys() else []
+        for axis in sorted(inner, key=lambda axis: rough(steps[axis.name], state.hints)):
+            if rough(steps[axis.name], state.hints) != length:
+                return False
+            length *= rough(axis.size, state.hints)
+    return True
 
 
 def _axes_to_cut(section: loop.Section) -> tuple[loop.Axis, ...]:
