@@ -37,10 +37,12 @@ ON_EACH_TARGET = (
 """Tests whose outcome may depend on the processor: generated C++, and what is asked of ATen's kernels."""
 
 ON_A_GPU = (
-    "convolution_gradients", "decode", "gpu", "gpu_table", "launch", "model_kernels", "optimizers", "peak_memory",
+    "convolution_gradients", "decode", "flex_attention", "gpu", "gpu_table", "launch", "model_kernels", "optimizers", "peak_memory",
     "products", "recorded_sizes", "replay_memory", "split_rows", "sums_and_scans", "two_gpus",
 )  # fmt: skip
 """Benchmarks that need one, and the environment's own torch."""
+FOR_HOURS = ("every_op",)
+"""Benchmarks that are run by themselves: each operator of torch's database, compiled twice."""
 
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.error_on_external_run = True
@@ -161,7 +163,7 @@ def bench(session: nox.Session) -> None:
         page = () if "--quick" in session.posargs else ("--page",)
         session.run("python", f"benchmarks/{name}.py", *page, *session.posargs)
     for script in sorted((ROOT / "benchmarks").glob("*.py")):
-        if script.stem not in (*tables, *ON_A_GPU):
+        if script.stem not in (*tables, *ON_A_GPU, *FOR_HOURS):
             session.run("python", str(script.relative_to(ROOT)))
 
 
