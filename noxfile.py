@@ -37,8 +37,8 @@ ON_EACH_TARGET = (
 """Tests whose outcome may depend on the processor: generated C++, and what is asked of ATen's kernels."""
 
 ON_A_GPU = (
-    "convolution_gradients", "decode", "flex_attention", "gpu", "gpu_table", "launch", "model_kernels", "optimizers", "peak_memory",
-    "products", "recorded_sizes", "replay_memory", "split_rows", "sums_and_scans", "two_gpus",
+    "convolution_gradients", "decode", "flex_attention", "gpu", "gpu_table", "launch", "model_kernels", "optimizers",
+    "peak_memory", "products", "recorded_sizes", "replay_memory", "split_rows", "sums_and_scans", "two_gpus",
 )  # fmt: skip
 """Benchmarks that need one, and the environment's own torch."""
 FOR_HOURS = ("every_op",)
