@@ -221,6 +221,9 @@ def _apart(found: Any, eager: Any, wide: Any, trial: Trial) -> str | None:
         return None if type(found) is type(eager) and found == eager else f"is {found}, not {eager}"
     if (found.dtype, found.shape) != (eager.dtype, eager.shape):
         return f"is {found.dtype}{list(found.shape)}, not {eager.dtype}{list(eager.shape)}"
+    if eager.is_complex():
+        exact = wide if isinstance(wide, torch.Tensor) and wide.is_complex() else eager
+        return _apart(*[torch.view_as_real(one.resolve_conj()) for one in (found, eager, exact)], trial)
     if not eager.is_floating_point():
         return _places(found != eager, found, eager)
     special, exact = ~eager.isfinite(), wide.to(eager.dtype) if isinstance(wide, torch.Tensor) else eager
