@@ -44,6 +44,12 @@ def is_plain_class(cls: type[Any]) -> bool:
     return own.isdisjoint(_OF_TENSORS - _HARMLESS)
 
 
+def view_attribute(tracer: Tracer, tensor: Value, name: str) -> Value:
+    """One of `VIEW_ATTRIBUTES`, as a call of the graph."""
+    getter = getattr(torch.Tensor, name).__get__
+    return tracer.evaluate.call_torch(tracer, getter, [tensor], {}, target=f"torch.Tensor.{name}.__get__")
+
+
 def is_subclassed(cls: type[Any]) -> bool:
     """Whether torch's functions ask the class of a tensor."""
     return cls is not torch.Tensor and cls.__torch_function__ is not _OFF
@@ -122,8 +128,7 @@ class TensorValue(Value):
                 return tracer.objects.wrap(self.real.retains_grad, tracer.places.attribute(self.source, name))
             return tracer.objects.fresh(getattr(self.abstract, name))
         if name in VIEW_ATTRIBUTES:
-            getter = getattr(torch.Tensor, name).__get__
-            return tracer.evaluate.call_torch(tracer, getter, [self], {}, target=f"torch.Tensor.{name}.__get__")
+            return view_attribute(tracer, self, name)
         if name == "__class__":
             return tracer.objects.wrap(self.cls, None)
         if name == "grad":

@@ -9,7 +9,14 @@ import torch
 from bytecap.bytecode import wrappers
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedMutation, UnsupportedValue
-from bytecap.objects.arrays.tensors import OWN_CLASSES, TYPE_ATTRIBUTES, VIEW_ATTRIBUTES, GradFunction, TensorValue
+from bytecap.objects.arrays.tensors import (
+    OWN_CLASSES,
+    TYPE_ATTRIBUTES,
+    VIEW_ATTRIBUTES,
+    GradFunction,
+    TensorValue,
+    view_attribute,
+)
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import no_attribute, static_lookup
 from bytecap.objects.constant import Constant
@@ -71,8 +78,7 @@ class WrapperValue(Value):
             with TORCH.no_subclass_function():
                 return tracer.objects.fresh(getattr(self.abstract, name))
         if name in VIEW_ATTRIBUTES:
-            getter = getattr(torch.Tensor, name).__get__
-            return tracer.evaluate.call_torch(tracer, getter, [self], {}, target=f"torch.Tensor.{name}.__get__")
+            return view_attribute(tracer, self, name)
         if name == "__class__":
             return tracer.objects.wrap(self.cls, None)
         if name == "grad_fn":
