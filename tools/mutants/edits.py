@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
-import random
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,14 +123,16 @@ def mutants(area: str) -> list[Mutant]:
 
 
 def sample(count: int, seed: int = 0, areas: tuple[str, ...] = tuple(AREAS)) -> list[Mutant]:
-    """`count` mutants of each area, no two of one line: the same for the same source, and spread over the files."""
+    """`count` mutants of each area, no two of one line, spread over the files.
+
+    They are the first by a hash of `seed` and their names: a change of the source moves few others in or out.
+    """
     chosen = []
     for area in areas:
-        found = mutants(area)
-        random.Random(f"{seed} {area}").shuffle(found)
-        one_a_line = {(mutant.file, mutant.line): mutant for mutant in reversed(found)}
-        order = sorted(one_a_line.values(), key=found.index)
-        chosen += order[:count]
+        lines: dict[tuple[str, int], Mutant] = {}
+        for mutant in sorted(mutants(area), key=lambda m: hashlib.sha256(f"{seed} {m.name}".encode()).digest()):
+            lines.setdefault((mutant.file, mutant.line), mutant)
+        chosen += list(lines.values())[:count]
     return chosen
 
 
