@@ -1,12 +1,15 @@
 """Decoding token by token with a static cache, on a GPU: milliseconds a token beside eager and torch.compile.
 
-    python benchmarks/decode.py [--layers 16] [--places 512] [--batch 1] [--dtype bfloat16] [--peer] [--profile]
+    python benchmarks/decode.py [--layers 16] [--places 512] [--batch 1] [--dtype bfloat16]
+                                [--weights int8 | int4] [--peer] [--profile]
 
 A Llama of the shape of Llama 3.2 1B with random weights. One step takes one token for each sequence, writes keys and
 values of every layer into a `transformers.StaticCache` and gives logits; positions go up by one. Each way of running
 decodes the same tokens from a cache of its own; the greatest difference of its logits from eager's is printed beside.
 Times are minima over runs of 32 tokens, with one synchronisation at the end of each. --peer: torch.compile with
-mode="reduce-overhead" as well. --profile: the device's time by kernel of one step, of each way.
+mode="reduce-overhead" as well. --profile: the device's time by kernel of one step, of each way. --weights: all products
+but the last have weights of whole numbers, in plain operations, as libraries of quantization keep them: int8 with a
+scale for each row, int4 in pairs, with a scale for each 128 of a row.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--weights", choices=QUANTIZED)
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
@@ -47,6 +51,8 @@ def main() -> None:
     with torch.device(options.device):
         model = transformers.LlamaForCausalLM(config).to(getattr(torch, options.dtype)).eval()
         tokens = torch.randint(0, config.vocab_size, (options.places, options.batch, 1))
+    if options.weights:
+        quantize(model.model, QUANTIZED[options.weights])
     wanted: torch.Tensor | None = None
     for name, compiler in _ways(options.peer):
         decoder = Decoder(model, config, options.places, options.batch, compiler)
@@ -57,6 +63,47 @@ def main() -> None:
         print(f"{name:<32} {best * 1e3:7.3f} ms a token   difference {error:.1e}", flush=True)
         if options.profile:
             decoder.profile(tokens)
+
+
+class Int8Linear(torch.nn.Module):
+    """A product with int8 weights, [out, in], of which each row has a scale."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        scale = linear.weight.detach().abs().amax(1) / 127
+        self.register_buffer("scale", scale)
+        self.register_buffer("weight", (linear.weight.detach() / scale[:, None]).round().to(torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, self.weight.to(x.dtype)) * self.scale
+
+
+class Int4Linear(torch.nn.Module):
+    """A product with int4 weights, two of a row in a byte, [out, in / 2]; scales are [out, in / 128, 1]."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        groups = linear.weight.detach().unflatten(1, (-1, 128))
+        scale = groups.abs().amax(2, keepdim=True) / 7
+        numbers = ((groups / scale).round() + 8).to(torch.uint8).flatten(1)
+        self.register_buffer("scale", scale)
+        self.register_buffer("pairs", numbers[:, ::2] | numbers[:, 1::2] << 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        numbers = torch.stack((self.pairs & 15, self.pairs >> 4), -1).flatten(1).unflatten(1, (-1, 128))
+        weight = (numbers.to(x.dtype) - 8) * self.scale
+        return torch.nn.functional.linear(x, weight.flatten(1))
+
+
+QUANTIZED = {"int8": Int8Linear, "int4": Int4Linear}
+
+
+def quantize(model: torch.nn.Module, kind: Callable[[torch.nn.Linear], torch.nn.Module]) -> None:
+    """Put modules of this kind in the place of all linear ones."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, torch.nn.Linear):
+                setattr(module, name, kind(child))
 
 
 def _ways(peer: bool) -> Iterator[tuple[str, Callable[..., object]]]:

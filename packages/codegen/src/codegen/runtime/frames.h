@@ -39,6 +39,14 @@ extern Object _Py_NoneStruct, PyList_Type, PyLong_Type;
 
 typedef void (*Kernel)(void *const *, const i64 *, i64, i64 *);
 
+struct LaunchAttribute { i32 id; i32 unused; i32 value[16]; };  // CUlaunchAttribute
+struct LaunchConfig {  // CUlaunchConfig
+  unsigned grid[3], block[3], shared;
+  void *stream;
+  LaunchAttribute *attributes;
+  unsigned count;
+};
+
 struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
   i32 (*empty_strided)(i64, const i64 *, const i64 *, i32, i32, i32, Handle *);
   i32 (*from_blob)(void *, i64, const i64 *, const i64 *, i64, i32, i32, i32, Handle *);
@@ -69,7 +77,7 @@ struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
   i32 (*stream)(i32, void **);
   i32 (*new_guard)(i32, void **);
   i32 (*delete_guard)(void *);
-  i32 (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+  i32 (*launch)(const LaunchConfig *, void *, void **, void **);
   i32 (*get_context)(void **);
   i32 (*set_context)(void *);
 };
@@ -289,6 +297,7 @@ struct Run {
   Frame *frame;
   i64 status, threads;
   i64 written;  // HAS_WRITTEN from the first instruction on that writes an input
+  i64 behind_own;  // whether the last kernel on the stream is one of this run that waits for what is in front
   void *stream, *guard;
   void *unlocked;  // the thread state while the interpreter's lock is released
 };

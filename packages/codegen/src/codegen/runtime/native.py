@@ -43,7 +43,7 @@ FUNCTIONS = (
 """As `struct Torch` in frames.h begins. On a CUDA device the operators are those of that device, and more follows."""
 
 OF_CUDA = ("aoti_torch_get_current_cuda_stream", "aoti_torch_create_cuda_guard", "aoti_torch_delete_cuda_guard")
-OF_THE_DRIVER = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent")
+OF_THE_DRIVER = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxSetCurrent")
 
 FIELD = 16
 """Bytes from the start of a Python tensor to its at::Tensor, after the object's head; checked at load."""

@@ -29,7 +29,7 @@ from codegen.runtime.python_wrapper import PythonWrapper, from_address
 from codegen.runtime.required_cubins import Multiples, required_cubins, useful
 from codegen.runtime.tuning import Bench, by_precision, make_choices, tf32_allowed, with_tf32
 from codegen.triton.compiling import module_of
-from codegen.triton.cubins import Cubin, Needed, cubins_of
+from codegen.triton.cubins import Cubin, Needed, cubins_of, is_early
 from codegen.triton.emit import LARGEST_32
 from stagewire.expr import Dim, symbol
 from stagewire.program import KernelInfo, Launch, Unit
@@ -174,7 +174,9 @@ class Place(NamedTuple):
             grid = (*info.grid, 1, 1)[:3]
             if 0 in grid:
                 return None  # no point to run at
-            return "LAUNCH_GRID", (function.handle, *grid, function.threads, function.shared, function.spare, count)
+            early = int(is_early(info, self.capability))
+            shape = (*grid, function.threads, function.shared, early, function.spare)
+            return "LAUNCH_GRID", (function.handle, *shape, count)
 
         limits = (*((symbol(name) % number, 0) for name, number in multiples), *narrow(unit))
         encoded = encode(unit, launch, limits)

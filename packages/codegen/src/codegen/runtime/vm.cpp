@@ -88,20 +88,25 @@ static bool launch(Run *run, const i64 *w) {  // address, count, slot*, size*
   return run->status == 0;
 }
 
-static bool launch_grid(Run *run, const i64 *w) {  // function, grid3, threads, shared bytes, spare, sizes, count, slot*, size*
-  static void *none = nullptr;                     // spare: parameters behind the buffers, which are null
-  void **data = run->frame->data;                  // ~slot: memory of the CPU, of which the kernel takes the number in it
-  void *few[264], **p = few;
-  i64 count = w[8], sizes = count + w[7], all = sizes + w[6];
+// A kernel that waits for the one in front is launched early (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) behind
+// another such one of the run, which lets it start as soon as there is room; others would not, and graphs are slower for it.
+static bool launch_grid(Run *run, const i64 *w) {  // function, grid3, threads, shared bytes, early, spare, sizes, count,
+  static void *none = nullptr;                     // slot*, size*
+  void **data = run->frame->data;                  // spare: parameters behind the buffers, which are null
+  void *few[264], **p = few;                       // ~slot: memory of the CPU, of which the kernel takes the number in it
+  i64 count = w[9], sizes = count + w[8], all = sizes + w[7];
   if (!w[1] || !w[2] || !w[3]) return true;      // no point to run at
   if (all > 264 && !(p = (void **)malloc((unsigned long)all * sizeof(void *)))) return false;
-  for (i64 k = 0; k < count; k++) p[k] = w[9 + k] < 0 ? data[~w[9 + k]] : &data[w[9 + k]];
-  for (i64 k = count; k < sizes; k++) p[k] = (void *)&w[9 + k];  // their lower halves: sizes are limited to 32 bits
+  for (i64 k = 0; k < count; k++) p[k] = w[10 + k] < 0 ? data[~w[10 + k]] : &data[w[10 + k]];
+  for (i64 k = count; k < sizes; k++) p[k] = (void *)&w[10 + k];  // their lower halves: sizes are limited to 32 bits
   for (i64 k = sizes; k < all; k++) p[k] = &none;
-  i32 failed = run->unit->torch->launch((void *)w[0], (unsigned)w[1], (unsigned)w[2], (unsigned)w[3], (unsigned)w[4], 1, 1,
-                                        (unsigned)w[5], run->stream, p, nullptr);
+  LaunchAttribute early = {6, 0, {1}};
+  LaunchConfig config = {{(unsigned)w[1], (unsigned)w[2], (unsigned)w[3]}, {(unsigned)w[4], 1, 1}, (unsigned)w[5],
+                         run->stream, &early, w[6] && run->behind_own};
+  i32 failed = run->unit->torch->launch(&config, (void *)w[0], p, nullptr);
   if (p != few) free(p);
   if (failed) run->status = LAUNCH_FAILED | failed;
+  run->behind_own = w[6];
   return !failed;
 }
 
@@ -120,6 +125,7 @@ static bool philox_state(Run *run, const i64 *w) {  // engine, generator, whethe
 
 static bool step(Run *run, i64 op, const i64 *w) {
   const Torch *t = run->unit->torch;
+  if (CALL <= op && op <= ATTENTION_BACKWARD) run->behind_own = 0;
   switch (op) {
     case FRESH: return fresh(run, w);
     case WINDOW: return window(run, w);
@@ -298,7 +304,7 @@ static Object *run_on(Unit *unit, Object *const *args, long count, Object *list)
   Frame *frame = unit->frames;
   if (frame) unit->frames = frame->next;
   else if (!(frame = new_frame(unit))) return recover(unit, 0, args, count);
-  Run run = {unit, frame, 0, 1, 0, nullptr, nullptr, nullptr};
+  Run run = {unit, frame, 0, 1, 0, 0, nullptr, nullptr, nullptr};
   bool good = read_inputs(&run, args) && enter_device(&run);
   if (good && list) take_inputs(&run, list);
   Object *result = good && execute(&run) ? outputs(&run) : nullptr;

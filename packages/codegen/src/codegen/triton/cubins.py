@@ -19,12 +19,17 @@ from codegen.content_store import FORMAT, read_stored, write_stored
 from codegen.errors import CompileFailed, UnknownTarget, UnsupportedKernel
 from codegen.triton.compile_server import Job, Result, result_of
 from codegen.triton.compiling import compile_all
+from codegen.triton.emit import EARLY
 from codegen.triton.expressions import POINTER
 from codegen.triton.tuning import VECTOR_BYTES
 from stagewire.program import KernelInfo
 
 NUMBER = {"int64": "i64", "float32": "fp32", "float64": "i64"}
 """As what kernels take numbers of the CPU, by dtype: Triton makes fp32 of what Python's floats are, hence the bits."""
+
+
+FIRST_EARLY = 90
+"""Ten times the compute capability from which on kernels can wait for the one in front (PTX: griddepcontrol)."""
 
 
 class Cubin(msgspec.Struct, frozen=True):
@@ -55,6 +60,8 @@ class CubinSpec(NamedTuple):
         kinds = [NUMBER[dtype] if i in self.values else POINTER[dtype] for i, dtype in enumerate(self.dtypes)]
         buffers = {f"p{i}": kind for i, kind in enumerate(kinds)}
         constants = dict(self.info.constants)
+        if is_early(self.info, capability):
+            constants["EARLY"] = 1
         divisors = dict.fromkeys(sorted(self.aligned), VECTOR_BYTES)
         divisors |= {len(self.dtypes) + i: divisor for i, divisor in enumerate(self.sizes) if divisor > 1}
         return Job(
@@ -69,6 +76,11 @@ class CubinSpec(NamedTuple):
             registers=self.info.registers,
             capability=capability,
         )
+
+
+def is_early(info: KernelInfo, capability: int) -> bool:
+    """Whether a kernel is launched before the one in front has ended: it waits, on GPUs that know how."""
+    return capability >= FIRST_EARLY and EARLY in info.constants
 
 
 def compile_cubin(module: ModuleType, wanted: CubinSpec, capability: int = 90) -> Cubin:

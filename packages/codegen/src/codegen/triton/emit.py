@@ -59,13 +59,15 @@ def emit_kernel(
         return emitter.lines
 
     if not plan.may_fit:
-        return function_text(name, body(False), _arguments(parameters, sizes, block)), tuple(sizes)
+        lines = body(False)  # it finds the sizes
+        return function_text(name, lines, _arguments(parameters, sizes, block), is_launched=not block), tuple(sizes)
     bodies = {f"{name}_whole": body(True), f"{name}_tiles": body(False)}
     lengths = dict.fromkeys(sizes[count] for count in map(points_of, plan.loops) if not isinstance(count, int))
     arguments = _arguments(parameters, sizes, block)
     calls = [f"        {part}({', '.join(arguments)})" for part in bodies]
     choice = [f"    if {' & '.join(f'(0 < {n}) & ({n} <= RBLOCK)' for n in lengths)}:", calls[0], "    else:", calls[1]]
-    return "\n\n".join(function_text(*one, arguments) for one in [*bodies.items(), (name, choice)]), tuple(sizes)
+    parts = [function_text(*one, arguments, is_launched=False) for one in bodies.items()]
+    return "\n\n".join([*parts, function_text(name, choice, arguments, is_launched=not block)]), tuple(sizes)
 
 
 def _arguments(parameters: tuple[str, ...], sizes: dict[Expr, str], block: str) -> list[str]:
@@ -79,8 +81,15 @@ def _arguments(parameters: tuple[str, ...], sizes: dict[Expr, str], block: str) 
     ]
 
 
-def function_text(name: str, lines: Iterable[str], arguments: Iterable[str]) -> str:
-    """A function of Triton; arguments in capitals are constants."""
+EARLY = ("EARLY", 0)
+"""The constant of a kernel that waits for the kernel in front, so that a GPU that can may launch it before that one has
+ended (programmatic dependent launch, from compute capability 9.0 on): whether it is. See `begin` in `prelude.py`."""
+
+
+def function_text(name: str, lines: Iterable[str], arguments: Iterable[str], is_launched: bool = True) -> str:
+    """A function of Triton, launched or called by one that is; arguments in capitals are constants."""
+    if is_launched:
+        lines, arguments = [f"    begin({EARLY[0]})", *lines], [*arguments, EARLY[0]]
     declared = ", ".join(f"{a}: tl.constexpr" if a.isupper() else a for a in arguments)
     return "\n".join(["@triton.jit", f"def {name}({declared}):", *lines]) + "\n"
 

@@ -6,9 +6,17 @@ import os
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.language.extra.libdevice import fast_dividef, fast_logf
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # which has no library of the device
+
+
+@triton.jit
+def begin(EARLY: tl.constexpr):
+    if EARLY:
+        gdc_wait()  # until all that ran in front has ended and is seen
+        gdc_launch_dependents()  # the kernel behind may be launched, and waits
 
 
 @triton.jit

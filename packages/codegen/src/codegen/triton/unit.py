@@ -17,7 +17,7 @@ from codegen.targets import Executor, Target
 from codegen.triton import flex_attention, tuning
 from codegen.triton.compiling import start_server
 from codegen.triton.depthwise import depthwise_of, stand_in
-from codegen.triton.emit import emit_kernel
+from codegen.triton.emit import EARLY, emit_kernel
 from codegen.triton.expressions import FORMS
 from codegen.triton.horizontal_fusion import Group, emit_group, groups_of
 from codegen.triton.lookback_scan import memory_of, with_lookback
@@ -155,8 +155,8 @@ class _Functions:
         alike = [replace(info, name="", parameters=(), function="") for info in infos]
         key = body.replace(function, "") + repr((alike, described))
         if key not in self.known:
-            self.known[key] = infos
-            self.kernels += infos
+            self.known[key] = tuple(replace(info, constants=(*info.constants, EARLY)) for info in infos)
+            self.kernels += self.known[key]
             self.texts.append(body)
         return self.known[key]
 
