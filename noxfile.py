@@ -41,8 +41,8 @@ ON_A_GPU = (
     "peak_memory", "products", "recorded_sizes", "replay_memory", "split_rows", "sums_and_scans", "two_gpus",
 )  # fmt: skip
 """Benchmarks that need one, and the environment's own torch."""
-FOR_HOURS = ("every_op",)
-"""Benchmarks that are run by themselves: each operator of torch's database, compiled twice."""
+BY_THEMSELVES = ("every_op", "engines")
+"""Benchmarks with a session of their own, or none: hours of operators, other engines."""
 
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.error_on_external_run = True
@@ -163,8 +163,15 @@ def bench(session: nox.Session) -> None:
         page = () if "--quick" in session.posargs else ("--page",)
         session.run("python", f"benchmarks/{name}.py", *page, *session.posargs)
     for script in sorted((ROOT / "benchmarks").glob("*.py")):
-        if script.stem not in (*tables, *ON_A_GPU, *FOR_HOURS):
+        if script.stem not in (*tables, *ON_A_GPU, *BY_THEMSELVES):
             session.run("python", str(script.relative_to(ROOT)))
+
+
+@nox.session
+def engines(session: nox.Session) -> None:
+    """Time inference beside ONNX Runtime and OpenVINO (see benchmarks/engines.py)."""
+    install(session, *local(*PACKAGES), "transformers", "onnx", "onnxscript", "onnxruntime", "openvino")
+    session.run("python", "benchmarks/engines.py", *session.posargs)
 
 
 @nox.session

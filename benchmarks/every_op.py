@@ -14,7 +14,6 @@ import argparse
 import itertools
 import json
 import multiprocessing
-import statistics
 import sys
 import time
 import warnings
@@ -27,6 +26,7 @@ from typing import Any
 import torch
 from beside.page import geometric_mean, write_section
 from beside.run import ROOT, processor
+from beside.turns import in_turns
 from torch.testing import make_tensor
 from torch.testing._internal import common_methods_invocations
 from torch.testing._internal.opinfo import core
@@ -145,23 +145,8 @@ def runnable(info: Any, samples: list[Sample], gradient: bool) -> Iterator[tuple
 
 def ratio(eager: Call, ours: Call, rounds: int) -> tuple[float, float]:
     """The median of our time over eager's, and eager's microseconds."""
-    for call in (eager, ours) * 2:
-        call()
-    start = time.process_time()
-    for _ in range(3):
-        eager()
-    repeat = max(1, round(ROUND / max((time.process_time() - start) / 3, 1e-7)))
-    found, base = [], []
-    for _ in range(rounds):
-        seconds = []
-        for call in (eager, ours):
-            start = time.process_time()
-            for _ in range(repeat):
-                call()
-            seconds.append((time.process_time() - start) / repeat)
-        found.append(seconds[1] / seconds[0])
-        base.append(seconds[0])
-    return statistics.median(found), statistics.median(base) * 1e6
+    seconds, (speed,) = in_turns((eager, ours), rounds, ROUND)
+    return 1 / speed, seconds * 1e6
 
 
 def _worker(pipe: Any, *arguments: Any) -> None:

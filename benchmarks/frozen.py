@@ -9,15 +9,13 @@ time, median over rounds of the ratio within a round; `--page` writes the sectio
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
 from beside.case import Case
 from beside.page import geometric_mean, write_section
 from beside.run import ROOT, processor
+from beside.turns import in_turns
 from models import CASES
 
 import stagefold
@@ -30,29 +28,14 @@ DEFAULT = tuple(
 HEADER = "| case | eager us | stagefold | frozen | frozen over stagefold |\n|---|---:|---:|---:|---:|"
 
 
-def ratios(case: Case, rounds: int = 9) -> tuple[float, float, float]:
+def ratios(case: Case) -> tuple[float, float, float]:
     """Microseconds of eager, and the speeds of both over it."""
     torch.manual_seed(0)
     program = case.build()
-    calls: list[Callable[..., Any]] = [
-        program.call,
-        stagefold.compile(program.call),
-        stagefold.compile(program.call, options={"freeze": True}),
-    ]
-    for call in calls * 2:
-        program.step(call)
-    times: list[list[float]] = [[], [], []]
-    start = time.process_time()
-    program.step(calls[0])
-    repeat = max(1, round(0.03 / max(time.process_time() - start, 1e-6)))
-    for _ in range(rounds):
-        for own, call in zip(times, calls, strict=True):
-            start = time.process_time()
-            for _ in range(repeat):
-                program.step(call)
-            own.append((time.process_time() - start) / repeat)
-    over = [statistics.median(base / mine for base, mine in zip(times[0], own, strict=True)) for own in times[1:]]
-    return statistics.median(times[0]) * 1e6, over[0], over[1]
+    frozen = stagefold.compile(program.call, options={"freeze": True})
+    calls = [program.call, stagefold.compile(program.call), frozen]
+    seconds, speeds = in_turns([partial(program.step, call) for call in calls])
+    return seconds * 1e6, speeds[0], speeds[1]
 
 
 def main() -> None:
