@@ -3,13 +3,12 @@
     pip install onnx onnxscript onnxruntime openvino    (or: nox -s engines)
     python benchmarks/engines.py [--threads 1] [--bfloat16] [--page] [NAME ...]
 
-NAME: parts of the names of cases of `models.py` in float32 (default: all that `LEFT_OUT` does not name, batch 1 and
-8). Eager, stagefold,
-stagefold with options={"freeze": True}, torch.compile with inductor's freezing, and both engines, with a file of ONNX
-that `torch.onnx.export` writes, have the same weights and threads and take turns. One thread: processor time; more:
-wall-clock time. A figure is the speed over eager's: the median over rounds of the ratio within a round. `error` is the
-largest difference of an engine's result from eager's, over eager's largest value. --bfloat16: what computes in bfloat16
-where it can (autocast; OpenVINO's hint; ONNX Runtime has no such mode and is left out).
+NAME: parts of the names of cases of `models.py` in float32 (default: all but those of `LEFT_OUT`, batch 1 and 8).
+Eager, stagefold, stagefold with options={"freeze": True}, torch.compile with inductor's freezing, and both engines,
+with a file of ONNX that `torch.onnx.export` writes, have the same weights and threads and take turns. One thread:
+processor time; more: wall-clock time. A figure is the speed over eager's: the median over rounds of the ratio within
+a round. `error` is the largest difference of an engine's result from eager's, over eager's largest value. --bfloat16:
+what computes in bfloat16 where it can (autocast; OpenVINO's hint; ONNX Runtime has no such mode and is left out).
 """
 
 from __future__ import annotations
