@@ -141,6 +141,57 @@ def test_a_set_of_classes_is_guarded_with_its_order():
             assert str(compiled(vector(), kind)) == str(program(vector(), kind))
 
 
+class Rated:
+    def __init__(self, rate):
+        self.rate = rate
+
+
+def test_sets_of_any_members_from_outside_are_guarded_by_their_members():
+    rated, module = Rated(2), torch.nn.Linear(3, 3)
+    members = {rated, module, (1, Rated), b"bytes", "text", 7.0, frozenset({1, (2, 3)})}
+
+    def program(x, one, other):
+        found = sorted(str(type(member)) for member in members), one in members, other in members
+        rates = [member.rate for member in members if isinstance(member, Rated)]
+        return found, rates, x * len(members), (1, Rated) in members, frozenset({(2, 3), 1}) in members
+
+    compiled = optimize(program, lambda capture, _: executor(capture), fullgraph=True, recompile_limit=100)
+    changes = (
+        lambda: None, lambda: setattr(rated, "rate", 5), lambda: members.add(Rated(9)), lambda: members.remove(rated),
+        lambda: members.discard((1, Rated)), lambda: members.remove(module), members.clear,
+    )  # fmt: skip
+    for change in changes:
+        change()
+        for one, other in ((rated, module), (Rated(2), module), (torch.nn.Linear(3, 3), torch.ones(2)), (b"bytes", 7)):
+            assert str(compiled(vector(), one, other)) == str(program(vector(), one, other))
+
+
+def test_tensors_and_keys_of_the_program_in_sets_from_outside():
+    tensor = torch.ones(3)
+    tensors, keys = {tensor}, {Key("k")}
+
+    def program(x, one):
+        return [x * member for member in tensors], one in tensors, Key("k") in keys, Key(7) in keys, len(keys)
+
+    compiled = optimize(program, lambda capture, _: executor(capture), fullgraph=True, recompile_limit=100)
+    for change in (lambda: None, lambda: tensor.mul_(3), lambda: keys.add(Key(7)), lambda: tensors.add(torch.ones(3))):
+        change()
+        for one in (tensor, torch.ones(3), torch.zeros(2)):
+            assert str(compiled(vector(), one)) == str(program(vector(), one))
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 6, 9, 40])
+def test_a_frozen_copy_of_a_set_has_an_order_of_its_own(count):
+    modules = [torch.nn.Linear(1, 1) for _ in range(count)]
+    frozen = frozenset(set(modules))
+
+    def program(x):
+        return x * len(frozen), [member is modules[0] for member in frozen]
+
+    compiled = optimize(program, lambda capture, _: executor(capture), fullgraph=True)
+    assert str(compiled(vector())) == str(program(vector()))
+
+
 @PROGRAMS.add(vector)
 def views_as_sets(x):
     left, right = {"a": 1, "b": 2}, {"b": 2, "c": 3}

@@ -69,7 +69,7 @@ class KnownObjects:
         self.cells: dict[int, CellValue] = {}
         self.alive: list[Any] = []
         self.iterators: dict[int, NativeIterator] = {}
-        self.hashed_by_identity: dict[Value, None] = {}
+        self.hashed_by_identity: dict[int, Value] = {}
         self.keys: dict[int, tuple[Hashable, Value]] = {}
 
     def close(self) -> None:
@@ -225,10 +225,11 @@ class KnownObjects:
 
     def identified(self, value: Value) -> Any:
         """What stands for the identity of an object; objects from outside stay as many: see `guard_hashed`."""
-        if value.source is not None and not isinstance(value, Constant):
-            self.hashed_by_identity[value] = None
         real = getattr(value, "real", None)
-        return value if real is None else real
+        found = value if real is None else real
+        if value.source is not None and not isinstance(value, Constant):
+            self.hashed_by_identity.setdefault(id(found), value)
+        return found
 
     def _object_key(self, value: ObjectValue) -> Hashable:
         raw, owner = static_lookup(value.cls.__mro__, "__hash__")

@@ -11,7 +11,6 @@ import torch
 from absint.wire import to_arg
 from bytecap.bytecode.rebuild import stored_items
 from bytecap.context_types import Tracer
-from bytecap.errors import UnsupportedValue
 from bytecap.guards.guard_set import GuardSet, Names, is_exempt, is_watched
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
@@ -26,7 +25,6 @@ from stagewire.capture import Attribute, DictKey, Global, HasAttribute, Item, Re
 from stagewire.graph import SourceLine
 
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-_HASHED_BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype)
 # Kinds of constants of which there may be several equal objects.
 _COPIED = frozenset({int, float, complex, str, bytes, range})
 
@@ -182,19 +180,6 @@ class ObjectGuards(GuardSet):
         if shadow.source in self.tracer.changing:
             refuse_changing(shadow.source, shadow.real, "the content of ")
 
-    def set_members(self, source: Source, real: Any) -> None:
-        """The members of an outside set."""
-        self.type_is(source, type(real))
-        others = [member for member in real if type(member) not in LITERALS or isinstance(member, (bytes, complex))]
-        if others and type(real) in (set, frozenset) and all(map(_is_hashed_by_identity, others)):
-            # Its class, and a list of its members in their order.
-            names, known = self.tracer.names, [real.__reduce__()]
-            self.literal(Reading(names.of(known.count), Reading(names.of(type(real).__reduce__), source)), 1)
-            return
-        if others:
-            raise UnsupportedValue(f"an outside set with a {type(others[0]).__name__} in it")
-        self.keys(source, tuple(to_arg(member) for member in real))
-
     def written(self) -> None:
         """A tensor that the graph writes into is no other input as well, where a caller could pass it twice.
 
@@ -232,10 +217,11 @@ class ObjectGuards(GuardSet):
         (Modules, and tensors that modules hold, are where the registries have them: they are not compared.)
         """
         alike: dict[type, dict[int, Source | None]] = {}
-        for value in self.tracer.objects.hashed_by_identity:
+        hashed = self.tracer.objects.hashed_by_identity
+        for number, value in hashed.items():
             if not isinstance(value, NNModuleValue) or not _is_held(value):
-                alike.setdefault(value.python_type(), {})[id(value)] = value.source
-        free = {id(value) for value in self.tracer.objects.hashed_by_identity if not _is_held(value)}
+                alike.setdefault(value.python_type(), {})[number] = value.source
+        free = {number for number, value in hashed.items() if not _is_held(value)}
         for sources in alike.values():
             self._apart(sources, free)
 
@@ -253,12 +239,6 @@ class ObjectGuards(GuardSet):
             self._no_hooks.add(name)
             self.length(Global(name, "torch.nn.modules.module"), 0)
         return bool(hooks)
-
-
-def _is_hashed_by_identity(member: Any) -> bool:
-    cls = type(member)
-    is_class = issubclass(cls, type) and (cls.__hash__, cls.__eq__) == (object.__hash__, object.__eq__)
-    return is_class or isinstance(member, _HASHED_BY_IDENTITY)
 
 
 def _has_place(value: Value) -> bool:

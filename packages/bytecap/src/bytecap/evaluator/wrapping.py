@@ -8,7 +8,7 @@ import types
 import weakref
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
 from io import IOBase
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from absint.symbolic import Size, SizeFloat, unwrap
+from absint.wire import to_arg
 from bytecap.context_types import Tracer
 from bytecap.errors import ChangingNumber, UnsupportedCall, UnsupportedValue
 from bytecap.evaluator.calls import is_torch_function
@@ -40,6 +41,7 @@ from bytecap.objects.functions import (
     MethodValue,
     PartialValue,
 )
+from bytecap.objects.identity import UserKey
 from bytecap.objects.instances.exceptions import OutsideException
 from bytecap.objects.instances.nn_modules import HOOKS, NNModuleValue
 from bytecap.objects.instances.objects import ObjectValue
@@ -248,19 +250,41 @@ def _set(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 def _seen_keys(tracer: Tracer, real: Any, source: Source | None) -> Any:
     if source is not None:
-        tracer.guards.set_members(source, real)
+        tracer.guards.type_is(source, type(real))
     return keys_in(tracer, real, type(real), source)
 
 
 def keys_in(tracer: Tracer, real: Any, cls: type, source: Source | None) -> Any:
-    """The keys of a real set, or of what a subclass of one holds, in its own order."""
+    """The keys of a real set, or of what a subclass of one holds, in its own order; guards the members."""
     stored = list(cls.__iter__(real))
-    is_placed = [source is not None and isinstance(member, types.FunctionType) for member in stored]
-    places = [tracer.places.of(member) if placed else None for member, placed in zip(stored, is_placed, strict=True)]
-    values = [tracer.objects.wrap(member, place) for member, place in zip(stored, places, strict=True)]
+    values = [
+        tracer.objects.wrap(member, place)
+        for member, place in zip(stored, _places_in(tracer, stored, cls, source), strict=True)
+    ]
     keys = list(map(tracer.objects.key_of, values))
-    same_keys = type(real) is cls and all(key is member for key, member in zip(keys, stored, strict=True))
-    return real if same_keys else set_in_order(cls, keys)
+    if type(real) is not cls or not all(map(_is_key, keys, stored)):
+        return set_in_order(cls, keys)
+    for member, value in zip(stored, values, strict=True):
+        tracer.objects.keys.setdefault(id(member), (member, value))
+    return real
+
+
+def _is_key(key: Hashable, member: Any) -> bool:
+    """Whether a member of a set is as good a key as that of its value: no code of the program's compares it."""
+    is_plain = type(member).__eq__ in (object.__eq__, types.BuiltinFunctionType.__eq__, tuple.__eq__, frozenset.__eq__)
+    return key is member or (is_plain and not isinstance(key, UserKey) and key == member)
+
+
+def _places_in(tracer: Tracer, stored: list[Any], cls: type, source: Source | None) -> list[Source | None]:
+    """Where the members of a set are read; None for those that its keys say all about."""
+    if source is None or all(type(member) in LITERALS and type(member) is not bytes for member in stored):
+        if source is not None:
+            tracer.guards.keys(source, tuple(map(to_arg, stored)))
+        return [None] * len(stored)
+    tracer.guards.length(source, len(stored))
+    reduced = Reading(tracer.names.of(cls.__reduce__), source)  # (class, (list of the members,), attributes)
+    get_item = tracer.names.of(list.__getitem__)
+    return [Reading(get_item, Item(Item(reduced, 1), 0), (number,)) for number in range(len(stored))]
 
 
 def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:
@@ -491,10 +515,10 @@ def _container_base(tracer: Tracer, real: Any, source: Source | None, cls: type)
     if cls is ListValue:
         pin = _length_pin(tracer, real, source)
         return ListValue(_items(tracer, list(list.__iter__(real)), source), pin=pin, real=real, source=source)
-    tracer.guards.length(source, len(real))
     if cls is SetValue:
         keys = keys_in(tracer, real, set if isinstance(real, set) else frozenset, source)
         return SetValue(tracer.objects, keys, real=real, source=source)
+    tracer.guards.length(source, len(real))
     return TupleValue(_items(tracer, list(tuple.__iter__(real)), source), real=real, source=source)
 
 

@@ -58,7 +58,7 @@ def _is_number(value: Value) -> bool:
 
 
 class Identity:
-    """An object that is equal to itself only."""
+    """An object that is equal to itself only, as `Identity` or not."""
 
     __slots__ = ("real",)
 
@@ -69,7 +69,7 @@ class Identity:
         return hash(self.real) if isinstance(self.real, BuiltinFunctionType) else object.__hash__(self.real)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and self.real is other.real
+        return self.real is (other.real if isinstance(other, Identity) else other)
 
 
 class UserKey:
@@ -88,7 +88,8 @@ class UserKey:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, UserKey):
             return self.tracer.evaluate.equal(self.tracer, self.value, other.value)
-        return not isinstance(other, Identity) and self.tracer.evaluate.equal(self.tracer, self.value, Constant(other))
+        is_known = not isinstance(other, Identity)
+        return is_known and self.tracer.evaluate.equal(self.tracer, self.value, self.tracer.objects.of_key(other))
 
 
 def is_lasting_key(key: Hashable) -> bool:

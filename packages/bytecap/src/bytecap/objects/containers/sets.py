@@ -139,7 +139,8 @@ class SetValue(Value):
 
     def reconstruct(self, emitter: Emitter) -> None:
         keys, holes = list(self.keys), ()
-        if all(map(is_lasting_key, keys)):  # nobody knows the order of objects in the order of their addresses
+        # Nobody knows the order of objects in the order of their addresses.
+        if all(is_lasting_key(self.objects.hash_key(member)) for member in self.in_order()):
             added = map(self.objects.key_of, self.added)
             keys, holes = _growth(self.cls, keys, [key for key in added if key in self.keys])
         emitter.call_with(new_set, tuple(map(self.objects.of_key, keys)), self.cls, holes)
@@ -147,6 +148,9 @@ class SetValue(Value):
 
 def set_in_order(cls: type, keys: list[Hashable]) -> Any:
     """A host set that is iterated in this order."""
+    for made in (cls(keys), cls(dict.fromkeys(keys))):  # grown, or a copy, whose size was known
+        if list(made) == keys:
+            return made
     grown, holes = _growth(cls, keys, keys)
     return new_set(tuple(grown), cls, holes)
 
