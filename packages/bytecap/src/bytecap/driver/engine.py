@@ -40,7 +40,7 @@ from bytecap.driver.size_changes import (
 )
 from bytecap.driver.stage import CaptureResult, Options, capture, place
 from bytecap.driver.stances import may_compile, register
-from bytecap.driver.undo import Checked, undone
+from bytecap.driver.undo import Checked, Seeded, undone
 from bytecap.errors import (
     CannotCapture,
     CannotRebuild,
@@ -352,7 +352,10 @@ class Engine:
             if assumes:
                 guard = with_relations(guard, assumes, conditions.numbers)
             payload = _Compiled(result.capture, compiled, result.counted, assumes)
-            replacement = result.replacement(compiled and compiled.call, undone=compiled is None or compiled.undone)
+            call = compiled and compiled.call
+            if call is not None and result.seeds:
+                call = plain(Seeded(call, result.seeds))
+            replacement = result.replacement(call, undone=compiled is None or compiled.undone)
             return Entry(guard, replacement, payload, closed=whole)
 
     def _undone(self, code: CodeType, result: CaptureResult, function: Callable[..., Any]) -> _Callee:

@@ -46,7 +46,7 @@ from bytecap.objects.signals import NotConcrete, PythonRaise
 from bytecap.replacement.code import replacement_code
 from bytecap.replacement.emit import Emitter
 from bytecap.replacement.leave import emit_epilogue, emit_leave
-from bytecap.semantics.effects import counted_places
+from bytecap.semantics.effects import SeedEffect, counted_places
 from bytecap.torch_capabilities import ESSENTIAL, TORCH
 from stagewire.capabilities import MissingCapability
 from stagewire.capture import Capture, Cell, Code, GlobalState, Guard, Local, Source
@@ -77,7 +77,7 @@ class CaptureResult:
     changes: what the graph changes besides its outputs, which is put back where it raises or a check fails.
     counted: where the numbers are that the code replaces by what it computes from them. of_data: dimensions of the
     frame's variables, at its end, whose sizes the data decided.
-    effects: as in `bytecap.events.Captured`.
+    effects: as in `bytecap.events.Captured`. seeds: calls in front of the graph that seed random streams.
     """
 
     capture: Capture
@@ -90,6 +90,7 @@ class CaptureResult:
     counted: frozenset[Source] = frozenset()
     of_data: frozenset[tuple[Source, int]] = frozenset()
     effects: tuple[tuple[str, str], ...] = ()
+    seeds: tuple[tuple[Callable[[int], Any], int], ...] = ()
 
     @property
     def has_graph(self) -> bool:
@@ -211,6 +212,7 @@ def _result(
         counted_places(tracer.effects) | counted_buffers(tracer),
         of_data,
         tuple(tracer.replayed),
+        tuple((seed.function, seed.args[0].concrete()) for seed in tracer.effects if isinstance(seed, SeedEffect)),
     )
 
 

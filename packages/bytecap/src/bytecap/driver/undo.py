@@ -93,6 +93,30 @@ class Checked:
         return None
 
 
+class Seeded:
+    """`compiled` behind calls of these functions that seed random streams, which are undone with it.
+
+    They belong to one capture: others may share its graph.
+    """
+
+    def __init__(self, compiled: Compiled, seeds: tuple[tuple[Callable[[int], Any], int], ...]) -> None:
+        self.compiled = compiled
+        self.seeds = seeds
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...] | None:
+        gpus = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+        before = Snapshot((), (torch.default_generator, *gpus))
+        for function, number in self.seeds:
+            function(number)
+        outputs = None
+        try:
+            outputs = self.compiled(*inputs)
+        finally:
+            if outputs is None:
+                before.restore()
+        return outputs  # type: ignore[no-any-return]
+
+
 class Snapshot:
     """The contents of tensors and the random streams, as they are now."""
 

@@ -20,9 +20,9 @@ from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.numbers.unbacked import DataCondition
-from bytecap.objects.signals import fold
+from bytecap.objects.signals import fold, run
 from bytecap.semantics.constant_folding import fold_call
-from bytecap.semantics.effects import CallEffect
+from bytecap.semantics.effects import CallEffect, SeedEffect
 from bytecap.semantics.operations import compare
 from bytecap.torch_capabilities import TORCH
 
@@ -146,6 +146,23 @@ def _check_is_size(tracer: Tracer, number: Value, message: Value | None = None, 
     return NONE if max is None else _check(tracer, compare(tracer, "<=", number, max), message)
 
 
+def _seed(
+    function: Callable[[int], Any], result: Callable[[Tracer], Value] = lambda tracer: NONE
+) -> Callable[..., Value]:
+    """Seeds random streams in front of the graph: what draws from them stands behind it."""
+
+    def handler(tracer: Tracer, seed: Value) -> Value:
+        number = run(tracer, int, (seed.concrete(),))
+        run(tracer, torch.Generator().manual_seed, (number,))
+        if tracer.mode.may_draw or tracer.graph.is_body:
+            what = f"{function.__module__}.{function.__name__}() behind what draws random numbers"
+            raise UnsupportedCall(what, fix="Seed at the start of the function.")
+        tracer.effects.append(SeedEffect(function, [Constant(number)], {}))
+        return result(tracer)
+
+    return handler
+
+
 def _break(what: str) -> Callable[..., Value]:
     def refuse(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
         raise UnsupportedCall(what)
@@ -216,7 +233,9 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     TORCH.check_type: _check_of_kind(TypeError),
     TORCH.check_value: _check_of_kind(ValueError),
     torch.device: _device,
-    torch.manual_seed: _break("torch.manual_seed in captured code"),
+    torch.manual_seed: _seed(torch.manual_seed, lambda tracer: tracer.objects.wrap(torch.default_generator, None)),
+    torch.cuda.manual_seed: _seed(torch.cuda.manual_seed),
+    torch.cuda.manual_seed_all: _seed(torch.cuda.manual_seed_all),
     torch.save: _break("torch.save in captured code"),
     torch.autograd.backward: _break("torch.autograd.backward in captured code"),
     torch.autograd.grad: autograd_grad,

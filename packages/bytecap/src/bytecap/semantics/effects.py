@@ -48,6 +48,10 @@ class CallEffect:
     kwargs: dict[str, Value]
 
 
+class SeedEffect(CallEffect):
+    """A call that seeds random streams, of which the graph has drawn nothing yet: made before it (`driver.undo`)."""
+
+
 def counted_places(effects: Iterable[Any]) -> frozenset[Source]:
     """Where the numbers and texts are that are replaced by something that is computed from them."""
     found: set[Source] = set()
@@ -76,7 +80,7 @@ def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
         planned = _PLANS[type(effect)](emitter, effect)
         emitter.prepare([part for call in planned for part in call[1:]])
         calls += planned
-        if planned or isinstance(effect, (HookHandle, ContextWrites)):
+        if planned or isinstance(effect, (HookHandle, ContextWrites, SeedEffect)):
             emitter.tracer.replayed.append(_described(effect))
     if not calls:
         return
@@ -116,6 +120,10 @@ def _plan_cell(emitter: Emitter, effect: CellValue) -> list[Call]:
 
 def _plan_call(emitter: Emitter, effect: CallEffect) -> list[Call]:
     return [(rebuild.call_with, effect.function, tuple(effect.args), effect.kwargs)]
+
+
+def _plan_seed(emitter: Emitter, effect: SeedEffect) -> list[Call]:
+    return [] if emitter.tracer.graph.nodes else _plan_call(emitter, effect)
 
 
 def _plan_raise(emitter: Emitter, effect: RaiseEffect) -> list[Call]:
@@ -227,6 +235,7 @@ _PLANS: dict[type, Callable[[Any, Any], list[Call]]] = {
     CellValue: _plan_cell,
     DictValue: _plan_dict,
     CallEffect: _plan_call,
+    SeedEffect: _plan_seed,
     RaiseEffect: _plan_raise,
     ClassWrites: _plan_class,
     SlotWrites: _plan_slots,
