@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from bytecap import executor, optimize
+from bytecap.errors import CannotCapture
 from bytecap.testing import differences
 
 
@@ -134,11 +135,83 @@ def test_weak_references_to_objects_from_outside():
         assert not differences((got[0], *got[2:]), (want[0], *want[2:]))
 
 
-@pytest.mark.filterwarnings("ignore::bytecap.CaptureWarning")
-def test_a_weak_reference_to_what_the_code_made_runs_plain():
-    def program(x: torch.Tensor) -> torch.Tensor:
-        made = x * 3
-        return weakref.ref(made)() * 2
+class Child:
+    def __init__(self, parent: Any) -> None:
+        self.parent = weakref.ref(parent)
 
+
+def to_a_result(x: torch.Tensor) -> Any:
+    made = x * 3
+    return weakref.ref(made)() * 2
+
+
+def to_a_parent(x: torch.Tensor) -> Any:
+    parent = Plain()
+    parent.children = [Child(parent), Child(parent)]
+    parent.rate = 3
+    first, second = parent.children
+    return x * first.parent().rate, first.parent is second.parent, first.parent() is parent
+
+
+def to_what_is_returned(x: torch.Tensor) -> Any:
+    parent = Plain()
+    child = Child(parent)
+    return parent, child, x + 1
+
+
+def behind_a_change(x: torch.Tensor) -> Any:
+    OUTSIDE.count = 3
+    return x * weakref.ref(OUTSIDE)().count
+
+
+def to_what_has_none(x: torch.Tensor) -> Any:
+    try:
+        weakref.ref(3)
+    except TypeError as error:
+        return x + 1, str(error)
+
+
+def to_what_is_gone(x: torch.Tensor) -> Any:
+    return x + 1, weakref.ref(Plain())() is None
+
+
+def to_what_was_replaced(x: torch.Tensor) -> Any:
+    owner = Plain()
+    owner.held = Plain()
+    reference = weakref.ref(owner.held)
+    owner.held = None
+    return x + 1, reference() is None
+
+
+def as_keys(x: torch.Tensor) -> Any:
+    known, key = weakref.WeakKeyDictionary(), Plain()
+    known[key] = 2
+    return x * known[key]
+
+
+OUTSIDE = Plain()
+
+
+def seen(result: Any) -> list[Any]:
+    """The result, with weak references as what they refer to."""
+    parts = result if isinstance(result, tuple) else (result,)
+    return [
+        part.parent() is parts[0] if isinstance(part, Child) else part for part in parts if not isinstance(part, Plain)
+    ]
+
+
+@pytest.mark.parametrize("program", [to_a_result, to_a_parent, to_what_is_returned, behind_a_change, to_what_has_none])
+def test_weak_references_to_what_variables_hold(program: Callable[..., Any]) -> None:
+    compiled = optimize(program, lambda capture, _: executor(capture), fullgraph=True)
+    for x in (torch.ones(2), torch.ones(2) + 1):
+        assert not differences(seen(compiled(x)), seen(program(x)))
+
+
+@pytest.mark.parametrize("program", [to_what_is_gone, to_what_was_replaced, as_keys])
+@pytest.mark.filterwarnings("ignore::bytecap.CaptureWarning")
+def test_weak_references_to_what_may_be_gone_run_plain(program: Callable[..., Any]) -> None:
     compiled = optimize(program, lambda capture, _: executor(capture))
-    assert compiled(torch.ones(2)).tolist() == [6.0, 6.0]
+    for x in (torch.ones(2), torch.ones(2) + 1):
+        assert not differences(compiled(x), program(x))
+    with pytest.raises(CannotCapture):
+        optimize(program, lambda capture, _: executor(capture), fullgraph=True)(torch.ones(2))

@@ -36,7 +36,7 @@ _IS_ABSTRACT = 1 << 20
 # Classes whose `__init__` in C fills the instance.
 _FILLED = (BaseException, types.SimpleNamespace)
 # C classes of which instances may be made that nobody looks into.
-_UNREAD = (property,)
+_UNREAD = (property, torch.autograd.Function.__mro__[2])
 
 
 def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -27,7 +27,7 @@ from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView
 from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue
 from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import FunctionValue, MethodValue
-from bytecap.objects.identity import Identity, IdentityToken, UserKey
+from bytecap.objects.identity import Identity, IdentityToken, UserKey, WeakReference
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.nn_modules import NNModuleValue
 from bytecap.objects.instances.objects import ObjectValue
@@ -71,6 +71,7 @@ class KnownObjects:
         self.iterators: dict[int, NativeIterator] = {}
         self.hashed_by_identity: dict[int, Value] = {}
         self.keys: dict[int, tuple[Hashable, Value]] = {}
+        self.weak: dict[int, WeakReference] = {}
 
     def close(self) -> None:
         """Let go of all values."""
@@ -89,6 +90,7 @@ class KnownObjects:
             self.outside_memory.written,
             self.iterators,
             self.keys,
+            self.weak,
         ):
             known.clear()  # type: ignore[attr-defined]
 

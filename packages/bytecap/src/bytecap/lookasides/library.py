@@ -18,12 +18,13 @@ from typing import Any
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
+from bytecap.objects.class_lookup import stranger
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.mappings import get_variable
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
-from bytecap.objects.identity import IdentityToken
+from bytecap.objects.identity import IdentityToken, WeakReference
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.signals import run
 from bytecap.semantics.constant_folding import fold_call
@@ -119,14 +120,16 @@ def _exc_info(tracer: Tracer) -> Value:
     ])  # fmt: skip
 
 
-def _weak_reference(tracer: Tracer, value: Value) -> Value:
-    """To an object from outside, which is held there while nothing outside changes."""
+def _weak_reference(tracer: Tracer, value: Value, callback: Value = NONE) -> Value:
+    """To an object from outside, which is held there while nothing outside changes, or to one that variables hold."""
+    if not callback.is_none():
+        raise UnsupportedCall("a weak reference with a callback")
     real = getattr(value, "real", None)
-    if value.source is None or real is None or tracer.effects:
-        refusal = UnsupportedCall(f"a weak reference to a {value.describe()} that may end before it is asked for")
-        refusal.is_whole = True  # behind a break, what is not used any more is gone
-        raise refusal
-    return tracer.objects.wrap(run(tracer, weakref.ref, (real,)), tracer.places.reading(weakref.ref, value.source))
+    if value.source is not None and real is not None and not tracer.effects:
+        return tracer.objects.wrap(run(tracer, weakref.ref, (real,)), tracer.places.reading(weakref.ref, value.source))
+    if not value.python_type().__weakrefoffset__:
+        run(tracer, weakref.ref, (stranger(value),))
+    return tracer.objects.weak.setdefault(id(value), WeakReference(value))
 
 
 def _get_logger(tracer: Tracer, name: Value = NONE) -> Value:

@@ -1,12 +1,14 @@
-"""id() of an object, and of the running thread: good for comparing and as a key, unknown as a number."""
+"""id() of an object, and of the running thread: good for comparing and as a key, unknown as a number; weakref.ref()."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Hashable, Iterable
 from types import BuiltinFunctionType
 from typing import Any
 
-from bytecap.context_types import Tracer
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
@@ -55,6 +57,48 @@ def _parts(key: Value) -> list[Value]:
 
 def _is_number(value: Value) -> bool:
     return value.python_type() is int and not isinstance(value, IdentityToken)
+
+
+class WeakReference(Value):
+    """weakref.ref() of an object that the code made, or that something outside may have let go since."""
+
+    __slots__ = ("target",)
+    cls = weakref.ref
+
+    def __init__(self, target: Value) -> None:
+        super().__init__()
+        self.target = target
+
+    def concrete(self) -> Any:
+        raise UnsupportedCall("a comparison of weak references")
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if self.target not in _held(tracer):
+            refusal = UnsupportedCall(f"a weak reference to a {self.target.describe()} that may have ended")
+            refusal.is_whole = True  # behind a break, what is not used any more is gone
+            raise refusal
+        return self.target
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.call_with(weakref.ref, self.target)
+
+
+def _held(tracer: Tracer) -> set[Value]:
+    """What the variables of the frames hold, and what is stored outside."""
+    found: set[Value] = set()
+    waiting: list[Any] = [effect for effect in tracer.effects if isinstance(effect, Value)]
+    for frame in tracer.frames:
+        waiting += [frame.globals, *frame.locals.values(), *frame.cells.values(), *frame.stack]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Value):
+            if each in found or isinstance(each, (WeakReference, IdentityToken)):
+                continue
+            found.add(each)
+        parts = gc.get_referents(each) if isinstance(each, (Value, dict, list, tuple)) else []
+        if isinstance(each, Value) or any(isinstance(part, (Value, tuple)) for part in parts):  # no real container
+            waiting += parts
+    return found
 
 
 class Identity:
