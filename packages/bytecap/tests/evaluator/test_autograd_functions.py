@@ -244,6 +244,7 @@ PROGRAMS = {
     "three operands": (Linear.apply, (3, 4), (2, 4), (2,)),
     "function": (lambda x: Chosen.apply(x, torch.tanh), (3, 4)),
     "mixed precision": (InMixedPrecision.apply, (3, 4)),
+    "an instance that is made": (lambda x: Square().apply(x) + 1, (3, 4)),
     "no gradient": (lambda x: Square.apply(x.detach()), (3, 4)),
 }
 
@@ -281,6 +282,16 @@ def test_own_backward(name):
     assert len(captures) == 1
     assert all(function.backward is not None or name == "no gradient" for function in captures[0].functions)
     assert captures[0].functions
+
+
+def test_an_instance_that_is_made_is_called_as_in_plain_code():
+    def program(x):
+        try:
+            return Square()(x)
+        except RuntimeError as error:
+            return x * 2, str(error)
+
+    check(lambda: (program, ((leaf(3),), {})))
 
 
 def test_module():

@@ -32,7 +32,14 @@ def nested(x: torch.Tensor) -> Any:
     return max(min(x.sum(), x[0] + 1), min(x[1] + 1, x[2] + 1))
 
 
-CAPTURED = [of_two, of_items, of_whole_numbers, nested]
+LOW, HIGH = torch.tensor(-0.5), torch.tensor(1.5)
+
+
+def of_outside_tensors(x: torch.Tensor) -> Any:
+    return x * max(LOW, HIGH), min(HIGH, LOW) + x, max(x[:1], -x[1:2]) * 2
+
+
+CAPTURED = [of_outside_tensors, of_two, of_items, of_whole_numbers, nested]
 DATA = ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [0.0, -0.0, 0.0], [float("nan"), 1.0, 2.0], [1.0, float("nan"), 0.0],
         [float("inf"), -float("inf"), 1.0], [2.0, 2.0, 2.0])  # fmt: skip
 
@@ -83,12 +90,27 @@ ZERO, ONE = torch.tensor(0.0), torch.tensor(1.0)
 ZERO.label = ONE.label = "zero or one"  # type: ignore[attr-defined]
 
 
-def of_outside_tensors(x: torch.Tensor) -> Any:
+def of_labelled_tensors(x: torch.Tensor) -> Any:
     return x * 2, hasattr(max(ZERO, ONE), "label")
 
 
-REFUSED = [gives_an_argument, gives_one_of_what_it_gives, gives_a_view, writes_the_result, writes_an_argument,
-           of_other_types, of_outside_tensors]  # fmt: skip
+def gives_an_outside_tensor(x: torch.Tensor) -> Any:
+    return x * 2, max(LOW, HIGH)
+
+
+def asks_which_it_is(x: torch.Tensor) -> Any:
+    first, second = x.sum(), x.mean()
+    largest = max(first, second)
+    return x * (2 if largest is first else 3)
+
+
+def looks_it_up(x: torch.Tensor) -> Any:
+    first, second = x.sum(), x.mean()
+    return x * {first: 2, second: 3}[max(first, second)]
+
+
+REFUSED = [gives_an_outside_tensor, asks_which_it_is, looks_it_up, gives_an_argument, gives_one_of_what_it_gives,
+           gives_a_view, writes_the_result, writes_an_argument, of_other_types, of_labelled_tensors]  # fmt: skip
 
 
 @pytest.mark.parametrize("program", REFUSED, ids=lambda program: program.__name__)
@@ -117,3 +139,15 @@ def test_gradients_go_to_the_chosen_one_alone() -> None:
     optimize(program, backend)(x, y).backward()
     assert x.grad is not None
     assert y.grad is None
+
+
+def test_outside_tensors_with_attributes_in_a_later_call() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        largest = max(x, y)
+        return largest * 2, hasattr(largest, "label")
+
+    compiled = optimize(program, backend)
+    labelled = torch.tensor(3.0)
+    labelled.label = "three"  # type: ignore[attr-defined]
+    for x, y in ((HIGH, LOW), (labelled, LOW), (LOW, labelled), (LOW, HIGH)):
+        assert compiled(x, y) == program(x, y)

@@ -18,6 +18,7 @@ from bytecap.evaluator.wrapping import keys_in, wrap_object
 from bytecap.guards.guard_set import is_exempt
 from bytecap.guards.printing import print_source
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideMemory, is_array
+from bytecap.objects.arrays.tensors import refuse_chosen
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.class_lookup import static_lookup
@@ -226,7 +227,8 @@ class KnownObjects:
         return Identity(self.identified(value))
 
     def identified(self, value: Value) -> Any:
-        """What stands for the identity of an object; objects from outside stay as many: see `guard_hashed`."""
+        """What stands for the identity of an object; objects from outside stay as many: see `guards.hashed`."""
+        refuse_chosen(self.tracer, value)
         real = getattr(value, "real", None)
         found = value if real is None else real
         if value.source is not None and not isinstance(value, Constant):

@@ -14,7 +14,7 @@ from bytecap.bytecode.rebuild import EMPTY_CELL
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
-from bytecap.objects.arrays.tensors import TensorValue, patched_method
+from bytecap.objects.arrays.tensors import TensorValue, patched_method, refuse_chosen
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value, collect
 from bytecap.objects.cells import CellValue
@@ -476,5 +476,7 @@ def is_same(tracer: Tracer, left: Value, right: Value) -> bool:
         if isinstance(side, UnguardedValue) and side is not other:
             return side.is_constant(tracer, other)
     same = same_object(left, right)
+    if isinstance(left, TensorValue) and isinstance(right, TensorValue) and not same:
+        refuse_chosen(tracer, left, right)
     tracer.guards.whether_same(left, right, same, tracer.line())
     return same

@@ -295,3 +295,9 @@ def index_with_arrays(tracer: Tracer, key: Value) -> Value:
     if isinstance(key, TupleValue) and any(isinstance(item, (ArrayValue, OutsideArray)) for item in key.values(tracer)):
         return TupleValue([index_with_arrays(tracer, item) for item in key.values(tracer)])
     return key
+
+
+def refuse_chosen(tracer: Tracer, *values: Value) -> None:
+    """End the graph where the identity of such a value is asked for, and it is min() or max() of tensors."""
+    if any(choice.result in values for choice in tracer.choices):
+        raise DataDependent("which tensor it is, min() or max() of tensors")
