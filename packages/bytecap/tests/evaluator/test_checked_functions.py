@@ -28,7 +28,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "quantiles": lambda x: torch.quantile(x, torch.tensor([0.1, 0.75]), dim=0),
     "a quantile of all": lambda x: x.quantile(0.3, interpolation="midpoint"),
     "a quantile of numbers": lambda x: torch.nanquantile(torch.where(x > 0, x, torch.nan), 0.5, 1, True),
-    "pairs": lambda x: torch.combinations(x[0]),
+    "pairs": lambda x: torch.combinations(input=x[0]),
     "triples with repetition": lambda x: torch.combinations(x[1], r=3, with_replacement=True),
     "nothing together": lambda x: torch.combinations(x[1], r=0),
     "too many together": lambda x: torch.combinations(x[1], r=5),

@@ -1,89 +1,44 @@
-"""Which functions of torch are evaluated as Python instead (`checked_functions`), and for which arguments.
+"""Functions of torch that are evaluated as Python where their arguments fit: combinations, resize_, a loss.
 
 What torch refuses, and what it warns of, is left to torch: the call is then a node like others.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from bytecap.context_types import Tracer
-from bytecap.lookasides import checked_functions
 from bytecap.nodes.torch_calls import call_torch, to_host
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
-from bytecap.objects.constant import NONE
+from bytecap.objects.constant import NONE, Constant
 
-
-def _fits_cov(x: Any, correction: Any = 1, fweights: Any = None, aweights: Any = None) -> bool:
-    if x.dim() > 2 or x.dtype is torch.bool or type(correction) is not int:
-        return False
-    count = x.shape[1] if x.dim() == 2 else x.numel()
-    if fweights is None and aweights is None:
-        return count > correction
-    whole = fweights is None or (fweights.dim() == 1 and not fweights.is_floating_point())
-    real = aweights is None or (aweights.dim() == 1 and aweights.is_floating_point())
-    return whole and real and count > 0 and all(w is None or w.numel() == count for w in (fweights, aweights))
-
-
-def _fits_combinations(x: Any, r: Any = 2, with_replacement: Any = False) -> bool:
-    return x.dim() == 1 and type(r) is int and r >= 0 and x.numel() ** max(r, 1) <= _MOST_CHOICES
-
-
-# The choices are a constant of the graph.
 _MOST_CHOICES = 1 << 16
+_TWO, _FALSE = Constant(2), Constant(False)
 
 
-def _fits_istft(
-    x: Any, n_fft: Any, hop_length: Any = None, win_length: Any = None, window: Any = None, center: Any = True,
-    normalized: Any = False, onesided: Any = None, length: Any = None, return_complex: Any = False,
-) -> bool:  # fmt: skip
-    if x.dtype not in (torch.complex64, torch.complex128) or x.dim() not in (2, 3) or 0 in x.shape:
-        return False
-    hop, width = hop_length or n_fft // 4, win_length or n_fft
-    total = n_fft + hop * (x.shape[-1] - 1)
-    start = n_fft // 2 if center else 0
-    end = start + length if length is not None else total - start
-    one_sided = x.shape[-2] != n_fft if onesided is None else onesided
-    sizes = x.shape[-2] == (n_fft // 2 + 1 if one_sided else n_fft) and 0 < hop <= width <= n_fft
-    fits = window is None or (window.dim() == 1 and window.numel() == width)
-    kinds = window is None or window.is_floating_point() or (return_complex and window.is_complex())
-    return sizes and fits and kinds and start < end <= total and not (return_complex and one_sided)
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """torch.combinations: which elements go together follows from how many there are, a constant of the graph."""
+    if r == 0:
+        return input.new_empty(0)
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(choose(range(input.shape[0]), r))
+    places = torch.tensor(rows, dtype=torch.int64, device=input.device).reshape(len(rows), r)
+    return input[places]
 
 
-def _fits_quantile(
-    x: Any, q: Any, dim: Any = None, keepdim: Any = False, *, interpolation: Any = "linear"
-) -> bool:  # fmt: skip
-    if x.dtype not in (torch.float32, torch.float64) or x.numel() == 0 or type(keepdim) is not bool:
-        return False
-    ndim = max(x.dim(), 1)
-    levels = q.dim() < 2 and q.dtype is x.dtype if isinstance(q, torch.Tensor) else type(q) is float and 0 <= q <= 1
-    along = dim is None or (type(dim) is int and -ndim <= dim < ndim)
-    return levels and along and interpolation in ("linear", "lower", "higher", "midpoint", "nearest")
-
-
-def _as_python(original: Any, python: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Value]:
-    def handler(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-        first = args[0] if args else kwargs.get("input")
-        if isinstance(first, TensorValue) and _takes(tracer, fits, args, kwargs):
-            return tracer.objects.wrap(python, None).call(tracer, list(args), kwargs)
-        return call_torch(tracer, original, list(args), kwargs)
-
-    return handler
-
-
-def _takes(tracer: Tracer, fits: Callable[..., bool], args: Any, kwargs: dict[str, Value]) -> bool:
-    known = {key: to_host(tracer, value) for key, value in kwargs.items()}
-    if "input" in known:
-        known["x"] = known.pop("input")
-    try:
-        return fits(*(to_host(tracer, arg) for arg in args), **known)
-    except TypeError:
-        return False  # arguments that torch does not take: its own error
+def _combinations(tracer: Tracer, input: Value, r: Value = _TWO, with_replacement: Value = _FALSE) -> Value:
+    x, r_ = getattr(input, "abstract", None), r.concrete()
+    if x is None or x.dim() != 1 or type(r_) is not int or r_ < 0 or x.numel() ** max(r_, 1) > _MOST_CHOICES:
+        return call_torch(tracer, torch.combinations, [input, r, with_replacement], {})
+    python = tracer.objects.wrap(combinations, None)
+    return python.call(tracer, [input, r, with_replacement], {})
 
 
 def _inlined(original: Any) -> Callable[..., Value]:
@@ -135,21 +90,8 @@ def _resized(tracer: Tracer, tensor: TensorValue, shape: tuple[int, ...]) -> Val
     return tensor.call_method(tracer, "as_strided_", sizes, {})
 
 
-_PYTHON = (
-    ("cov", checked_functions.cov, _fits_cov),
-    ("corrcoef", checked_functions.corrcoef, _fits_cov),
-    ("istft", checked_functions.istft, _fits_istft),
-    ("quantile", checked_functions.quantile, _fits_quantile),
-    ("nanquantile", checked_functions.nanquantile, _fits_quantile),
-    ("combinations", checked_functions.combinations, _fits_combinations),
-)
 CHECKED_FUNCTIONS: dict[Any, Callable[..., Value]] = {
-    **{
-        original: _as_python(original, python, fits)
-        for name, python, fits in _PYTHON
-        for owner in (torch, torch.Tensor)
-        if (original := getattr(owner, name, None)) is not None
-    },
+    torch.combinations: _combinations,
     F.gaussian_nll_loss: _inlined(F.gaussian_nll_loss),
     torch.Tensor.resize_: _resize,
     torch.Tensor.resize_as_: _resize_as,

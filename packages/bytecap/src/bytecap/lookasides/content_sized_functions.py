@@ -1,6 +1,6 @@
 """Functions whose results have as many elements as a small tensor says, one that comes from outside of the frame.
 
-What it holds while the frame is captured is assumed, and checked by the graph (`checked_functions`): such
+What it holds while the frame is captured is assumed, and checked by the graph (`nodes.data_checks`): such
 tensors are mostly constants of the program. Where it fails the frame runs plain, and after some failures the graph ends
 in front of the call.
 """
@@ -11,13 +11,28 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bytecap.context_types import Tracer
-from bytecap.lookasides import checked_functions
 from bytecap.nodes.torch_calls import call_torch, to_host
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
+
+
+def tensor_split(input: Tensor, indices: Tensor, dim: int, known: Any) -> Any:
+    """torch.tensor_split at `known`, which is what `indices` held when the program was captured."""
+    if (indices != torch.tensor(known)).any():
+        raise RuntimeError("the tensor is split elsewhere")
+    return torch.tensor_split(input, known, dim)
+
+
+def repeat_interleave(input: Tensor, repeats: Tensor, dim: Any, total: int) -> Tensor:
+    """torch.repeat_interleave to `total` elements along `dim`, as many as there were when the program was captured."""
+    if repeats.sum() != total:
+        raise RuntimeError("there are more repetitions, or less")
+    return torch.repeat_interleave(input, repeats, dim, output_size=total)
+
 
 _NONE, _ZERO = Constant(None), Constant(0)
 _MOST = 256
@@ -42,7 +57,7 @@ def _tensor_split(original: Callable[..., Any]) -> Callable[..., Value]:
         if given is None or known is None or not isinstance(tensor, TensorValue):
             return call_torch(tracer, original, [tensor, *([] if indices is None else [indices, dim])], named)
         places = tracer.objects.fresh(tuple(known) if isinstance(known, list) else known)
-        python = tracer.objects.wrap(checked_functions.tensor_split, None)
+        python = tracer.objects.wrap(tensor_split, None)
         return python.call(tracer, [tensor, given, named.get("dim", dim), places], {})
 
     return handler
@@ -57,7 +72,7 @@ def _repeat_interleave(original: Callable[..., Any]) -> Callable[..., Value]:
             return call_torch(tracer, original, list(args), named)
         dim = bound.get("dim", _NONE)
         total = tracer.objects.fresh(_total(bound["input"].abstract, _flat(known), to_host(tracer, dim)))
-        python = tracer.objects.wrap(checked_functions.repeat_interleave, None)
+        python = tracer.objects.wrap(repeat_interleave, None)
         return python.call(tracer, [bound["input"], bound["repeats"], dim, total], {})
 
     return handler

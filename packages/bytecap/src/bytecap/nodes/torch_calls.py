@@ -25,6 +25,7 @@ from bytecap.errors import (
     UnsupportedValue,
 )
 from bytecap.nodes.call_arguments import with_index, with_known_index
+from bytecap.nodes.checked_calls import call_checked
 from bytecap.nodes.constant_tensors import note_content, with_numbers
 from bytecap.nodes.torch_function import overridden_call
 from bytecap.nodes.unbacked_sizes import has_unbacked, read_sizes, refuse_unread, with_equal_sizes
@@ -148,7 +149,13 @@ def call_torch(
     refuse_long_recurrence(tracer, function, host_args)
     tracer.mode.read.clear()
     writes = len(tracer.mode.written)
-    result = evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
+    try:
+        result = evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
+    except _ReadByC:
+        checked = call_checked(tracer, function, host_args, host_kwargs)
+        if checked is None:
+            raise
+        return wrap_result(tracer, checked, tracer.inputs.tensors)
     refuse_writes(tracer, writes)
     if tracer.mode.read:
         host_args = with_numbers(tracer, host_args)
@@ -160,6 +167,10 @@ def call_torch(
         return tracer.objects.fresh(function(outside) if is_own else result)
     note_content(function, host_args, host_kwargs, result, tracer)
     return record(tracer, target or _target(function), host_args, host_kwargs, result)
+
+
+class _ReadByC(DataDependent):
+    """C++ reads what is in a tensor."""
 
 
 # What a tensor has besides its type, and what may change where the frame itself changes it.
@@ -208,7 +219,8 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
             return with_equal_sizes(tracer, lambda: abstract_call(function, args, kwargs, mode=tracer.mode))
         return abstract_call(function, args, kwargs, mode=tracer.mode)
     except DataDependentError as error:
-        raise DataDependent(f"{name}(): {error.message}", fix=FACT if is_open else None) from None
+        kind = DataDependent if is_open else _ReadByC
+        raise kind(f"{name}(): {error.message}", fix=FACT if is_open else None) from None
     except SpecializedSize:
         raise
     except Exception as error:
