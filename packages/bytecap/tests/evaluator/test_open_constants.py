@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,12 @@ def doubled_often(store, x, n):
         total = total + total
     store.count = total + 1
     return x * 2, total
+
+
+def asked_for_its_class(store, x, n):
+    store.count += 1
+    kinds = isinstance(store.count, int), isinstance(n, float | int), isinstance(store.label, collections.abc.Sequence)
+    return x * sum(kinds), inspect.isfunction(n), inspect.isclass(store.count), store.count
 
 
 def mean(store, x, n):
@@ -114,7 +121,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         count, count_down_in_a_loop, doubled_often, mean, counted_and_told, labels, passed_on, old_and_new, collected,
-        stored, stored_under_any_key, stored_and_deleted,
+        stored, stored_under_any_key, stored_and_deleted, asked_for_its_class,
     )
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from bytecap.lookasides.flex_attention import FLEX_ATTENTION
 from bytecap.lookasides.index_mode import INDEX_MODE
 from bytecap.lookasides.kernel_choices import KERNEL_CHOICES
 from bytecap.lookasides.legacy import LEGACY
-from bytecap.lookasides.library import INSPECTION, LIBRARY
+from bytecap.lookasides.library import LIBRARY
 from bytecap.lookasides.native import NATIVE
 from bytecap.lookasides.numpy_calls import NUMPY_CALLS
 from bytecap.lookasides.optimizers import OPTIMIZERS
@@ -34,7 +34,7 @@ from bytecap.objects.dispatch import HANDLERS
 
 for table in (
     BUILTIN, CHECKED_FUNCTIONS, CLASS_STATEMENTS, CLASSES, CONTROL_FLOW, COPIES, DISTRIBUTIONS, FLEX_ATTENTION,
-    INDEX_MODE, INFERENCE, INSPECTION, NATIVE, KERNEL_CHOICES, KERNELS, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS,
+    INDEX_MODE, INFERENCE, NATIVE, KERNEL_CHOICES, KERNELS, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS,
     PARAMETERS, REGIONS, TENSOR_HOOKS, TORCH_STATE, TORCH_FUNCTION, TORCH_FUNCTIONS, TRANSFORMS, NUMPY_CALLS,
 ):  # fmt: skip
     HANDLERS.update(table)

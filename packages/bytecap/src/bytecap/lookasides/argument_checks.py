@@ -18,6 +18,7 @@ from bytecap.nodes.torch_calls import call_torch, to_host
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import NONE, Constant
+from bytecap.objects.dispatch import evaluated
 
 _MOST_CHOICES = 1 << 16
 _TWO, _FALSE = Constant(2), Constant(False)
@@ -39,15 +40,6 @@ def _combinations(tracer: Tracer, input: Value, r: Value = _TWO, with_replacemen
         return call_torch(tracer, torch.combinations, [input, r, with_replacement], {})
     python = tracer.objects.wrap(combinations, None)
     return python.call(tracer, [input, r, with_replacement], {})
-
-
-def _inlined(original: Any) -> Callable[..., Value]:
-    """A Python function that is a node elsewhere: its checks of data are branches that raise already."""
-
-    def handler(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-        return tracer.evaluate.inline(tracer, tracer.objects.wrap(original, None), list(args), kwargs)
-
-    return handler
 
 
 def _resize(tracer: Tracer, tensor: Value, *sizes: Value, memory_format: Value = NONE) -> Value:
@@ -92,7 +84,7 @@ def _resized(tracer: Tracer, tensor: TensorValue, shape: tuple[int, ...]) -> Val
 
 CHECKED_FUNCTIONS: dict[Any, Callable[..., Value]] = {
     torch.combinations: _combinations,
-    F.gaussian_nll_loss: _inlined(F.gaussian_nll_loss),
+    F.gaussian_nll_loss: evaluated(F.gaussian_nll_loss),  # whose checks of data are branches that raise
     torch.Tensor.resize_: _resize,
     torch.Tensor.resize_as_: _resize_as,
     torch.resize_as_: _resize_as,

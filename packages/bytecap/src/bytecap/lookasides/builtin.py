@@ -6,6 +6,7 @@ import operator
 import sys
 from abc import ABCMeta, get_cache_token
 from collections.abc import Callable
+from types import UnionType
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionVa
 from bytecap.objects.identity import Identity, IdentityToken, is_lasting_key
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.live import LiveSequence, call_native, native
-from bytecap.objects.numbers.open_constants import open_format
+from bytecap.objects.numbers.open_constants import OpenConstant, open_format
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.objects.numbers.unbacked import extreme
 from bytecap.objects.opaque import SINGLE
@@ -69,7 +70,8 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
             _guard_marks(tracer, value)
         return run(tracer, isinstance, (value.real if value.real is not None else _likeness(value), cls))
     try:
-        found = run(tracer, isinstance, (value.stand_in() if is_symbolic(value) else value.concrete(), cls))
+        by_class = is_symbolic(value) or (isinstance(value, OpenConstant) and type(cls) in _LOOKING_AT_CLASSES)
+        found = run(tracer, isinstance, (value.stand_in() if by_class else value.concrete(), cls))
     except NotConcrete:
         found = run(tracer, issubclass, (value.python_type(), cls))
     if not isinstance(cls, type) or cls not in value.python_type().__mro__[:1]:
@@ -78,6 +80,9 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
         # A class may be registered with the abstract class later.
         tracer.guards.reading(get_cache_token, (), get_cache_token())
     return found
+
+
+_LOOKING_AT_CLASSES = (type, ABCMeta, UnionType)
 
 
 def _likeness(value: TensorValue | WrapperValue) -> torch.Tensor:

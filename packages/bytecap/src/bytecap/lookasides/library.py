@@ -23,52 +23,12 @@ from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.mappings import get_variable
 from bytecap.objects.containers.sequences import TupleValue
-from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
+from bytecap.objects.dispatch import evaluated
 from bytecap.objects.identity import IdentityToken, WeakReference
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.signals import run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
-
-
-def _is_kind(check: Callable[[Any], bool]) -> Callable[..., Value]:
-    """Functions, methods and classes: known by the type of the object."""
-
-    def answer(tracer: Tracer, value: Value) -> Value:
-        kind = value.python_type()
-        return Constant(issubclass(kind, _KINDS[check]))
-
-    return answer
-
-
-_KINDS: dict[Any, Any] = {
-    inspect.isclass: type,
-    inspect.isfunction: type(lambda: None),
-    inspect.ismethod: type(inspect.Signature.from_callable),
-    inspect.ismodule: type(inspect),
-    inspect.isbuiltin: type(len),
-}
-
-
-def _has_flag(check: Callable[[Any], bool], flag: int) -> Callable[..., Value]:
-    """Generator and coroutine functions: known by their code, under methods and partial applications."""
-
-    def answer(tracer: Tracer, value: Value) -> Value:
-        function = value
-        while isinstance(function, (MethodValue, PartialValue)):
-            function = function.function
-        if isinstance(function, FunctionValue):
-            return Constant(bool(function.code.co_flags & flag))
-        return fold_call(tracer, check, [value], {})
-
-    return answer
-
-
-INSPECTION: dict[Any, Callable[..., Value]] = {check: _is_kind(check) for check in _KINDS} | {
-    inspect.isgeneratorfunction: _has_flag(inspect.isgeneratorfunction, inspect.CO_GENERATOR),
-    inspect.iscoroutinefunction: _has_flag(inspect.iscoroutinefunction, inspect.CO_COROUTINE),
-    inspect.isasyncgenfunction: _has_flag(inspect.isasyncgenfunction, inspect.CO_ASYNC_GENERATOR),
-}
 
 
 def _fields(tracer: Tracer, value: Value) -> Value:
@@ -143,10 +103,16 @@ def _thread_identity(tracer: Tracer) -> Value:
 
 
 LIBRARY: dict[Any, Callable[..., Value]] = {
+    function: evaluated(function)
+    for function in (
+        inspect.isclass, inspect.isfunction, inspect.ismethod, inspect.ismodule, inspect.isbuiltin, typing.cast,
+        inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction,
+    )
+} | {
     collections.namedtuple: _namedtuple,
     sys.exc_info: _exc_info, sys.exception: lambda tracer: _exc_info(tracer).items[1],  # type: ignore[attr-defined]
     threading.get_ident: _thread_identity, dataclasses.fields: _fields,
-    dataclasses.is_dataclass: _is_dataclass, typing.cast: lambda tracer, kind, value: value,
+    dataclasses.is_dataclass: _is_dataclass,
     warnings.warn: _message(warnings.warn), weakref.ref: _weak_reference, logging.getLogger: _get_logger,
     os.environ.get: get_variable, os.getenv: get_variable,
 } | {

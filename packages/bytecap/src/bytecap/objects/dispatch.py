@@ -23,6 +23,13 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Value]:
     return lambda tracer, *args, **kwargs: tracer.objects.wrap(function, None).call(tracer, list(args), kwargs)
 
 
+def evaluated(function: Callable[..., Any]) -> Callable[..., Value]:
+    """A table entry: a Python function that would be done at once, or a node, is evaluated like others."""
+    return lambda tracer, *args, **kwargs: tracer.evaluate.inline(
+        tracer, tracer.objects.wrap(function, None), list(args), kwargs
+    )
+
+
 def call_table_method(tracer: Tracer, self: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a method of a builtin container."""
     method = METHODS[type(self)].get(name)

@@ -74,6 +74,9 @@ class OpenConstant(Constant):
     def python_type(self) -> type:
         return type(self._real)
 
+    def stand_in(self) -> Any:
+        return self._real
+
     def describe(self) -> str:
         return f"{type(self._real).__name__} {self._real!r}"
 
