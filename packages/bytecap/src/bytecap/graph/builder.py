@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from absint import AbstractTensor
-from absint.meta import to_wire
+from absint.meta import from_tensor, to_wire
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from stagewire.capture import Attribute, Checkpoint, CustomFunction, HandleSource, Input, InputRole, Item, Source
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, node_references
@@ -186,13 +186,5 @@ class GraphBuilder:
 
 def tensor_type(tensor: Any) -> TensorType:
     """The wire type of an abstract (or real strided) tensor."""
-    if isinstance(tensor, AbstractTensor):
-        return to_wire(tensor.meta, requires_grad=bool(tensor.requires_grad))
-    return TensorType(
-        str(tensor.dtype).removeprefix("torch."),  # type: ignore[arg-type]
-        tuple(tensor.shape),
-        tuple(tensor.stride()),
-        int(tensor.storage_offset()),
-        str(tensor.device),
-        bool(tensor.requires_grad),
-    )
+    meta = tensor.meta if isinstance(tensor, AbstractTensor) else from_tensor(tensor)
+    return to_wire(meta, requires_grad=bool(tensor.requires_grad))

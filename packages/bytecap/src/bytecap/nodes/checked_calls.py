@@ -16,6 +16,7 @@ import torch
 
 from absint import AbstractMode, AbstractTensor, abstract_call
 from absint.errors import DataDependentError
+from absint.meta import leaves, map_leaves
 from absint.mode import asks_layout
 from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, StageError
@@ -113,16 +114,8 @@ def _replayed(tracer: Tracer, trace: _Trace) -> Any:
 
 
 def _mapped(tree: Any, known: dict[int, Any]) -> Any:
-    if isinstance(tree, (tuple, list)):
-        return type(tree)([_mapped(item, known) for item in tree])
-    if isinstance(tree, dict):
-        return {key: _mapped(item, known) for key, item in tree.items()}
-    return known.get(id(tree), tree)
+    return map_leaves(tree, lambda leaf: known.get(id(leaf), leaf))
 
 
 def _tensors(tree: Any) -> list[AbstractTensor]:
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, (tuple, list)):
-        return [tensor for item in tree for tensor in _tensors(item)]
-    return [tree] if isinstance(tree, AbstractTensor) else []
+    return [leaf for leaf in leaves(tree) if isinstance(leaf, AbstractTensor)]

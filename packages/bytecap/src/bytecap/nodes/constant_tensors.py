@@ -12,14 +12,13 @@ numbers: it becomes known when the program asks for it, and is guarded then.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from absint import AbstractTensor, DataDependentError, Meta
-from absint.meta import CPU, from_tensor, numel
+from absint.meta import CPU, from_tensor, leaves, map_leaves, numel
 from absint.symbolic.size import is_unbacked
 from absint.tensor import Storage
 from bytecap.context_types import Tracer
@@ -65,16 +64,16 @@ def note_content(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], r
     if function in _COMPARISONS and (answer := _compared(function, args)) is not None:
         result.storage_record.constant = torch.full(result.meta.shape, answer)
         return
-    leaves = list(_leaves([*args, *kwargs.values()]))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, AbstractTensor)]
+    given = list(leaves((args, kwargs)))
+    tensors = [leaf for leaf in given if isinstance(leaf, AbstractTensor)]
     if not all(_is_small(tensor) for tensor in tensors) or (tensors and function in _MAKERS):
         return
     if any(tensor.storage_record.is_deferred for tensor in tensors):
-        if any(isinstance(leaf, torch.SymInt) for leaf in leaves):
+        if any(isinstance(leaf, torch.SymInt) for leaf in given):
             return  # a capture of its own for each size is worse than a graph that ends
         # Of this moment: the tensors may be written before somebody asks.
-        given, named = _as_they_are(args), {name: _as_they_are(value) for name, value in kwargs.items()}
-        result.storage_record.deferred = cache(lambda: _computed(tracer, function, given, named, result.meta))
+        now, named = map_leaves((args, kwargs), _as_it_is)
+        result.storage_record.deferred = cache(lambda: _computed(tracer, function, now, named, result.meta))
         return
     try:
         result.storage_record.constant = _computed(
@@ -109,11 +108,12 @@ def counted_buffers(tracer: Tracer) -> frozenset[Source]:
 
 def with_numbers(tracer: Tracer, given: Any) -> Any:
     """The arguments of a call; a number stands for each tensor that the call took as one (`x.view(2, tensor)`)."""
-    if type(given) in (tuple, list, torch.Size):
-        return type(given)([with_numbers(tracer, item) for item in given])
-    if isinstance(given, AbstractTensor) and any(given is tensor for tensor in tracer.mode.read):
-        return tracer.mode.content_of(given).item()
-    return given
+
+    def number(leaf: Any) -> Any:
+        is_read = isinstance(leaf, AbstractTensor) and any(leaf is tensor for tensor in tracer.mode.read)
+        return tracer.mode.content_of(leaf).item() if is_read else leaf
+
+    return map_leaves(given, number)
 
 
 def _compared(function: Any, args: tuple[Any, ...]) -> bool | None:
@@ -137,8 +137,7 @@ def _computed(
     tracer: Tracer, function: Any, args: Any, kwargs: dict[str, Any], meta: Meta, *, fixes: bool = False
 ) -> torch.Tensor:
     """What the call gives for real; `DataDependentError` where that is not known. fixes: whether sizes may be fixed."""
-    given = [_real(tracer, arg, fixes) for arg in args]
-    named = {name: _real(tracer, value, fixes) for name, value in kwargs.items()}
+    given, named = map_leaves((args, kwargs), lambda leaf: _real(tracer, leaf, fixes))
     with torch.no_grad():
         real: torch.Tensor = function(*given, **named)
     if from_tensor(real) != meta:
@@ -146,10 +145,8 @@ def _computed(
     return real
 
 
-def _as_they_are(given: Any) -> Any:
-    """Arguments whose tensors no write reaches any more."""
-    if isinstance(given, (tuple, list)):
-        return type(given)([_as_they_are(item) for item in given])
+def _as_it_is(given: Any) -> Any:
+    """An argument that no write reaches any more."""
     if not isinstance(given, AbstractTensor):
         return given
     storage = Storage(given.storage_record.constant)
@@ -163,16 +160,6 @@ def _real(tracer: Tracer, value: Any, fixes: bool) -> Any:
         return value
     if fixes and isinstance(value, torch.SymInt) and not is_unbacked(value):
         return int(value)
-    if type(value) in (tuple, list, torch.Size):
-        return type(value)([_real(tracer, item, fixes) for item in value])
     if type(value) is AbstractTensor and _is_small(value):
         return tracer.mode.content_of(value)
     raise DataDependentError("a number that is not known")
-
-
-def _leaves(values: Iterable[Any]) -> Iterable[Any]:
-    for value in values:
-        if isinstance(value, (tuple, list)):
-            yield from _leaves(value)
-        else:
-            yield value

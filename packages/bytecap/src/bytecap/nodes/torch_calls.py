@@ -11,6 +11,7 @@ import torch
 from absint import AbstractTensor, DataDependentError, abstract_call
 from absint.cpu_kernels import onednn_takes_lstm
 from absint.errors import SpecializedSize, TypeRuleError
+from absint.meta import leaves
 from absint.symbolic import SizeFloat
 from absint.symbolic.size import is_unbacked as is_open_size
 from absint.targets import target_name
@@ -158,8 +159,7 @@ def call_torch(
         return wrap_result(tracer, checked, tracer.inputs.tensors)
     refuse_writes(tracer, writes)
     if tracer.mode.read:
-        host_args = with_numbers(tracer, host_args)
-        host_kwargs = {key: with_numbers(tracer, value) for key, value in host_kwargs.items()}
+        host_args, host_kwargs = with_numbers(tracer, (host_args, host_kwargs))
     if not _is_node(result):
         _guard_state(tracer, function, args, kwargs, result)
         outside = getattr(args[0], "real", None) if args and isinstance(args[0], TensorValue) else None
@@ -281,32 +281,22 @@ def refuse_sizes(tracer: Tracer, name: str, given: Any, *, everything: bool = Fa
 
 
 def _open_symbols(given: Any) -> Iterator[str]:
-    if isinstance(given, torch.SymInt):
-        yield from given.node.value.symbols
-    elif isinstance(given, SizeFloat):
-        yield from given.node.term.symbols
-    elif isinstance(given, AbstractTensor):
-        yield from _open_symbols((given.meta.shape, given.meta.stride))
-    elif isinstance(given, (tuple, list)):
-        for item in given:
-            yield from _open_symbols(item)
-    elif isinstance(given, dict):
-        yield from _open_symbols(list(given.values()))
+    for leaf in leaves(given):
+        if isinstance(leaf, torch.SymInt):
+            yield from leaf.node.value.symbols
+        elif isinstance(leaf, SizeFloat):
+            yield from leaf.node.term.symbols
+        elif isinstance(leaf, AbstractTensor):
+            yield from _open_symbols((leaf.meta.shape, leaf.meta.stride))
 
 
 def _is_node(result: Any) -> bool:
-    return result is None or any(True for _ in tensors_in(result))
+    return result is None or bool(tensors_in(result))
 
 
 def tensors_in(result: Any) -> list[AbstractTensor]:
     """The abstract tensors of a result, flattened in order."""
-    if isinstance(result, AbstractTensor):
-        return [result]
-    if isinstance(result, (tuple, list)):
-        return [tensor for item in result for tensor in tensors_in(item)]
-    if isinstance(result, dict):
-        return [tensor for item in result.values() for tensor in tensors_in(item)]
-    return []
+    return [leaf for leaf in leaves(result) if isinstance(leaf, AbstractTensor)]
 
 
 def _target(function: Any) -> str:

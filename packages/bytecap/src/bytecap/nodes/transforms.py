@@ -9,7 +9,7 @@ abstract tensors. Transforms of transforms nest. What cannot be captured inside 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -99,12 +99,8 @@ def jvp(
     """`torch.func.jvp(func, primals, tangents, has_aux=has_aux)`."""
     if not argnums.is_none() or (not strict.is_none() and strict.truth(tracer)):
         raise UnsupportedCall("torch.func.jvp with strict=True")
-    body = TransformedFunction(tracer, func, primals, tracer.objects.new_dict({}))
-    returned = body.evaluate(lambda tensor, number: _level(tensor, False), grad=True)
-    output, aux = _with_aux(tracer, returned, has_aux)
-    outputs = leaves_of(tracer, output)
     more = all_tensors(leaves_of(tracer, tangents), "jvp")
-    results = body.apply("jvp", [*outputs, *leaves_of(tracer, aux)], len(outputs), more=more)
+    body, results, output, aux = _applied(tracer, "jvp", func, primals, has_aux, more=more)
     items = [body.take(results, tree) for tree in (output, output)]
     return TupleValue([*items, body.take(results, aux)] if has_aux.truth(tracer) else items)
 
@@ -132,12 +128,8 @@ def pull_back(
     """The gradients that the way back of `vjp` gives."""
     if torch.is_grad_enabled() and not is_recorded.truth(tracer):
         raise UnsupportedCall("the way back of a torch.func.vjp under no_grad, outside of it")
-    body = TransformedFunction(tracer, func, primals, tracer.objects.new_dict({}))
-    returned = body.evaluate(lambda tensor, number: _level(tensor, False), grad=True)
-    output, aux = _with_aux(tracer, returned, has_aux)
-    outputs = leaves_of(tracer, output)
     more = all_tensors(leaves_of(tracer, cotangents), "vjp")
-    results = body.apply("vjp", [*outputs, *leaves_of(tracer, aux)], len(outputs), more=more)
+    body, results, _, _ = _applied(tracer, "vjp", func, primals, has_aux, more=more)
     return body.take(results, primals)
 
 
@@ -145,18 +137,26 @@ def jacobian(tracer: Tracer, name: Value, func: Value, options: Value, args: Val
     """`torch.func.jacrev` or `jacfwd` of a function, called."""
     given = {str(key.concrete()): value for key, value in options.pairs(tracer)}  # type: ignore[attr-defined]
     kind, argnums, has_aux = name.concrete(), given["argnums"], given["has_aux"]
-    body = TransformedFunction(tracer, func, args, tracer.objects.new_dict({}))
     chosen, wanted = _chosen(tracer, argnums, args)
-    returned = body.evaluate(lambda tensor, number: _level(tensor, number in wanted), grad=True)
-    output, aux = _with_aux(tracer, returned, has_aux)
-    outputs = leaves_of(tracer, output)
     more = {key: value.concrete() for key, value in given.items() if key in ("randomness", "chunk_size")}
-    results = body.apply(kind, [*outputs, *leaves_of(tracer, aux)], len(outputs), wanted=wanted, **more)
+    body, results, output, aux = _applied(tracer, kind, func, args, has_aux, wanted, **more)
     rows = map_leaves(tracer, output, lambda leaf: body.take(results, chosen))
     return TupleValue([rows, body.take(results, aux)]) if has_aux.truth(tracer) else rows
 
 
 # -- the parts of a call
+
+
+def _applied(
+    tracer: Tracer, kind: str, func: Value, args: Value, has_aux: Value, wanted: tuple[int, ...] = (), **more: Any
+) -> tuple[TransformedFunction, Iterator[TensorValue], Value, Value]:
+    """The function, the results of its derivative, what it returns, and that besides which is not differentiated."""
+    body = TransformedFunction(tracer, func, args, tracer.objects.new_dict({}))
+    returned = body.evaluate(lambda tensor, number: _level(tensor, number in wanted), grad=True)
+    output, aux = _with_aux(tracer, returned, has_aux)
+    outputs = leaves_of(tracer, output)
+    results = body.apply(kind, [*outputs, *leaves_of(tracer, aux)], len(outputs), wanted=wanted, **more)
+    return body, results, output, aux
 
 
 def _chosen(tracer: Tracer, argnums: Value, args: Value) -> tuple[Value, tuple[int, ...]]:

@@ -19,6 +19,7 @@ import msgspec
 import torch
 
 from absint import AbstractMode, AbstractTensor
+from absint.meta import leaves, map_leaves
 from bytecap.bytecode.wrappers import inner_tensors, is_wrapper, join, structure_of
 from bytecap.context_types import Tracer
 from bytecap.errors import CannotCapture, StageError, UnsupportedCall, UnsupportedMutation, UnsupportedValue
@@ -61,15 +62,11 @@ class Recorder(AbstractMode):
         if not isinstance(func, TORCH.op_overload):
             raise UnsupportedCall(f"{func} in a __torch_dispatch__")
         tracer = self.tracer
-        given, named = self._inside(args), self._inside(kwargs or {})
+        given, named = map_leaves((args, kwargs or {}), self._inside)
         return tracer.evaluate.record_operator(tracer, func, given, named)
 
     def _inside(self, value: Any) -> Any:
-        """Arguments, with abstract tensors for real ones that the class brings along."""
-        if isinstance(value, (tuple, list)):
-            return type(value)([self._inside(item) for item in value])
-        if isinstance(value, dict):
-            return {key: self._inside(item) for key, item in value.items()}
+        """An argument, or the abstract tensor for a real one that the class brings along."""
         if isinstance(value, torch.Tensor) and not isinstance(value, AbstractTensor):
             return self.tracer.objects.wrap(value, None).abstract  # type: ignore[attr-defined]
         return value
@@ -93,10 +90,10 @@ class _Call:
         self.kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
         given = {id(tensor): tensor for tensor in _tensors((self.args, self.kwargs))}
         # Each of them without its history: what the call adds to that is differentiated by itself.
-        leaves = {at: self._leaf(tensor) if self._needs_gradient(tensor) else tensor for at, tensor in given.items()}
-        self.known = {id(leaf): given[at] for at, leaf in leaves.items()}
-        self.given = list(leaves.values())
-        self.args, self.kwargs = _replaced((self.args, self.kwargs), leaves)
+        instead = {at: self._leaf(tensor) if self._needs_gradient(tensor) else tensor for at, tensor in given.items()}
+        self.known = {id(leaf): given[at] for at, leaf in instead.items()}
+        self.given = list(instead.values())
+        self.args, self.kwargs = map_leaves((self.args, self.kwargs), lambda leaf: instead.get(id(leaf), leaf))
 
     def _needs_gradient(self, tensor: Any) -> bool:
         return torch.is_grad_enabled() and bool(tensor.requires_grad)
@@ -306,20 +303,6 @@ class _Call:
         return {name: Ref(part.name) for name, part in zip(operands, parts, strict=True)}  # type: ignore[union-attr]
 
 
-def _replaced(value: Any, instead: dict[int, Any]) -> Any:
-    """Containers with other tensors in them."""
-    if isinstance(value, (tuple, list)):
-        items = [_replaced(item, instead) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, dict):
-        return {key: _replaced(item, instead) for key, item in value.items()}
-    return instead.get(id(value), value)
-
-
 def _tensors(value: Any) -> list[Any]:
     """The tensors in containers, in order."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (tuple, list)) else []
+    return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
