@@ -780,10 +780,9 @@ def test_items_of_dicts_by_their_position(number: int) -> None:
     real = dicts()[number]
     ordered = collections.OrderedDict if isinstance(real, collections.OrderedDict) else dict
     expected = [(key, dict.__getitem__(real, key)) for key in ordered.__iter__(real)]
-    assert [_evalframe.dict_item(real, index) for index in range(len(real))] == expected
-    for index in (len(real), -1, 10**6):
-        with pytest.raises(IndexError, match=f"no item {index}"):
-            _evalframe.dict_item(real, index)
+    for index, pair in [*enumerate(expected), (len(real), (None, None)), (10**6, (None, None))]:
+        nodes = [(-1, "local", ("d", -1), (), 0), *((0, f"dict_{part}", index, (), 0) for part in ("key", "value"))]
+        assert _evalframe.GuardProgram(tuple(nodes)).values({"d": real}, None)[1:] == pair
 
 
 def test_distinct() -> None:

@@ -373,35 +373,6 @@ fetch_nth(Node *node, PyObject *base, int want_key, PyObject **value)
     return take_borrowed(memo->value, value);
 }
 
-/* dict_item(dict, index) -> (key, value) */
-static PyObject *
-dict_item(PyObject *module, PyObject *args)
-{
-    PyObject *dict, *key, *value;
-    Py_ssize_t index;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "O!n", &PyDict_Type, &dict, &index)) {
-        return NULL;
-    }
-    if (!nth_item(dict, index, &key, &value)) {
-        PyErr_Format(PyExc_IndexError, "a dict of %zd has no item %zd", PyDict_GET_SIZE(dict), index);
-        return NULL;
-    }
-    return PyTuple_Pack(2, key, value);
-}
-
-static PyMethodDef fetch_methods[] = {
-    {"dict_item", dict_item, METH_VARARGS,
-     "dict_item(dict, index) -> (key, value), past the methods of a subclass"},
-    {NULL, NULL, 0, NULL},
-};
-
-int
-fetch_init(PyObject *module)
-{
-    return PyModule_AddFunctions(module, fetch_methods);
-}
-
 /* ---- roots ----------------------------------------------------------------------------- */
 
 static int

@@ -64,7 +64,6 @@ int guard_is_deque(PyObject *value);
 /* Could user code give an attribute that fetch_attribute calls missing? */
 int fetch_may_hide(PyObject *base, PyObject *name);
 void fetch_set_module_type(PyObject *getattr_function);
-int fetch_init(PyObject *module);
 
 /* ---- tensors --------------------------------------------------------------------------- */
 

@@ -25,6 +25,11 @@ def stored_items(real: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return list(dict.items(real))
 
 
+def stored_pair(real: dict[Any, Any], index: int) -> tuple[Any, Any]:
+    """The index-th key and value of a dict, past the methods of a subclass."""
+    return stored_items(real)[index]
+
+
 def new_tuple(items: Any, cls: type) -> Any:
     """A tuple, namedtuple, struct sequence or torch.Size of these items."""
     if cls is tuple:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from bytecap._evalframe import dict_item
 from bytecap.breaks.flow import argument_count
 from bytecap.bytecode import rebuild
 from bytecap.bytecode.assembler import Assembler
@@ -275,7 +274,7 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
             emitter.call_function(rebuild.stored_item, key, arguments=1)
         case DictKey(prefix, index) | ValueAt(prefix, index):
             inner(prefix)
-            emitter.call_function(dict_item, index, arguments=1)
+            emitter.call_function(rebuild.stored_pair, index, arguments=1)
             emitter.constant(int(isinstance(source, ValueAt)))
             emitter.subscript()
         case HandleSource(name):
