@@ -92,7 +92,12 @@ def BC005() -> StageError:
 
 
 def BC006() -> None:
-    capture(lambda x: (x * 2, id(x)), X)
+    def forward(x: torch.Tensor) -> Any:
+        endless: list[Any] = [x * 2]
+        endless.append(endless)
+        return endless
+
+    capture(forward, X)
 
 
 def BC007() -> None:

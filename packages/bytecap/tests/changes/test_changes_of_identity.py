@@ -215,3 +215,21 @@ def test_weak_references_to_what_may_be_gone_run_plain(program: Callable[..., An
         assert not differences(compiled(x), program(x))
     with pytest.raises(CannotCapture):
         optimize(program, lambda capture, _: executor(capture), fullgraph=True)(torch.ones(2))
+
+
+def test_numbers_of_identity_leave_the_code() -> None:
+    module = torch.nn.Tanh()
+
+    def program(x: torch.Tensor, other: Plain) -> tuple[Any, ...]:
+        made = Plain()
+        OUTSIDE.last = id(module)
+        numbers = id(module), hash(other), threading.get_ident(), id(x), {id(module): 1, hash(module): 2}
+        return x * 2, numbers, id(other) == hash(other), id(made) == id(made), made, id(made)
+
+    compiled = optimize(program, lambda capture, _: executor(capture), fullgraph=True)
+    for other in (Plain(), Plain()):
+        x = torch.ones(2)
+        got, want = compiled(x, other), program(x, other)
+        assert not differences(got[:4], want[:4])
+        assert got[5] == id(got[4])
+        assert OUTSIDE.last == id(module)

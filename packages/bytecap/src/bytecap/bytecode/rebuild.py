@@ -43,10 +43,14 @@ def new_tuple(items: Any, cls: type) -> Any:
 _HEAP_TYPE = 1 << 9
 
 
+def static_base(cls: type) -> Any:
+    """The nearest class that is written in C."""
+    return next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+
+
 def new_object(cls: type) -> Any:
     """An instance of `cls` without its `__init__`."""
-    base: Any = next(kind for kind in cls.__mro__ if not kind.__flags__ & _HEAP_TYPE)
-    return base.__new__(cls)
+    return static_base(cls).__new__(cls)
 
 
 _CONTAINERS = (OrderedDict, defaultdict, dict, list, deque, set, frozenset, tuple, str, bytes, int, float, complex)
@@ -118,8 +122,8 @@ def new_partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) 
 
 def new_exception(cls: type, args: tuple[Any, ...], given: tuple[Any, ...], named: dict[str, Any]) -> BaseException:
     """An exception instance, past an `__init__` in Python; given, named: arguments of the builtin class."""
-    base: Any = next(kind for kind in cls.__mro__ if not kind.__flags__ & _HEAP_TYPE)
-    made = base.__new__(cls, *given)
+    base = static_base(cls)
+    made: BaseException = base.__new__(cls, *given)
     base.__init__(made, *given, **named)
     made.args = args
     return made

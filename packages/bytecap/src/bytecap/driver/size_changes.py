@@ -12,6 +12,7 @@ from bytecap._evalframe import Entry, FrameView, GuardProgram
 from bytecap.errors import FixedSizesNeeded
 from bytecap.evaluator.frame import Frame
 from bytecap.graph.size_policy import SizePolicy
+from bytecap.guards.literals import MISSING
 from bytecap.nodes.unbacked_sizes import has_unbacked
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.torch_capabilities import TORCH
@@ -34,13 +35,6 @@ from stagewire.capture import (
 )  # fmt: skip
 from stagewire.errors import StageError
 from stagewire.expr import symbols_of
-
-
-class _Missing:
-    """No value."""
-
-
-_MISSING = _Missing()
 
 
 def with_changes(
@@ -87,7 +81,7 @@ def with_open_sizes(policy: SizePolicy, found: Iterable[tuple[Source, int]], var
 def _checked(program: GuardProgram, view: FrameView) -> Iterator[tuple[Any, Any, Any]]:
     """(guard, the value it looks at now, what that was read from)."""
     nodes = program.spec[0]
-    values = program.values(view, _MISSING)
+    values = program.values(view, MISSING)
     for (parent, _, _, checks, _), value in zip(nodes, values, strict=True):
         for check in checks:
             yield program.guards[check[2]], value, None if parent < 0 else values[parent]

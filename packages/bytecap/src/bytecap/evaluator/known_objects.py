@@ -216,7 +216,7 @@ class KnownObjects:
         if isinstance(value, OpaqueValue):
             return run_hash(self.tracer, value.real)
         if isinstance(value, IdentityToken):
-            return Identity(value.real)
+            return value.function, Identity(value.real)
         if isinstance(value, MethodValue):
             return types.MethodType, self._identity_key(value.receiver), self.hash_key(value.function)
         if isinstance(value, UnknownValue) and value.python_type().__hash__ is not object.__hash__:

@@ -338,7 +338,7 @@ def _hash(tracer: Tracer, value: Value) -> Value:
         return _id(tracer, value)
     key = tracer.objects.hash_key(value)
     if isinstance(key, Identity):
-        return IdentityToken(value)
+        return IdentityToken(tracer.objects.identified(value), hash)
     if not is_lasting_key(key):
         raise UnsupportedCall(f"hash() of a {value.describe()}, with addresses in it")
     return Constant(hash(key))

@@ -99,7 +99,7 @@ def _get_logger(tracer: Tracer, name: Value = NONE) -> Value:
 
 
 def _thread_identity(tracer: Tracer) -> Value:
-    return IdentityToken(threading.get_ident)
+    return IdentityToken(threading.get_ident, threading.get_ident)
 
 
 LIBRARY: dict[Any, Callable[..., Value]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -15,20 +15,27 @@ from bytecap.objects.constant import Constant
 
 
 class IdentityToken(Value):
-    """The identity of `real`: tokens of one object are equal, and nothing else is known of the number."""
+    """The identity of `real`: tokens of one object are equal, and nothing else is known of the number.
 
-    __slots__ = ("real",)
+    function: what gave it: id, hash, or the function that `real` is.
+    """
+
+    __slots__ = ("function", "real")
     cls = int
 
-    def __init__(self, real: Any) -> None:
+    def __init__(self, real: Any, function: Callable[..., int] = id) -> None:
         super().__init__()
         self.real = real
+        self.function = function
 
     def describe(self) -> str:
         return "id() of an object"
 
-    def reconstruct(self, emitter: Any) -> None:
-        raise CannotRebuild("the number that id() gives cannot leave captured code")
+    def reconstruct(self, emitter: Emitter) -> None:
+        value = self.real if isinstance(self.real, Value) else emitter.tracer.objects.by_object.get(id(self.real))
+        if self.function is not self.real and value is None:
+            raise CannotRebuild("the number that id() gives cannot leave captured code")
+        emitter.call_with(self.function, *([] if self.function is self.real else [value]))
 
 
 def holds_identity(key: Value) -> bool:
@@ -42,7 +49,7 @@ def with_number(tracer: Tracer, key: Value) -> Value:
     if known is None or known.source is None:
         return key
     tracer.guards.identity(known.source, key.real, tracer.line())
-    return Constant(id(key.real))
+    return Constant(key.function(key.real))
 
 
 def refuse_among_numbers(key: Value, others: Iterable[Value]) -> None:

@@ -18,7 +18,7 @@ from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotCapture, ChangingNumber, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
 from bytecap.objects.base import RealValue, Value
-from bytecap.objects.class_lookup import static_lookup
+from bytecap.objects.class_lookup import MISSING, static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.live import LiveObject, call_native
@@ -71,8 +71,6 @@ _CALLS: tuple[tuple[type, Callable[..., Value]], ...] = (
     *((cls, _call_operator) for cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller)),
 )
 
-
-_MISSING: Any = object()
 # Constants that are one object wherever they come from.
 SINGLE = (type(None), bool, type(Ellipsis), type(NotImplemented), enum.Enum, torch.dtype, torch.layout)
 
@@ -111,8 +109,8 @@ class OpaqueValue(Value):
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         names = getattr(self.real, "__dict__", None)
-        found = names.get(name, _MISSING) if isinstance(names, (dict, types.MappingProxyType)) else _MISSING
-        if found is not _MISSING:
+        found = names.get(name, MISSING) if isinstance(names, (dict, types.MappingProxyType)) else MISSING
+        if found is not MISSING:
             return tracer.objects.wrap(found, tracer.places.attribute(self.source, name))
         is_known = static_lookup(type(self.real).__mro__, name)[1] is not None
         if not is_known and hasattr(self.real, name):

@@ -452,7 +452,7 @@ def same_object(left: Value, right: Value) -> bool:
     if isinstance(left, _TENSORS) or isinstance(right, _TENSORS):
         return False
     if isinstance(left, IdentityToken) and isinstance(right, IdentityToken):
-        return left.real is right.real
+        return left.real is right.real and left.function is right.function
     if is_symbolic(left) or is_symbolic(right):
         return left.python_type() is right.python_type() and bool(left.host() == right.host())  # type: ignore[arg-type]
     if isinstance(left, Constant) and isinstance(right, Constant):

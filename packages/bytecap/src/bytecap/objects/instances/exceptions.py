@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from bytecap.bytecode.rebuild import new_exception, raised_in_caller
+from bytecap.bytecode.rebuild import new_exception, raised_in_caller, static_base
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import StageError, UnsupportedMutation
 from bytecap.objects.base import Value, collect
@@ -19,9 +19,6 @@ from bytecap.objects.instances.objects import ObjectValue, writers_of
 from bytecap.objects.instances.writes import RaiseEffect
 from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
-
-# Py_TPFLAGS_HEAPTYPE
-_HEAP_TYPE = 1 << 9
 
 
 class UnknownText(Value):
@@ -55,11 +52,6 @@ class TracebackValue(Value):
         self.line = line
 
 
-def builtin_base(cls: type) -> type:
-    """The nearest exception class that is written in C."""
-    return next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
-
-
 class ExceptionValue(ObjectValue):
     """An exception instance.
 
@@ -81,7 +73,7 @@ class ExceptionValue(ObjectValue):
 
     def initialise(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> None:
         """`__init__` of the builtin class."""
-        base = builtin_base(self.cls)
+        base = static_base(self.cls)
         if kwargs and not issubclass(base, (AttributeError, NameError, ImportError)):
             raise tracer.raises(TypeError, f"{self.cls.__name__}() takes no keyword arguments")
         self.arguments = TupleValue(list(args))
@@ -178,7 +170,7 @@ class ExceptionValue(ObjectValue):
 
     def twin(self, tracer: Tracer) -> BaseException | None:
         """A real exception with the same fields and text; None when an argument cannot be shown."""
-        base = builtin_base(self.cls)
+        base = static_base(self.cls)
         try:
             made = type(self.cls.__name__, (base,), {})(
                 *[tracer.evaluate.printable(tracer, arg) for arg in self.given[0]]
