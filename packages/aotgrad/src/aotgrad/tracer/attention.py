@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from absint.forms.attention import attention
-from absint.meta import numel
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
 from aotgrad.tracer.fused_attention import (
@@ -28,8 +27,6 @@ from aotgrad.tracer.fused_attention import (
     kernels,
     operands,
 )
-from aotgrad.tracer.views import reshape_value
-from stagewire.graph import Ref
 
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
@@ -48,13 +45,13 @@ def attend(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dic
     found = _fused(mode, named)
     if found is not None:
         return found
-    work = _Attention(mode, record, named)
-    scores = work.scores()
-    rows = work.emit(aten.logsumexp.default, scores, [-1], False)
-    out = work.product(work.weights(scores, rows), work.value)
-    turned = work.emit(aten.permute.default, work.cast(out), [0, 2, 1, 3])
-    dense = mode.emit(aten.clone.default, (turned,), {"memory_format": torch.contiguous_format})
-    return mode.tensors((work.emit(aten.permute.default, dense, [0, 2, 1, 3]), rows))
+    with mode:
+        work = _Attention(mode, record, named)
+        scores = work.scores()
+        rows = scores.logsumexp(-1)
+        out = _product(work.weights(scores, rows), work.value).to(work.dtype)
+        dense = out.permute(0, 2, 1, 3).clone(memory_format=torch.contiguous_format)
+        return _results(mode, dense.permute(0, 2, 1, 3), rows)
 
 
 def attend_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -65,19 +62,18 @@ def attend_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
     if fused is not None:
         grad, out = mode.content(args[0]), mode.content(args[4])
         return mode.tensors(fused_backward(mode, fused, operands(mode, named), grad, out)[:3])
-    work = _Attention(mode, record, named)
-    grad, out, rows = work.operand(args[0]), work.operand(args[4]), mode.content(args[5])
-    weights = work.weights(work.scores(), rows)
-    to_weights = work.product(grad, work.turn(work.value))
-    mean = work.emit(aten.sum.dim_IntList, work.emit(aten.mul.Tensor, grad, out), [-1], True)
-    to_scores = work.emit(aten.mul.Tensor, weights, work.emit(aten.sub.Tensor, to_weights, mean))
-    to_scores = work.emit(aten.mul.Scalar, to_scores, work.scale)
-    found = (
-        work.product(to_scores, work.key),
-        work.together(work.product(work.turn(to_scores), work.query)),
-        work.together(work.product(work.turn(weights), grad)),
-    )
-    return mode.tensors(tuple([work.cast(ref) for ref in found]))
+    with mode:
+        work = _Attention(mode, record, named)
+        grad, out = _wide(args[0]), _wide(args[4])
+        weights = work.weights(work.scores(), args[5])
+        to_weights = _product(grad, work.value.mT)
+        to_scores = weights * (to_weights - (grad * out).sum(-1, keepdim=True)) * work.scale
+        found = (
+            _product(to_scores, work.key),
+            work.together(_product(to_scores.mT, work.query)),
+            work.together(_product(weights.mT, grad)),
+        )
+        return _results(mode, *[tensor.to(work.dtype) for tensor in found])
 
 
 def attention_call(
@@ -155,90 +151,59 @@ def _fused(mode: TraceMode, named: dict[str, Any]) -> Any:
 
 
 class _Attention:
-    """One attention: its operands as values in the dtype of the scores, and the ops that both directions use."""
+    """One attention: its operands in the dtype of the scores, and the ops that both directions use."""
 
     def __init__(self, mode: TraceMode, record: OpRecord, named: dict[str, Any]) -> None:
-        tensors = [named[key] for key in ("query", "key", "value")]
-        query, key, _ = (tensor.meta for tensor in tensors)
+        query, key, value = (named[name] for name in ("query", "key", "value"))
         if named.get("dropout_p"):
             raise NoFunctionalForm(f"{record.name} with dropout on {query.device}")
-        self.mode, self.dtype = mode, query.dtype
-        self.group = query.shape[1] // key.shape[1]
-        self.query = self.operand(tensors[0])
-        self.key, self.value = (self.apart(self.operand(tensor)) for tensor in tensors[1:])
         given = operands(mode, named)
-        self.is_causal, self.mask, self.scale = given.is_causal, given.mask, given.scale
+        self.is_causal, self.mask, self.scale = given.is_causal, named.get("attn_mask"), given.scale
+        self.dtype = query.dtype
+        self.group = query.shape[1] // key.shape[1]
+        self.query, self.key, self.value = _wide(query), self.apart(key), self.apart(value)
 
-    def apart(self, value: Ref) -> Ref:
+    def apart(self, tensor: Any) -> Any:
         """Keys or values with a head for each head of the query: groups of these share one."""
+        tensor = _wide(tensor)
         if self.group == 1:
-            return value
-        batch, heads, *rest = self.mode.recorder.metas[value.name].shape
-        spread = self.emit(aten.expand.default, self.emit(aten.unsqueeze.default, value, 2),
-                           [batch, heads, self.group, *rest])  # fmt: skip
-        dense = self.mode.emit(aten.clone.default, (spread,), {"memory_format": torch.contiguous_format})
-        return self.emit(aten.view.default, dense, [batch, heads * self.group, *rest])
+            return tensor
+        spread = tensor.unsqueeze(2).expand(-1, -1, self.group, -1, -1)
+        return spread.clone(memory_format=torch.contiguous_format).flatten(1, 2)
 
-    def together(self, gradient: Ref) -> Ref:
+    def together(self, gradient: Any) -> Any:
         """The gradient of what `apart` was given."""
-        if self.group == 1:
-            return gradient
-        batch, heads, *rest = self.mode.recorder.metas[gradient.name].shape
-        groups = self.emit(aten.view.default, gradient, [batch, heads // self.group, self.group, *rest])
-        return self.emit(aten.sum.dim_IntList, groups, [2], False)
+        return gradient if self.group == 1 else gradient.unflatten(1, (-1, self.group)).sum(2)
 
-    def emit(self, func: Any, *args: Any) -> Ref:
-        """One recorded op."""
-        return self.mode.emit(func, args, {})
-
-    def operand(self, tensor: Any) -> Ref:
-        """A tensor's content in the dtype of the scores."""
-        value = self.mode.content(tensor)
-        if tensor.meta.dtype not in _LOW:
-            return value
-        return self.mode.emit(aten._to_copy.default, (value,), {"dtype": torch.float32})
-
-    def cast(self, value: Ref) -> Ref:
-        """Back to the dtype of the operands."""
-        if self.dtype not in _LOW:
-            return value
-        return self.mode.emit(aten._to_copy.default, (value,), {"dtype": self.dtype})
-
-    def turn(self, value: Ref) -> Ref:
-        """The last two dimensions exchanged."""
-        return self.emit(aten.transpose.int, value, -2, -1)
-
-    def product(self, first: Ref, second: Ref) -> Ref:
-        """Matrix products over the leading two dimensions."""
-        metas = self.mode.recorder.metas
-        batch = metas[first.name].shape[:2]
-        flat = [
-            reshape_value(self.mode.emit, metas, ref, (numel(batch), *metas[ref.name].shape[2:]))
-            for ref in (first, second)
-        ]
-        result = self.emit(aten.bmm.default, *flat)
-        return self.emit(aten.view.default, result, [*batch, *metas[result.name].shape[1:]])
-
-    def scores(self) -> Ref:
+    def scores(self) -> Any:
         """query @ key^T * scale, -inf where the mask forbids."""
-        metas = self.mode.recorder.metas
-        scores = self.emit(aten.mul.Scalar, self.product(self.query, self.turn(self.key)), self.scale)
+        scores = _product(self.query, self.key.mT) * self.scale
         if self.is_causal:
-            meta = metas[scores.name]
-            options = {"dtype": torch.bool, "device": meta.device}
-            all_pairs = self.mode.emit(aten.full.default, (list(meta.shape[-2:]), True), options)
-            scores = self.emit(aten.masked_fill.Scalar, scores, self.emit(aten.triu.default, all_pairs, 1), -math.inf)
+            all_pairs = aten.full.default(scores.shape[-2:], True, dtype=torch.bool, device=scores.device)
+            scores = scores.masked_fill(all_pairs.triu(1), -math.inf)
         if self.mask is None:
             return scores
-        if metas[self.mask.name].dtype is torch.bool:
-            forbidden = self.emit(aten.logical_not.default, self.mask)
-            return self.emit(aten.masked_fill.Scalar, scores, forbidden, -math.inf)
-        return self.emit(aten.add.Tensor, scores, self.mask)
+        if self.mask.dtype == torch.bool:
+            return scores.masked_fill(self.mask.logical_not(), -math.inf)
+        return scores + self.mask
 
-    def weights(self, scores: Ref, rows: Ref) -> Ref:
+    def weights(self, scores: Any, rows: Any) -> Any:
         """softmax(scores), given the log-sum-exp of its rows; zeros in a row that a mask forbids whole."""
         if self.mask is not None:
-            rows = self.emit(aten.masked_fill.Scalar, rows, self.emit(aten.eq.Scalar, rows, -math.inf), 0.0)
-        return self.emit(
-            aten.exp.default, self.emit(aten.sub.Tensor, scores, self.emit(aten.unsqueeze.default, rows, -1))
-        )
+            rows = rows.masked_fill(rows == -math.inf, 0.0)
+        return (scores - rows.unsqueeze(-1)).exp()
+
+
+def _wide(tensor: Any) -> Any:
+    """In the dtype of the scores."""
+    return tensor.float() if tensor.dtype in _LOW else tensor
+
+
+def _product(first: Any, second: Any) -> Any:
+    """Matrix products over the leading two dimensions."""
+    return torch.bmm(first.flatten(0, 1), second.flatten(0, 1)).unflatten(0, first.shape[:2])
+
+
+def _results(mode: TraceMode, *tensors: Any) -> Any:
+    """Tensors without a history for what was computed."""
+    return mode.tensors(tuple([mode.content(tensor) for tensor in tensors]))
