@@ -27,19 +27,6 @@ _LATTICE_DTYPES = (
     torch.complex128,
 )
 _PROMOTED = {(left, right): torch.promote_types(left, right) for left in _LATTICE_DTYPES for right in _LATTICE_DTYPES}
-_COMPLEX_OF = {
-    torch.float16: torch.complex32,
-    torch.bfloat16: torch.complex64,
-    torch.float32: torch.complex64,
-    torch.float64: torch.complex128,
-}
-_REAL_OF = {
-    torch.complex32: torch.float16,
-    torch.complex64: torch.float32,
-    torch.complex128: torch.float64,
-}
-_FLOATING = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype) and d.is_floating_point)
-_COMPLEX = frozenset(_REAL_OF)
 # Accumulator and opmath dtype by operand dtype (at::opmath_type).
 ACC_DTYPE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 
@@ -54,17 +41,7 @@ def promote_types(left: torch.dtype, right: torch.dtype) -> torch.dtype:
 
 def is_integral(dtype: torch.dtype) -> bool:
     """True for the integers and bool."""
-    return dtype not in _FLOATING and dtype not in _COMPLEX
-
-
-def real_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of the real part."""
-    return _REAL_OF.get(dtype, dtype)
-
-
-def complex_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The complex dtype whose parts have this dtype."""
-    return dtype if dtype in _COMPLEX else _COMPLEX_OF[dtype]
+    return not dtype.is_floating_point and not dtype.is_complex
 
 
 def number_dtype(number: object) -> torch.dtype:
@@ -77,7 +54,7 @@ def number_dtype(number: object) -> torch.dtype:
         case float():
             return torch.get_default_dtype()
         case complex():
-            return _COMPLEX_OF[torch.get_default_dtype()]
+            return torch.get_default_dtype().to_complex()
         case torch.SymInt():
             return torch.int64
         case torch.SymFloat():
@@ -91,11 +68,11 @@ def number_dtype(number: object) -> torch.dtype:
 def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
     if higher is None or lower is None:
         return lower if higher is None else higher
-    if higher in _COMPLEX:
+    if higher.is_complex:
         return higher
-    if higher in _FLOATING:
-        return _COMPLEX_OF.get(higher, higher) if lower in _COMPLEX else higher
-    if higher is torch.bool or lower in _FLOATING or lower in _COMPLEX:
+    if higher.is_floating_point:
+        return higher.to_complex() if lower.is_complex else higher
+    if higher is torch.bool or not is_integral(lower):
         return promote_types(higher, lower)
     return higher
 
@@ -133,8 +110,8 @@ def float_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
     """May an in-place op whose result is `source` write into `target` (`at::canCast`)."""
-    if source in _COMPLEX and target not in _COMPLEX:
+    if source.is_complex and not target.is_complex:
         return False
-    if source in _FLOATING and is_integral(target):
+    if source.is_floating_point and is_integral(target):
         return False
     return source is torch.bool or target is not torch.bool

@@ -14,7 +14,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.kernels import Question
 from absint.meta import Meta
-from absint.promote import complex_dtype, float_dtype, is_integral, real_dtype, result_type
+from absint.promote import float_dtype, is_integral, result_type
 from absint.rules.pointwise import broadcast, cast, float_pointwise, pointwise
 from absint.rules.shapes import empty_like, fresh, resized, suggested, wrap_dim
 from absint.rules.table import RuleTable
@@ -87,7 +87,7 @@ def _sum(self: Any, other: Any, alpha: Any) -> Meta:
 
 
 def _abs(self: Meta) -> Meta:
-    dtype = real_dtype(self.dtype)
+    dtype = self.dtype.to_real()
     return empty_like(self, dtype=dtype) if self.dtype.is_complex else pointwise((self,), self.dtype, dtype)
 
 
@@ -99,7 +99,7 @@ def _isinf(self: Meta) -> Meta:
 
 def _angle(self: Meta) -> Meta:
     common = float_dtype(self.dtype)
-    return pointwise((self,), common, real_dtype(common))
+    return pointwise((self,), common, common.to_real())
 
 
 def _bounds(self: Meta, *bounds: Any) -> list[Any]:
@@ -151,7 +151,7 @@ TABLE.rows({
     "lerp.Scalar lerp.Tensor": _lerp,
     "where.self": _where,
     "masked_fill.Scalar masked_fill.Tensor": lambda self, mask: fresh(self, broadcast(self.shape, mask.shape)),
-    "complex polar": lambda real, imag, /: pointwise((real, imag), real.dtype, complex_dtype(real.dtype)),
+    "complex polar": lambda real, imag, /: pointwise((real, imag), real.dtype, real.dtype.to_complex()),
     # Eager computes x * 2.0 ** other.
     "ldexp.Tensor": lambda self, other: pointwise((self, pointwise((other,), result_type((other, 2.0))))),
     "frexp.Tensor": _frexp,

@@ -12,7 +12,6 @@ import torch
 
 from absint.errors import TypeRuleError
 from absint.meta import Meta, numel
-from absint.promote import complex_dtype, real_dtype
 from absint.rules.shapes import fresh, resized, wrap_dim, wrap_dims
 from absint.rules.table import RuleTable
 from absint.strides import contiguous_stride
@@ -63,7 +62,7 @@ def _r2c(self: Meta, dim: Dims, onesided: bool) -> Meta:
         raise TypeRuleError("the real Fourier transform takes a real tensor")
     *dims, last = wrap_dims(dim, self.ndim)
     shape = resized(self, last, self.shape[last] // 2 + 1) if onesided else self.shape
-    return _transformed(self, shape, [*_by_stride(self, dims), last], complex_dtype(self.dtype))
+    return _transformed(self, shape, [*_by_stride(self, dims), last], self.dtype.to_complex())
 
 
 def _c2c(self: Meta, dim: Dims) -> Meta:
@@ -75,7 +74,7 @@ def _c2c(self: Meta, dim: Dims) -> Meta:
 def _c2r(self: Meta, dim: Dims, last_dim_size: int) -> Meta:
     last = wrap_dim(dim[-1], self.ndim)
     source = _c2c(self, dim[:-1]) if len(dim) > 1 else self
-    return _transformed(source, resized(self, last, last_dim_size), [last], real_dtype(self.dtype))
+    return _transformed(source, resized(self, last, last_dim_size), [last], self.dtype.to_real())
 
 
 TABLE.rows({"_fft_r2c": _r2c, "_fft_c2c": _c2c, "_fft_c2r": _c2r})

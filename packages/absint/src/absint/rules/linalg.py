@@ -10,7 +10,7 @@ import torch
 from absint.errors import DataDependentError, TypeRuleError
 from absint.kernels import Question
 from absint.meta import Meta, contiguous
-from absint.promote import complex_dtype, real_dtype, result_type
+from absint.promote import result_type
 from absint.rules.pointwise import broadcast, pointwise
 from absint.rules.shapes import empty_like, fresh, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
@@ -34,7 +34,7 @@ def _integers(like: Meta, shape: Shape) -> Meta:
 
 
 def _real(like: Meta, shape: Shape) -> Meta:
-    return fresh(like, shape, real_dtype(like.dtype))
+    return fresh(like, shape, like.dtype.to_real())
 
 
 def _batch(first: Meta, second: Meta) -> tuple[int, ...]:
@@ -109,7 +109,7 @@ TABLE.rows({
     "_cdist_backward": _cdist_backward,
     "_pdist_forward": _pdist,
     "_pdist_backward renorm": lambda self: fresh(self),
-    "dist": lambda self, other: fresh(self, (), real_dtype(result_type((self, other)))),
+    "dist": lambda self, other: fresh(self, (), result_type((self, other)).to_real()),
     "linalg_cross": Rule(
         lambda self, other: fresh(self, broadcast(self.shape, other.shape), result_type((self, other))), (_THREES,)
     ),
@@ -140,7 +140,7 @@ def _eigh(A: Meta, compute_v: bool) -> Metas:
 
 
 def _eig(self: Meta) -> Metas:
-    dtype = complex_dtype(real_dtype(_square(self, "linalg.eig").dtype))
+    dtype = _square(self, "linalg.eig").dtype.to_real().to_complex()
     return fresh(self, self.shape[:-1], dtype), _by_columns(self, dtype=dtype)
 
 

@@ -12,7 +12,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.kernels import Question, ones
 from absint.meta import Meta, contiguous
-from absint.promote import float_dtype, is_integral, real_dtype
+from absint.promote import float_dtype, is_integral
 from absint.rules.shapes import empty_like, fresh, reduced, resized, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 from absint.signatures import full_name
@@ -74,7 +74,7 @@ def _mean(self: Meta, dim: Dims = None, keepdim: bool = False, dtype: DType = No
 
 
 def _norm(self: Meta, dim: Dims = None, keepdim: bool = False, dtype: DType = None) -> Meta:
-    return reduced(self, dim, keepdim, real_dtype(dtype or self.dtype))
+    return reduced(self, dim, keepdim, (dtype or self.dtype).to_real())
 
 
 def _any(self: Meta, dim: Dims = None, keepdim: bool = False) -> Meta:

@@ -8,7 +8,6 @@ import torch
 
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import Meta, numel
-from absint.promote import complex_dtype, real_dtype
 from absint.rules.shapes import expand_stride, infer_size, wrap_dim
 from absint.rules.table import Constraint, Refused, RuleTable, f32, i64
 from absint.strides import view_stride
@@ -80,7 +79,7 @@ _IS_REAL = Constraint(
 @TABLE.rule("view_as_real", _IS_COMPLEX)
 def _view_as_real(self: Meta) -> Meta:
     shape, stride = (*self.shape, 2), (*[step * 2 for step in self.stride], 1)
-    return _restrided(self, shape, stride, self.storage_offset * 2, real_dtype(self.dtype))
+    return _restrided(self, shape, stride, self.storage_offset * 2, self.dtype.to_real())
 
 
 @TABLE.rule("view_as_complex", _IS_REAL)
@@ -88,7 +87,7 @@ def _view_as_complex(self: Meta) -> Meta:
     if not self.shape or self.shape[-1] != 2 or self.stride[-1] != 1:
         raise TypeRuleError("Tensor must have a last dimension of size 2 with stride 1")
     stride = tuple([step // 2 for step in self.stride[:-1]])
-    return _restrided(self, self.shape[:-1], stride, self.storage_offset // 2, complex_dtype(self.dtype))
+    return _restrided(self, self.shape[:-1], stride, self.storage_offset // 2, self.dtype.to_complex())
 
 
 @TABLE.rule("expand")
