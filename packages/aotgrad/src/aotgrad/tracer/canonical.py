@@ -14,6 +14,8 @@ from absint.symbolic import is_symbolic
 from stagewire.graph import Ref
 
 Arguments = list[Any]
+Canonical = Callable[[dict[str, Meta], Arguments], Arguments]
+ShapeOf = Callable[[dict[str, Meta], Arguments], Sequence[Any]]
 
 
 def _slice(size: Any, start: Any, end: Any) -> tuple[Any, Any]:
@@ -29,23 +31,32 @@ def _slice(size: Any, start: Any, end: Any) -> tuple[Any, Any]:
     return first, first if last < first else last
 
 
-def _sliced(source: int, leading: int) -> Callable[[dict[str, Meta], Arguments], Arguments]:
-    """For (..., dim, start, end, step) after `leading` tensors, of which number `source` is sliced."""
+def _of_tensor(metas: dict[str, Meta], args: Arguments) -> Sequence[Any]:
+    return metas[args[0].name].shape
+
+
+def _stated(metas: dict[str, Meta], args: Arguments) -> Sequence[Any]:
+    return args[1]
+
+
+def _sliced(leading: int, shape_of: ShapeOf = _of_tensor) -> Canonical:
+    """For (dim, start, end, step) after `leading` arguments."""
 
     def canonical(metas: dict[str, Meta], args: Arguments) -> Arguments:
         dim, start, end, *rest = [*args[leading:], *(0, None, None, 1)[len(args) - leading :]]
-        shape = metas[args[source].name].shape
-        if not _is_open((shape[dim], start, end)):
-            return args
-        return [*args[:leading], dim, *_slice(shape[wrap_dim(dim, len(shape))], start, end), *rest]
+        shape = shape_of(metas, args)
+        size = shape[wrap_dim(dim, len(shape))]
+        return [*args[:leading], dim, *_slice(size, start, end), *rest] if _is_open((size, start, end)) else args
 
     return canonical
 
 
-def _selected(leading: int) -> Callable[[dict[str, Meta], Arguments], Arguments]:
+def _selected(leading: int, shape_of: ShapeOf = _of_tensor) -> Canonical:
+    """For (dim, index) after `leading` arguments."""
+
     def canonical(metas: dict[str, Meta], args: Arguments) -> Arguments:
         dim, index = args[leading:]
-        shape = metas[args[0].name].shape
+        shape = shape_of(metas, args)
         size = shape[wrap_dim(dim, len(shape))]
         if type(index) is Ref or not _is_open((size, index)):
             return args
@@ -54,31 +65,16 @@ def _selected(leading: int) -> Callable[[dict[str, Meta], Arguments], Arguments]
     return canonical
 
 
-def _slice_backward(metas: dict[str, Meta], args: Arguments) -> Arguments:
-    grad, sizes, dim, start, end, step = args
-    size = sizes[dim]
-    if not _is_open((size, start, end)):
-        return args
-    return [grad, sizes, dim, *_slice(size, start, end), step]
-
-
-def _select_backward(metas: dict[str, Meta], args: Arguments) -> Arguments:
-    grad, sizes, dim, index = args
-    if type(index) is Ref or not _is_open((sizes[dim], index)):
-        return args
-    return [grad, sizes, dim, index + sizes[dim] if index < 0 else index]
-
-
 def _is_open(values: Sequence[Any]) -> bool:
     return any(is_symbolic(value) for value in values)
 
 
-CANONICAL: dict[str, Callable[[dict[str, Meta], Arguments], Arguments]] = {
-    "aten.slice.Tensor": _sliced(0, 1),
-    "aten.slice_scatter.default": _sliced(0, 2),
-    "aten.slice_backward.default": _slice_backward,
+CANONICAL: dict[str, Canonical] = {
+    "aten.slice.Tensor": _sliced(1),
+    "aten.slice_scatter.default": _sliced(2),
+    "aten.slice_backward.default": _sliced(2, _stated),
     "aten.select.int": _selected(1),
     "aten.select_scatter.default": _selected(2),
-    "aten.select_backward.default": _select_backward,
+    "aten.select_backward.default": _selected(2, _stated),
 }
 """From the types of values and the arguments of a call to its arguments, by target."""
