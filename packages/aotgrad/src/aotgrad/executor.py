@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from absint.cpu_kernels import workspace_call
 from absint.executor import Executor
 from absint.executor import executor as executor_of
+from absint.meta import leaves
 from absint.targets import resolve
 from stagewire.graph import Graph
 
@@ -24,12 +22,4 @@ _MEANT = {
 
 def executor(graph: Graph) -> Executor:
     """A callable over the graph's inputs, or one list of them that it empties; see `absint.executor`."""
-    return executor_of(graph, lambda node: workspace_call(node, resolve(_MEANT.get(node.target, node.target))), _leaves)
-
-
-def _leaves(result: Any) -> Iterator[Any]:
-    if isinstance(result, (tuple, list)):
-        for item in result:
-            yield from _leaves(item)
-    else:
-        yield result
+    return executor_of(graph, lambda node: workspace_call(node, resolve(_MEANT.get(node.target, node.target))), leaves)
