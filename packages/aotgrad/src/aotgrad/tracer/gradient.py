@@ -27,7 +27,7 @@ from aotgrad.joint import Joint
 from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_more_outputs
-from aotgrad.tracer.values import Memory, Traced
+from aotgrad.tracer.values import Traced
 from stagewire.errors import StageError
 from stagewire.grad import BoundInput, SameAsInput, ViewOf
 from stagewire.graph import Ref, references
@@ -102,11 +102,7 @@ def _tangent(mode: TraceMode, number: int, tensor: Traced, *, requires_grad: boo
     else:
         meta = contiguous(meta.shape, meta.dtype, meta.device)
     value = mode.recorder.define(mode.recorder.fresh_name(f"tangent_{number}"), meta)
-    memory = Memory(meta, value)
-    mode.memories.append(memory)
-    start = Traced(meta, memory, requires_grad=requires_grad)
-    start.value, start.generation = value, 0
-    return start
+    return mode.owner(meta, value, requires_grad=requires_grad)
 
 
 def refuse_overwritten(joint: Joint, written: frozenset[int]) -> None:

@@ -225,12 +225,9 @@ def _placeholder(mode: TraceMode, capture: Capture, sizes: SizesOf, index: int, 
     if not isinstance(wire, TensorType):
         raise BadCapture(f"input {given.value.name} is no tensor")
     meta = from_wire(wire, sizes)
-    value = mode.recorder.define(given.value.name, meta)
-    memory = Memory(meta, value, input=index)
-    mode.memories.append(memory)
     requires_grad = wire.requires_grad and training
-    leaf = Traced(meta, memory, requires_grad=requires_grad)
-    leaf.value, leaf.generation = value, 0
+    value = mode.recorder.define(given.value.name, meta)
+    leaf = mode.owner(meta, value, input=index, requires_grad=requires_grad)
     if given.role == "number":
         mode.given[index] = create_float(sizes.env, given.value.name)
     if mode.recorder.symbolic:
@@ -238,19 +235,17 @@ def _placeholder(mode: TraceMode, capture: Capture, sizes: SizesOf, index: int, 
     bound = BoundInput(given.value.name, wire, given.role)
     if not requires_grad or _is_leaf(capture, given):
         return Placeholder(bound, leaf, leaf, leaf.grad_fn, requires_grad)
-    return _not_a_leaf(mode, bound, leaf, memory)
+    return _not_a_leaf(mode, bound, leaf)
 
 
 def _number(mode: TraceMode, bound: BoundInput, index: int) -> Placeholder:
     """An int of the caller's: calls name it in size expressions, so that nothing reads the tensor in its place."""
     meta = contiguous((), torch.int64)
-    memory = Memory(meta, mode.recorder.define(bound.name, meta), input=index)
-    leaf = Traced(meta, memory)
-    leaf.value, leaf.generation = memory.value, 0
+    leaf = mode.owner(meta, mode.recorder.define(bound.name, meta), input=index)
     return Placeholder(bound, leaf, leaf, None, False)
 
 
-def _not_a_leaf(mode: TraceMode, bound: BoundInput, leaf: Traced, memory: Memory) -> Placeholder:
+def _not_a_leaf(mode: TraceMode, bound: BoundInput, leaf: Traced) -> Placeholder:
     """Let the program work on a copy of `leaf` that counts as the input's own memory, so that it may be written."""
     with torch.enable_grad():
         copy = leaf.clone()
@@ -258,6 +253,7 @@ def _not_a_leaf(mode: TraceMode, bound: BoundInput, leaf: Traced, memory: Memory
         if copy.meta != leaf.meta:
             # C++ knows the layout of a tensor by itself, and asks whether it is contiguous, say.
             copy = _SameLayout.apply(leaf)
+    memory = leaf.memory
     copy.value, copy.generation = memory.value, 0
     copy.memory = memory
     copy.meta = leaf.meta

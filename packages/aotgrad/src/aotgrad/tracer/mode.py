@@ -249,15 +249,19 @@ class TraceMode(AbstractMode):
     def fresh(self, refs: Any, types: Any) -> Any:
         """Tensors on memory of their own for recorded values."""
         if type(types) is Meta:
-            memory = Memory(types, refs)
-            self.memories.append(memory)
-            tensor = Traced(types, memory)
-            tensor.value = refs
-            tensor.generation = 0
-            return tensor
+            return self.owner(types, refs)
         if isinstance(types, (tuple, list)):
             return type(types)([self.fresh(r, t) for r, t in zip(refs, types, strict=True)])
         return None
+
+    def owner(self, meta: Meta, value: Ref, *, input: int | None = None, requires_grad: bool = False) -> Traced:
+        """A tensor on a memory of its own, that of an input or none."""
+        memory = Memory(meta, value, input)
+        self.memories.append(memory)
+        tensor = Traced(meta, memory, requires_grad=requires_grad)
+        tensor.value = value
+        tensor.generation = 0
+        return tensor
 
     def tensors(self, refs: tuple[Ref | None, ...]) -> Any:
         """Tensors on memory of their own for recorded values; None for none."""
