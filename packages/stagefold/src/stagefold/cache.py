@@ -57,9 +57,13 @@ def program_key(capture: Capture, pipeline: str, *, at_its_sizes: bool = True) -
     powers of two, for which tiles are chosen).
     """
     inputs = tuple(Input(item.value, Local(""), item.role) for item in capture.inputs)
-    hint_of = _exact if at_its_sizes else _rounded if is_on_gpu(capture) else _none
+    hints = [symbol.hint for symbol in capture.symbols]
+    if not at_its_sizes:
+        on_gpu = is_on_gpu(capture)
+        hints = [1 << max(hint - 1, 0).bit_length() if on_gpu and hint is not None else None for hint in hints]
     symbols = tuple(
-        msgspec.structs.replace(symbol, source=None, hint=hint_of(symbol.hint)) for symbol in capture.symbols
+        msgspec.structs.replace(symbol, source=None, hint=hint)
+        for symbol, hint in zip(capture.symbols, hints, strict=True)
     )
     bare = msgspec.structs.replace(capture, guards=facts_of(capture), inputs=inputs, symbols=symbols)
     schemas = sorted(str(operator._schema) for operator in custom_operators(capture))
@@ -84,18 +88,6 @@ def custom_operators(capture: Capture) -> list[OpOverload]:
 
 
 _OF_TORCH = frozenset(("aten", "prims", "torch", "operator", "math"))
-
-
-def _exact(hint: int | None) -> int | None:
-    return hint
-
-
-def _rounded(hint: int | None) -> int | None:
-    return None if hint is None else 1 << max(hint - 1, 0).bit_length()
-
-
-def _none(hint: int | None) -> int | None:
-    return None
 
 
 def is_on_gpu(capture: Capture) -> bool:
