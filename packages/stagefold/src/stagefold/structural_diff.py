@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from stagewire.capture import Capture
-from stagewire.codec import Document, kind_of
+from stagewire.codec import Document
 from stagewire.grad import Grad
 from stagewire.loop import Loop
 from stagewire.prim import PartitionReport, Prim
@@ -127,10 +127,3 @@ def _windows(marked: list[tuple[str, str]], context: int) -> Iterator[str]:
             yield f"@@ line {number + 1}"
         yield "{} {}".format(*marked[number])
         last = number
-
-
-def summary(left: Document, right: Document) -> str:
-    """One sentence of how much differs."""
-    lines = differences(left, right, context=0)
-    gone, new = (sum(line.startswith(mark) for line in lines) for mark in "-+")
-    return f"{kind_of(left)}: {gone} lines gone, {new} new" if lines else f"{kind_of(left)}: the same"
