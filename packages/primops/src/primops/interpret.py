@@ -118,7 +118,7 @@ def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
 
 
 def _sizes(dims: tuple[Dim, ...], symbols: Symbols) -> tuple[int, ...]:
-    return tuple(d if isinstance(d, int) else evaluate(d, symbols) for d in dims)
+    return tuple(evaluate(d, symbols) for d in dims)
 
 
 def _stated(x: Any, value: Value, symbols: Symbols) -> Any:

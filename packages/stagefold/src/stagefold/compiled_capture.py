@@ -19,7 +19,7 @@ from stagefold.pipeline import StageLike
 from stagefold.size_specialisation import SizeSpecialisations, holds, with_sizes
 from stagewire.capture import Capture, Relation, Symbol, facts_of
 from stagewire.errors import StageError
-from stagewire.expr import Dim, Expr, evaluate
+from stagewire.expr import Expr, evaluate
 from stagewire.graph import Value
 from stagewire.symbols import size_reader
 from stagewire.types import TensorType
@@ -158,13 +158,12 @@ def _kind(value: Value) -> str:
 
 def _fits(want: TensorType, have: torch.Tensor, sizes: dict[str, int], with_gradients: bool) -> bool:
     """Whether a program for `want` is right for `have`; strides of dimensions with one element mean nothing."""
-
-    def value(dim: Dim) -> int:
-        return dim if isinstance(dim, int) else evaluate(dim, sizes)
-
     if (str(have.dtype), str(have.device)) != (f"torch.{want.dtype}", want.device):
         return False
     if have.requires_grad and torch.is_grad_enabled() and not (want.requires_grad and with_gradients):
         return False
     rows = zip(want.shape, have.shape, want.stride, have.stride(), strict=True)
-    return all(value(size) == length and (length < 2 or value(step) == stride) for size, length, step, stride in rows)
+    return all(
+        evaluate(size, sizes) == length and (length < 2 or evaluate(step, sizes) == stride)
+        for size, length, step, stride in rows
+    )

@@ -64,8 +64,8 @@ def _heads(capture: Capture, node: Node, number: int) -> Meta:
     source = definitions(capture.graph)[given.name].type
     assert isinstance(source, TensorType)
     values = {symbol.name: symbol.hint for symbol in capture.symbols if symbol.hint is not None}
-    length, *batch = (size if isinstance(size, int) else evaluate(size, values) for size in source.shape[:-1])
-    width = kind.shape[-1] if isinstance(kind.shape[-1], int) else evaluate(kind.shape[-1], values)
+    length, *batch = (evaluate(size, values) for size in source.shape[:-1])
+    width = evaluate(kind.shape[-1], values)
     width, count = width // heads, batch[0] if batch else 1
     stride = (heads * width, width, count * heads * width, 1)
     return Meta((count, heads, length, width), stride, getattr(torch, kind.dtype), torch.device(kind.device))

@@ -140,7 +140,7 @@ def symbol_reader(unit: Unit) -> Callable[[Sequence[Any]], Symbols]:
 
 def sizes(dims: Sequence[Dim], symbols: Symbols) -> tuple[int, ...]:
     """Numbers for sizes."""
-    return tuple(dim if isinstance(dim, int) else evaluate(dim, symbols) for dim in dims)
+    return tuple(evaluate(dim, symbols) for dim in dims)
 
 
 def with_values(type_: TensorType, symbols: Symbols) -> TensorType:

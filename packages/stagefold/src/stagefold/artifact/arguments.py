@@ -15,7 +15,7 @@ from stagefold.errors import OtherInputs
 from stagefold.size_specialisation import holds
 from stagefold.torch_capabilities import TORCH
 from stagewire.capture import Relation
-from stagewire.expr import Dim, Expr, evaluate
+from stagewire.expr import Dim, evaluate
 from stagewire.graph import Value
 from stagewire.symbols import size_reader
 from stagewire.types import TensorType
@@ -97,12 +97,12 @@ class Arguments:
     def _check_layout(self, leaf: Leaf, have: torch.Tensor, sizes: dict[str, int]) -> None:
         assert leaf.type is not None
         for dimension, (size, length) in enumerate(zip(leaf.type.shape, have.shape, strict=True)):
-            if _value(size, sizes) != length:
-                known = "" if isinstance(size, int) else f", which is {_value(size, sizes)}"
+            if evaluate(size, sizes) != length:
+                known = "" if isinstance(size, int) else f", which is {evaluate(size, sizes)}"
                 need = f"{in_words(size, self._labels)}{known}"
                 raise OtherInputs(f"{leaf.label} has size {length} in dimension {dimension}, where it needs {need}")
         for dimension, (step, stride) in enumerate(zip(leaf.type.stride, have.stride(), strict=True)):
-            if have.shape[dimension] > 1 and have.numel() and _value(step, sizes) != stride:
+            if have.shape[dimension] > 1 and have.numel() and evaluate(step, sizes) != stride:
                 fix = "Lay the tensor out as it was at export; most often .contiguous() does so."
                 need = in_words(step, self._labels)
                 raise OtherInputs(f"{leaf.label} has stride {stride} in dimension {dimension}, and had {need}", fix=fix)
@@ -129,7 +129,3 @@ def _check_value(leaf: Leaf, have: Any) -> None:
     want = from_arg(leaf.value, lambda ref: ref)
     if type(have) is not type(want) or repr(have) != repr(want):
         raise OtherInputs(f"{leaf.label} is {have!r}, and was {want!r}: it is a part of what was compiled")
-
-
-def _value(size: Dim, sizes: dict[str, int]) -> int:
-    return evaluate(size, sizes) if isinstance(size, Expr) else size
