@@ -24,15 +24,14 @@ from codegen.triton.flex_kernels import (
     Writer,
 )
 from codegen.triton.narrow_indices import with_narrow_indices
-from codegen.triton.product_fusion import Dimension, pieces
+from codegen.triton.product_fusion import Dimension, only_store, pieces
 from codegen.triton.products import MOST_BATCHES, Types
 from stagewire import flex_attention as op
 from stagewire.graph import Arg, List, Ref
-from stagewire.index import is_static
-from stagewire.loop import Axis, Compute, Extern, Free, IndexValue, Kernel, Load, Loop, Statement, Store
+from stagewire.loop import Axis, Extern, Free, Kernel, Load, Loop, Statement, Store
 from stagewire.parser import parse_document
 from stagewire.program import Allocate, Instruction, KernelInfo, Launch, Release
-from stagewire.statements import indices, rename, results, select, statements_of
+from stagewire.statements import rename, results
 from stagewire.types import TensorType, contiguous, extent
 
 Make = Callable[[str, KernelInfo, tuple[str, ...]], str]
@@ -83,16 +82,13 @@ def function_of(
     kernels = [step for step in graph.steps if isinstance(step, Kernel)]
     if len(kernels) != 1 or not all(isinstance(step, Kernel | Free) for step in graph.steps):
         return None
-    (kernel,), statements = kernels, tuple(statements_of(kernels[0]))
-    stores, own = select(kernel.sections, Store), {buffer.name: buffer.type for buffer in graph.buffers}
-    if len(stores) != 1 or any(section.axes for section in kernel.sections):
-        return None
-    (store,), inputs = stores, dict(zip(graph.inputs, (SCORES, *captured, TANGENT), strict=False))
+    (kernel,), own = kernels, {buffer.name: buffer.type for buffer in graph.buffers}
+    inputs = dict(zip(graph.inputs, (SCORES, *captured, TANGENT), strict=False))
     for name, buffer in inputs.items():
         if buffer not in (SCORES, TANGENT) and _layout(own[name]) != _layout(types[buffer]):
             return None
-    body = tuple(s for s in statements if s is not store)
-    if store.mode != "set" or store.mask is not None or not all(_is_plain(s, inputs, store) for s in body):
+    store, body = only_store(kernel)
+    if store is None or not all(_is_given(one, inputs, store) for one in body if isinstance(one, Load)):
         return None
     heads, rows, columns = shape
     every = [Dimension(2, columns, 1), Dimension(1, rows, columns), Dimension(0, heads, rows * columns)]
@@ -112,16 +108,9 @@ def _layout(type_: TensorType) -> tuple[object, ...]:
     return type_.dtype, type_.shape, type_.stride
 
 
-def _is_plain(statement: Statement, inputs: Mapping[str, str], store: Store) -> bool:
-    """Whether a statement computes a value of one point, and reads scores there alone."""
-    if not all(map(is_static, indices(statement))):
-        return False
-    match statement:
-        case Load(buffer=buffer, index=index):
-            return buffer in inputs and (inputs[buffer] not in (SCORES, TANGENT) or index == store.index)
-        case Compute(op=name):
-            return name != "philox"  # drawn for whole tiles of a kernel's own axes
-    return isinstance(statement, IndexValue)
+def _is_given(load: Load, inputs: Mapping[str, str], store: Store) -> bool:
+    """Whether an input is read, the scores at the point of the store alone."""
+    return load.buffer in inputs and (inputs[load.buffer] not in (SCORES, TANGENT) or load.index == store.index)
 
 
 def _from(statement: Statement, inputs: Mapping[str, str]) -> Statement:

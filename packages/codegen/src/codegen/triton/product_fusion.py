@@ -184,13 +184,10 @@ class Prologue:
 
 def prologue_of(product: Product, side: Side, kernel: loop.Kernel, types: Types) -> Prologue | None:
     """The kernel by elements of the operand on one side; None where it does more than to write each, at one point."""
-    statements = tuple(statements_of(kernel))
-    stores = select(kernel.sections, loop.Store)
-    if len(stores) != 1 or any(section.axes for section in kernel.sections):
+    store, body = only_store(kernel)
+    if store is None or any(map(has_values, (store.index, *(index for one in body for index in indices(one))))):
         return None
-    (store,) = stores
-    body = tuple(s for s in statements if not isinstance(s, loop.Store))
-    if store.mode != "set" or store.mask is not None or not all(_may_make(s, store.buffer) for s in statements):
+    if any(one.mask is not None or one.buffer == store.buffer for one in body if isinstance(one, loop.Load)):
         return None
     operand, made = types[product.left if side == "left" else product.right], types[store.buffer]
     if side == "left":
@@ -207,12 +204,19 @@ def prologue_of(product: Product, side: Side, kernel: loop.Kernel, types: Types)
     return Prologue(side, kernel, store.buffer, found[0], tuple(rename(one, names) for one in found[1]), value)
 
 
-def _may_make(statement: loop.Statement, buffer: str) -> bool:
-    if not all(is_static(index) and not has_values(index) for index in indices(statement)):
+def only_store(kernel: loop.Kernel) -> tuple[loop.Store | None, tuple[loop.Statement, ...]]:
+    """The one plain store of a kernel by elements, and what makes its value; None where it does more than that."""
+    stores = select(kernel.sections, loop.Store)
+    if len(stores) != 1 or any(section.axes for section in kernel.sections):
+        return None, ()
+    (store,), body = stores, tuple(s for s in statements_of(kernel) if not isinstance(s, loop.Store))
+    if store.mode != "set" or store.mask is not None or not all(map(_is_of_one_point, (store, *body))):
+        return None, ()
+    return store, body
+
+
+def _is_of_one_point(statement: loop.Statement) -> bool:
+    if isinstance(statement, loop.Compute) and statement.op == "philox":  # drawn for whole tiles of a kernel's own axes
         return False
-    match statement:
-        case loop.Load():
-            return statement.mask is None and statement.buffer != buffer
-        case loop.Compute(op=op):
-            return op != "philox"  # drawn for whole tiles of a kernel's own axes
-    return isinstance(statement, loop.Store | loop.IndexValue)
+    kinds = loop.Load | loop.Compute | loop.IndexValue | loop.Store
+    return isinstance(statement, kinds) and all(map(is_static, indices(statement)))
