@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from absint.forms.attention import attention
+from absint.forms.attention import attention, for_each_head
 from stagewire.flex_attention import read_function
 
 LN2 = math.log(2.0)
@@ -31,7 +31,7 @@ def attend(
     plain: Callable[..., Tensor] = scaled_dot_product_attention,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The forward. Without a `score_mod` it is attention as torch has it, and the scores are for the statistics."""
-    key, value = (_for_each_head(each, query) for each in (key, value))
+    key, value = (for_each_head(each, query) for each in (key, value))
     scores = _scores(query, key, scale)
     kept = None if mask_mod is None else mask_mod(scores)
     changed = scores if score_mod is None else score_mod(scores)
@@ -63,11 +63,6 @@ def _scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
     return query.to(dtype) @ key.to(dtype).transpose(-2, -1) * scale
 
 
-def _for_each_head(each: Tensor, query: Tensor) -> Tensor:
-    group = query.size(1) // each.size(1)
-    return each.repeat_interleave(group, 1) if group > 1 else each
-
-
 def _forward(
     query: Tensor, key: Tensor, value: Tensor, blocks: list[Tensor], captured: list[Tensor], functions: list[str],
     scale: float, block_size: list[int], forms: list[str],
@@ -83,7 +78,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     score_mod, mask_mod, gradient = (_called(text, captured) for text in functions)
     dtype = precise(query.dtype)
-    keys, values = (_for_each_head(each, query).to(dtype) for each in (key, value))
+    keys, values = (for_each_head(each, query).to(dtype) for each in (key, value))
     grad, scores = grad.to(dtype), _scores(query, keys, scale)
     changed = scores if score_mod is None else score_mod(scores)
     rows = logsumexp.masked_fill(logsumexp == -math.inf, 0.0).unsqueeze(-1)

@@ -52,7 +52,7 @@ def written_out(
         shown = torch.ones((query.shape[-2], key.shape[-2]), dtype=torch.bool, device=query.device).tril()
         mask = torch.zeros_like(shown, dtype=query.dtype).masked_fill(~shown, -math.inf)
     if enable_gqa:
-        key, value = (_for_each_head(tensor, query) for tensor in (key, value))
+        key, value = (for_each_head(tensor, query) for tensor in (key, value))
     first = query * (-half if scale is not None and scale < 0 else half)
     scores = matmul(first, key.transpose(-2, -1) * half)
     if mask is not None:
@@ -65,7 +65,7 @@ def _root(number: Any) -> Any:
     return math.sqrt(number) if isinstance(number, int | float) else number**0.5
 
 
-def _for_each_head(tensor: Any, query: Any) -> Any:
+def for_each_head(tensor: Any, query: Any) -> Any:
     """Keys or values with a head for each head of the query: groups of these share one."""
     groups = query.shape[-3] // tensor.shape[-3]
     return tensor if groups == 1 else tensor.repeat_interleave(groups, -3)
