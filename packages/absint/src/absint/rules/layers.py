@@ -21,7 +21,7 @@ from absint.strides import contiguous_stride
 TABLE = RuleTable()
 
 
-def _by_head(like: Meta, shape: tuple[int, ...]) -> Meta:
+def by_head(like: Meta, shape: tuple[int, ...]) -> Meta:
     """Shape [batch, heads, length, width], laid out as [batch, length, heads, width]."""
     batch, heads, length, width = shape
     stride = contiguous_stride((batch, length, heads, width))
@@ -34,7 +34,7 @@ def _flash_cpu(query: Meta, value: Meta) -> tuple[Meta, Meta]:
     statistics_dtype = ACC_DTYPE.get(query.dtype, query.dtype)
     logsumexp = Meta((batch, heads, length), (stride[0], stride[2], stride[1]), statistics_dtype, query.device)
     width = value.shape[-1]  # on other devices than the CPU it may be another one than the query's
-    return empty_like(query) if width == query_width else _by_head(query, (batch, heads, length, width)), logsumexp
+    return empty_like(query) if width == query_width else by_head(query, (batch, heads, length, width)), logsumexp
 
 
 def _efficient(query: Meta, value: Meta, compute_log_sumexp: bool) -> tuple[Meta, ...]:
@@ -43,7 +43,7 @@ def _efficient(query: Meta, value: Meta, compute_log_sumexp: bool) -> tuple[Meta
     padded = (length + 31) // 32 * 32 if compute_log_sumexp else 0
     seed = contiguous((), torch.int64, CPU)
     logsumexp = fresh(query, (batch, heads, padded), torch.float32)
-    return _by_head(query, (batch, heads, length, value.shape[-1])), logsumexp, seed, seed
+    return by_head(query, (batch, heads, length, value.shape[-1])), logsumexp, seed, seed
 
 
 def _multi_head(
@@ -58,7 +58,7 @@ def _multi_head(
 TABLE.rows({
     "_scaled_dot_product_flash_attention_for_cpu": _flash_cpu,
     "_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention_backward":
-        lambda query, key, value: tuple([_by_head(one, one.shape) for one in (query, key, value)]),
+        lambda query, key, value: tuple([by_head(one, one.shape) for one in (query, key, value)]),
     "_scaled_dot_product_efficient_attention": _efficient,
     "_transformer_encoder_layer_fwd": lambda src: fresh(src),
     "_native_multi_head_attention": _multi_head,

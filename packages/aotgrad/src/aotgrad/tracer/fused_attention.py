@@ -18,6 +18,7 @@ from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use
 
 from absint import Meta
 from absint.meta import CPU, contiguous
+from absint.rules.layers import by_head
 from absint.schema import OpRecord
 from absint.strides import preserve_stride
 from absint.symbolic import hint_of
@@ -147,12 +148,12 @@ def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, F
         padded = contiguous((batch, heads, -(-length // 32) * 32), torch.float32, query.device)
         args = (*tensors, _whole_mask(mode, given, shape), True, given.dropout, given.is_causal)
         place = contiguous((), torch.int64, CPU) if given.dropout else None
-        types = (_by_length(shape, query), padded, place, place)
+        types = (by_head(query, shape), padded, place, place)
         found = mode.recorder.record("aten._scaled_dot_product_efficient_attention.default", args, named, types)
         return found[0], Fused(kernel, found[1], found[2:] if given.dropout else ())
     if kernel == "flash":
         seed, offset = contiguous((2,), torch.uint64, query.device), contiguous((), torch.uint64, query.device)
-        types = (_by_length(shape, query), rows, None, None, None, None, seed, offset, None)
+        types = (by_head(query, shape), rows, None, None, None, None, seed, offset, None)
         args = (*tensors, given.dropout, given.is_causal, False)
         found = mode.recorder.record("aten._scaled_dot_product_flash_attention.default", args, named, types)
         return found[0], Fused(kernel, found[1], found[6:8])
@@ -172,7 +173,7 @@ def fused_backward(
     tensors = (grad, given.query, given.key, given.value)
     lengths = (metas[0].shape[2], metas[1].shape[2])
     named = {"scale": given.scale}
-    by_length = tuple(_by_length(meta.shape, meta) for meta in metas)
+    by_length = tuple(by_head(meta, meta.shape) for meta in metas)
     target = f"aten._scaled_dot_product_{fused.kernel}_attention_backward.default"
     if fused.kernel == "efficient":
         mask = _whole_mask(mode, given, (*metas[0].shape[:3], metas[2].shape[-1]))
@@ -199,16 +200,10 @@ def _by_rows(mask: Meta) -> Meta:
     return Meta(mask.shape, (heads * length * row, length * row, row, 1), mask.dtype, mask.device)
 
 
-def _by_length(shape: tuple[int, ...], like: Meta) -> Meta:
-    """(batch, heads, length, width) in memory of (batch, length, heads, width)."""
-    _, heads, length, width = shape
-    return Meta(shape, (heads * length * width, width, heads * width, 1), like.dtype, like.device)
-
-
 def _as_laid_out(shape: tuple[int, ...], like: Meta) -> Meta:
     """In memory of the same order as `like`, if it has its shape."""
     if shape != like.shape:
-        return _by_length(shape, like)
+        return by_head(like, shape)
     return Meta(shape, preserve_stride(like.shape, like.stride), like.dtype, like.device)
 
 
