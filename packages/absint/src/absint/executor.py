@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, NoReturn
 
 import torch
 
-from absint.errors import WrongResults
-from absint.functions import gives_number
+from absint.functions import as_many, gives_number
 from absint.wire import from_arg
 from stagewire.expr import Expr, evaluator
 from stagewire.graph import Arg, Dict, Graph, List, Node, Ref, Slice, Tuple, last_uses, leaves
@@ -65,7 +63,12 @@ class _Writer:
         self.graph = graph
         values = [*graph.inputs, *(value for node in graph.nodes for value in node.results)]
         self._variables = {value.name: f"v{index}" for index, value in enumerate(values)}
-        self.names: dict[str, Any] = {"Tensor": torch.Tensor, "results": partial(_results, graph.nodes, leaves_of)}
+        nodes = graph.nodes
+
+        def results(made: Any, index: int) -> list[Any]:
+            return as_many(nodes[index], list(leaves_of(made)))
+
+        self.names: dict[str, Any] = {"Tensor": torch.Tensor, "results": results}
 
     def source(
         self,
@@ -135,15 +138,6 @@ class _Writer:
         name = f"c{len(self.names)}"
         self.names[name] = value
         return name
-
-
-def _results(nodes: tuple[Node, ...], leaves_of: Leaves, made: Any, index: int) -> list[Any]:
-    """The results of a call, as many as its node says."""
-    found, node = list(leaves_of(made)), nodes[index]
-    if len(found) != len(node.results):
-        message = f"{node.target} gave {len(found)} results where the graph has {len(node.results)}"
-        raise WrongResults(message, where=None if node.line is None else str(node.line))
-    return found
 
 
 def _varies(arg: Arg) -> bool:

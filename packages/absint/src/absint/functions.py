@@ -136,10 +136,7 @@ def run_graph(
     for node in graph.nodes:
         made = call_node(node, value_of, function_of(node, functions)) if call is None else call(node, value_of)
         found = results_of(node, made)
-        if len(found) != len(node.results):
-            message = f"{node.target} gave {len(found)} results where the graph has {len(node.results)}"
-            raise WrongResults(message, where=None if node.line is None else str(node.line))
-        values.update({value.name: x for value, x in zip(node.results, found, strict=True)})
+        values.update({value.name: x for value, x in zip(node.results, as_many(node, found), strict=True)})
     return tuple([from_arg(output, value_of) for output in graph.outputs])
 
 
@@ -169,6 +166,14 @@ def gives_number(node: Node) -> bool:
 def results_of(node: Node, made: Any) -> list[Any]:
     """What the call of a node gave, in the order of its results."""
     return [made] if gives_number(node) else list(tensor_leaves(made))
+
+
+def as_many(node: Node, found: list[Any]) -> list[Any]:
+    """What the call of a node gave, as many results as the node says."""
+    if len(found) != len(node.results):
+        message = f"{node.target} gave {len(found)} results where the graph has {len(node.results)}"
+        raise WrongResults(message, where=None if node.line is None else str(node.line))
+    return found
 
 
 def tensor_leaves(value: Any) -> Iterator[torch.Tensor]:
