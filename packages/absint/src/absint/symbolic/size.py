@@ -75,28 +75,6 @@ class Size(torch.SymInt):
     def __format__(self, spec: str) -> str:
         return format(int(self), spec)
 
-    def __add__(self, other: Any) -> Any:
-        side = other.node._value if type(other) is Size else other
-        if type(side) not in _EXACT:
-            return _combine("add", self, other, self)
-        return make_size(self.node.env, self.node._value + side)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        side = other.node._value if type(other) is Size else other
-        if type(side) not in _EXACT:
-            return _combine("sub", self, other, self)
-        return make_size(self.node.env, self.node._value - side)
-
-    def __mul__(self, other: Any) -> Any:
-        side = other.node._value if type(other) is Size else other
-        if type(side) not in _EXACT:
-            return _combine("mul", self, other, self)
-        return make_size(self.node.env, self.node._value * side)
-
-    __rmul__ = __mul__
-
     def __floordiv__(self, other: Any) -> Any:
         if type(other) is int:
             return make_size(self.node.env, self.node.env.divide(self.node.value, constant(other)))
@@ -188,6 +166,18 @@ def _polynomial(value: object) -> Polynomial | None:
     return None
 
 
+def _exact(name: str, operation: Callable[[Any, Any], Any]) -> Callable[[Size, Any], Any]:
+    """An operation that is one on polynomials."""
+
+    def apply(self: Size, other: Any) -> Any:
+        side = other.node._value if type(other) is Size else other
+        if type(side) not in _EXACT:
+            return _combine(name, self, other, self)
+        return make_size(self.node.env, operation(self.node._value, side))
+
+    return apply
+
+
 def _combine(name: str, left: Any, right: Any, size: Size) -> Any:
     """An operation on sizes, of which `size` is one; with another kind of number it leaves the integers."""
     first, second = _polynomial(left), _polynomial(right)
@@ -196,6 +186,9 @@ def _combine(name: str, left: Any, right: Any, size: Size) -> Any:
     return make_size(size.node.env, _OPERATIONS[name](size.node.env, first, second))
 
 
+for _name in ("add", "sub", "mul"):
+    setattr(Size, f"__{_name}__", _exact(_name, getattr(operator, _name)))
+    setattr(Size, f"__r{_name}__", getattr(Size, f"__{_name}__"))
 for _name in ("sub", "floordiv", "mod"):
     setattr(Size, f"__r{_name}__", lambda self, other, name=_name: _combine(name, other, self, self))
 for _name, _method in (("mod", "__mod__"), ("max", "__sym_max__"), ("min", "__sym_min__")):
