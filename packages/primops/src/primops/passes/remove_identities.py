@@ -109,8 +109,7 @@ def _reshape(walk: _Walk, node: Node) -> Node | None:
     before = walk.maker(node.args[0], "prims.reshape")
     if before is not None:
         node = recalled(node, node.target, (before.args[0], node.args[1]))
-    same = walk.type_of(node.args[0]).shape == node.results[0].type.shape  # type: ignore[union-attr]
-    return walk.dropped(node, node.args[0]) if same else node
+    return _same_shape(walk, node)
 
 
 def _permute(walk: _Walk, node: Node) -> Node | None:
@@ -127,11 +126,10 @@ def _broadcast(walk: _Walk, node: Node) -> Node | None:
     if before is not None:
         inner, outer = before.args[2].items, node.args[2].items  # type: ignore[union-attr]
         node = recalled(node, node.target, (before.args[0], node.args[1], List(tuple([outer[d] for d in inner]))))
-    same = walk.type_of(node.args[0]).shape == node.results[0].type.shape  # type: ignore[union-attr]
-    return walk.dropped(node, node.args[0]) if same else node
+    return _same_shape(walk, node)
 
 
-def _slice(walk: _Walk, node: Node) -> Node | None:
+def _same_shape(walk: _Walk, node: Node) -> Node | None:
     same = walk.type_of(node.args[0]).shape == node.results[0].type.shape  # type: ignore[union-attr]
     return walk.dropped(node, node.args[0]) if same else node
 
@@ -196,7 +194,7 @@ _REWRITES = {
     "prims.reshape": _reshape,
     "prims.permute": _permute,
     "prims.broadcast_in_dim": _broadcast,
-    "prims.slice": _slice,
+    "prims.slice": _same_shape,
     "prims.as_strided": _as_strided,
     "prims.convert_element_type": _convert,
     "prims.where": _where,
