@@ -20,9 +20,10 @@ from stagewire.substitution import map_sizes
 from stagewire.symbols import size_reader
 
 Callee = Callable[..., tuple[Any, ...]]
-_HOLDS: dict[str, Callable[[int, int], bool]] = {
+COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+"""By the operator of a `Relation`."""
 
 
 def with_sizes(capture: Capture, sizes: dict[str, int]) -> Capture:
@@ -60,4 +61,4 @@ class SizeSpecialisations:
 
 def holds(relation: Relation, sizes: dict[str, int]) -> bool:
     """Whether a relation holds of these values of its symbols."""
-    return _HOLDS[relation.operator](evaluate(relation.left, sizes), evaluate(relation.right, sizes))
+    return COMPARED[relation.operator](evaluate(relation.left, sizes), evaluate(relation.right, sizes))

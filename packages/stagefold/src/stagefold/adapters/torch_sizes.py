@@ -17,15 +17,11 @@ from typing import Any
 import torch
 
 from stagefold.errors import SizesRefused
+from stagefold.size_specialisation import COMPARED
 from stagefold.torch_capabilities import foreign
 from stagewire.capture import Relation, Symbol
 from stagewire.errors import ExprError
 from stagewire.expr import Dim, parse_expr, steps_of
-
-_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-
 
 _STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
@@ -88,7 +84,7 @@ _UNBOUNDED = (1 << 62) - 1
 def require(relations: Iterable[Relation], sizes: Mapping[str, Any]) -> None:
     """Have torch guard what the stages rely on. sizes: torch's, by the names of symbols."""
     for relation in relations:
-        bool(_COMPARED[relation.operator](value_of(relation.left, sizes), value_of(relation.right, sizes)))
+        bool(COMPARED[relation.operator](value_of(relation.left, sizes), value_of(relation.right, sizes)))
 
 
 class TorchSizes:
@@ -137,7 +133,7 @@ def _relations(conditions: Iterable[Any], who: str) -> Iterator[Relation]:
             yield from _relations(condition.args, who)
             continue
         sign = getattr(condition, "rel_op", None)
-        if sign not in _COMPARED:
+        if sign not in COMPARED:
             raise SizesRefused(f"{who} relies on {condition}")
         try:
             yield Relation(_parsed(condition.lhs), sign, _parsed(condition.rhs))
