@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 import torch.fx
 
@@ -350,33 +351,19 @@ def placeholder_name(source: Source) -> str:
     >>> placeholder_name(Item(Attribute(Attribute(Local("self"), "linear"), "_parameters"), "weight"))
     'L_self_linear_parameters_weight_'
     """
-    name = re.sub(r"[^a-zA-Z0-9]+", "_", _expression(source))
+    name = re.sub(r"[^a-zA-Z0-9]+", "_", _spelled(source))
     return f"{name.rstrip('_')}_"
 
 
-def _expression(source: Source | None) -> str:
-    match source:
-        case Local(name) | Cell(name):
-            return f"L[{name}]"
-        case Global(name):
-            return f"G[{name}]"
-        case Builtin(name):
-            return f"G[{name}]"
-        case HandleSource(name):
-            return f"O[{name}]"
-        case Attribute(base, "__dict__"):
-            return _expression(base)
-        case Attribute(base, name):
-            return f"{_expression(base)}.{name}"
-        case Item(base, key):
-            return f"{_expression(base)}[{key}]"
-        case DictKey(base, index):
-            return f"{_expression(base)}.keys[{index}]"
-        case DictValue(base, index):
-            return f"{_expression(base)}.values[{index}]"
-        case TypeOf(base):
-            return f"type[{_expression(base)}]"
-        case Reading(function, None):
-            return f"O[{function}]"
-        case Reading(function, base):
-            return f"{_expression(base)}.{function}"
+_SPELLED: dict[type[Any], str] = {
+    Local: "L.{name}", Cell: "L.{name}", Global: "G.{name}", Builtin: "G.{name}", HandleSource: "O.{name}",
+    Attribute: "{base}.{name}", Item: "{base}.{key}", DictKey: "{base}.keys.{index}",
+    DictValue: "{base}.values.{index}", TypeOf: "type.{base}", Reading: "{base}.{function}",
+}  # fmt: skip
+
+
+def _spelled(source: Source) -> str:
+    fields = msgspec.structs.asdict(source)
+    if "base" in fields:
+        fields["base"] = "O" if fields["base"] is None else _spelled(fields["base"])
+    return fields["base"] if fields.get("name") == "__dict__" else _SPELLED[type(source)].format(**fields)
