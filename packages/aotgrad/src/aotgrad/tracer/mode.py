@@ -9,6 +9,7 @@ real tensor   becomes a constant
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -98,16 +99,23 @@ class TraceMode(AbstractMode):
         if record.name in _IDENTITY:
             return self._identity
         if record.name in _SPECIAL:
-            return getattr(self, _SPECIAL[record.name])
+            return self._of_abstract(getattr(self, _SPECIAL[record.name]))
         if record.hidden_writes or record.name in HIDDEN_WRITERS:
-            return self._hidden_writer
+            return self._of_abstract(self._hidden_writer)
         if record.changes_type:
-            return self._retyping
+            return self._of_abstract(self._retype_traced)
         if record.writes:
-            return self._writer
+            return self._of_abstract(partial(write_arguments, self))
         if record.is_view and self.recorder.symbolic:
-            return self._symbolic_view
+            return self._of_abstract(self._view)  # sizes may come as C++ hands them out
         return self._view if record.is_view else self._plain
+
+    def _of_abstract(self, handler: Handler) -> Handler:
+        """A handler that is given abstract tensors for real ones, and sizes as Python computes with them."""
+        visit = self._abstract_tree
+        return lambda record, args, kwargs: handler(
+            record, tuple([visit(arg) for arg in args]), {key: visit(value) for key, value in kwargs.items()}
+        )
 
     def _composite(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.decompose(record.func, args, kwargs)
@@ -149,20 +157,18 @@ class TraceMode(AbstractMode):
         return self._plain(self.record(aten.full.default), ([], args[0]), given)
 
     def _value_of(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tensor = self._abstract(args[0])
-        given = self.given.get(tensor.memory.input)
-        return self.scalar_of(tensor) if given is None else given
+        given = self.given.get(args[0].memory.input)
+        return self.scalar_of(args[0]) if given is None else given
 
     def _nothing(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         return None
 
     def _answer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A question about types, which forward-mode gradients ask: no node."""
-        return self.result_types(record, tuple(self._abstract(arg) for arg in args), kwargs)
+        return self.result_types(record, args, kwargs)
 
     def _unsafe_view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A view of a tensor that nobody else holds: fresh to autograd, a view in the document."""
-        args, kwargs = self._abstract_all(args, kwargs)
         source = args[0]
         after = self._rule(record, (source.meta, *args[1:]), kwargs)
         func, rest = normalize_view(record.func, args[1:], after)
@@ -189,7 +195,6 @@ class TraceMode(AbstractMode):
 
     def _attention(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The CPU's fused attention, or on another device what it means."""
-        args, kwargs = self._abstract_all(args, kwargs)
         if args[0].meta.device.type == "cpu":
             return self._plain(record, args, kwargs)
         written_out = attend_backward if "backward" in record.name else attend
@@ -197,31 +202,19 @@ class TraceMode(AbstractMode):
 
     def _efficient(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The memory-efficient kernel by its own name, which gives a mask a gradient."""
-        args, kwargs = self._abstract_all(args, kwargs)
         traced = efficient_backward if "backward" in record.name else efficient
         return traced(self, record, args, kwargs)
 
     def _written_out(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An op that eager has for inference alone, as the ops that it stands for."""
-        args, kwargs = self._abstract_all(args, kwargs)
         with self:
             return _WRITTEN_OUT[record.name](*args, **kwargs)
 
     def _hidden_writer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        args, kwargs = self._abstract_all(args, kwargs)
         writer = HIDDEN_WRITERS.get(record.name)
         if writer is None:
             raise NoFunctionalForm(f"{record.name} writes into its arguments")
         return writer(self, record, args, kwargs)
-
-    def _writer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return write_arguments(self, record, *self._abstract_all(args, kwargs))
-
-    def _retyping(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
-        return self._retype_traced(record, *self._abstract_all(args, kwargs))
-
-    def _abstract_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return tuple([self._abstract_tree(a) for a in args]), {k: self._abstract_tree(v) for k, v in kwargs.items()}
 
     def number(self, value: SizeFloat, device: torch.device) -> Traced:
         """A float that is computed of sizes, once for each device."""
@@ -316,10 +309,6 @@ class TraceMode(AbstractMode):
         tensor.generation = memory.generation
         self._note_detour(tensor, source)
         return tensor
-
-    def _symbolic_view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A view whose sizes may come as C++ hands them out."""
-        return self._view(record, *self._abstract_all(args, kwargs))
 
     def _view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         source = self._abstract(args[0])
