@@ -17,7 +17,7 @@ from aotgrad.higher_order import Program, differentiable_gradients, kept_inputs,
 from aotgrad.saved_tensors import saved_tensors
 from aotgrad.torch_capabilities import TORCH
 from stagewire.expr import evaluate
-from stagewire.grad import Binding, Fresh, SavedInput, SavedSize, Tangent, ViewOf
+from stagewire.grad import Binding, SavedInput, SavedSize, Tangent, public_results
 from stagewire.symbols import size_reader
 from stagewire.types import contiguous_stride
 
@@ -63,13 +63,7 @@ def make_function(
 
 def visible_results(binding: Binding) -> int:
     """How many of the forward's first results outputs and mutations use."""
-    used = [mutation.result for mutation in binding.mutations]
-    for output in binding.outputs:
-        if isinstance(output, Fresh):
-            used.append(output.result)
-        elif isinstance(output, ViewOf) and output.of == "result":
-            used.append(output.base)
-    return max(used, default=-1) + 1
+    return max(public_results(binding), default=-1) + 1
 
 
 def _forward_lines(binding: Binding, kept: tuple[int, ...], draws: bool, names: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from loopir.passes.keep_float32 import KeepFloat32
 from loopir.pipeline import KERNEL_PASSES, PASSES, KernelPass, SchedulePass, schedule_graph
-from stagewire.grad import Binding, Fresh, SavedResult, ViewOf
+from stagewire.grad import Binding, SavedResult, public_results
 from stagewire.graph import Graph, Ref
 from stagewire.graph_passes import with_strides_of
 from stagewire.loop import Loop, LoopGraph
@@ -106,9 +106,3 @@ def private_results(binding: Binding) -> frozenset[int]:
     """Forward results that only the backward sees: they may share memory with each other."""
     saved = {s.result for s in binding.saved if isinstance(s, SavedResult)}
     return frozenset(saved.difference(public_results(binding)))
-
-
-def public_results(binding: Binding) -> list[int]:
-    """Forward results that are outputs, what outputs are views of, or new values of inputs, with repetitions."""
-    views = [o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "result"]
-    return [o.result for o in binding.outputs if isinstance(o, Fresh)] + views + [m.result for m in binding.mutations]

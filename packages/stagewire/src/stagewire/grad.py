@@ -191,3 +191,9 @@ class Grad(msgspec.Struct, frozen=True, kw_only=True, tag="grad", tag_field="doc
     binding: Binding
     joint: Graph
     rewrites: tuple[Rewrite, ...] = ()
+
+
+def public_results(binding: Binding) -> list[int]:
+    """Forward results that are outputs, what outputs are views of, or new values of inputs, with repetitions."""
+    views = [o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "result"]
+    return [o.result for o in binding.outputs if isinstance(o, Fresh)] + views + [m.result for m in binding.mutations]
