@@ -172,7 +172,7 @@ def as_many(node: Node, found: list[Any]) -> list[Any]:
     """What the call of a node gave, as many results as the node says."""
     if len(found) != len(node.results):
         message = f"{node.target} gave {len(found)} results where the graph has {len(node.results)}"
-        raise WrongResults(message, where=None if node.line is None else str(node.line))
+        raise WrongResults(message, where=node.line)
     return found
 
 

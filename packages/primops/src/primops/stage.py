@@ -173,7 +173,7 @@ class _Lowering:
             return False
         except DecompositionFault as fault:
             if node.target in self.strict:
-                raise DecompositionFault(fault.message, where=str(node.line) if node.line else None) from fault
+                raise DecompositionFault(fault.message, where=node.line) from fault
             logger.warning("%s stays with ATen: %s", node.target, fault.message)
             del builder.nodes[mark:]
             return False

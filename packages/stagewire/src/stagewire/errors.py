@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class StageError(Exception):
-    """An error with a stable `code`, the user's line where there is one, and a `fix`.
+    """An error with a stable `code`, the user's line (a text or a `SourceLine`) where there is one, and a `fix`.
 
     >>> class Example(StageError):
     ...     code = "SW999"
@@ -33,10 +33,10 @@ class StageError(Exception):
     fixed_inputs: tuple[str, ...] = ()
     """The inputs of the program (numbers) that have to be constants, if that is all that hinders."""
 
-    def __init__(self, message: str, *, where: str | None = None, fix: str | None = None) -> None:
+    def __init__(self, message: str, *, where: object = None, fix: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.where = where
+        self.where = None if where is None else str(where)
         if fix is not None:
             self.fix = fix
 
@@ -69,7 +69,7 @@ class VerifyError(StageError):
     code = "SW003"
     fix = "The stage that wrote this document has a fault; report it with the document."
 
-    def __init__(self, label: str, message: str, *, where: str | None = None) -> None:
+    def __init__(self, label: str, message: str, *, where: object = None) -> None:
         super().__init__(f"[{label}] {message}", where=where)
         self.label = label
         self.fault = message

@@ -319,14 +319,14 @@ class ShapeEnv:
         marked = self.symbols[name].marked
         is_fixed = value.symbols == {name} and not any(atom.operands for atom in value.atoms())
         if marked is not None and is_fixed:  # that it is even, or equal to another, leaves it free
-            relation, where = _relation("==", value, None), self.line()
+            relation = _relation("==", value, None)
             sides = [
                 re.sub(rf"\b{name}\b", marked.replace("\\", r"\\"), str(side))
                 for side in (relation.left, relation.right)
             ]
             raise SpecializedSize(
                 f"{marked} was marked as dynamic, and this line needs {' == '.join(sides)}",
-                where=None if where is None else str(where),
+                where=self.line(),
             )
 
     def _note(self, operator: str, value: Polynomial) -> None:

@@ -78,20 +78,16 @@ def outputs_of(graph: Graph, values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _call(node: Node, value_of: ValueOf, functions: Functions, instead: Mapping[str, Callable[..., Any]]) -> Any:
     if node.target in _OBJECT_CALLS and node.target not in instead:
-        raise NoGraphForm(f"{node.target} changes a tensor object", where=_place(node))
+        raise NoGraphForm(f"{node.target} changes a tensor object", where=node.line)
     try:
         function = instead.get(node.target) or _FORMS.get(node.target) or function_of(node, functions)
         return call_node(node, value_of, function)
     except StageError as error:
-        if error.where is None:
-            error.where = _place(node)
+        if error.where is None and node.line is not None:
+            error.where = str(node.line)
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
-        raise ReplayFailed(f"{node.target}: {error}", where=_place(node)) from error
-
-
-def _place(node: Node) -> str | None:
-    return None if node.line is None else str(node.line)
+        raise ReplayFailed(f"{node.target}: {error}", where=node.line) from error
 
 
 def _output(arg: Arg, values: Mapping[str, Any]) -> Any:

@@ -82,8 +82,7 @@ def lower_node(lowering: Lowering, node: Node) -> None:
         return
     found = BY_TARGET.get(node.target)
     if found is None:
-        where = str(node.line) if node.line else None
-        raise UnsupportedPrim(f"no lowering for {node.target}; known: {' '.join(sorted(LOWERINGS))}", where=where)
+        raise UnsupportedPrim(f"no lowering for {node.target}; known: {' '.join(sorted(LOWERINGS))}", where=node.line)
     parameters, lower = found
     lower(lowering, bind(node.target.partition(".")[2], parameters, node, lowering.types))
 

@@ -79,8 +79,7 @@ class Call(NamedTuple):
 
     def refuse(self, reason: str) -> UnsupportedPrim:
         """The error that says why this call cannot be lowered."""
-        where = str(self.node.line) if self.node.line else None
-        return UnsupportedPrim(f"prims.{self.name} of {self.node.results[0].name}: {reason}", where=where)
+        return UnsupportedPrim(f"prims.{self.name} of {self.node.results[0].name}: {reason}", where=self.node.line)
 
 
 def bind(name: str, parameters: tuple[str, ...], node: Node, types: Mapping[str, TensorType]) -> Call:

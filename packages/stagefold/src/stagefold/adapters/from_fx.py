@@ -243,7 +243,7 @@ class Recording(TorchFunctionMode):
         if not tensors and (not written or _accessor(func) == "__get__"):
             return result  # a Python value, known of the types alone
         if fault is not None:
-            raise UnsupportedGraphModule(f"{func}: {fault.message}", where=_where(self.line)) from fault
+            raise UnsupportedGraphModule(f"{func}: {fault.message}", where=self.line) from fault
         self._write(func, encoded, keywords, tensors)
         return result
 
@@ -251,7 +251,7 @@ class Recording(TorchFunctionMode):
         try:
             target = _name_of(func)
         except UnknownTarget as error:
-            raise UnsupportedGraphModule(f"{func}: {error.message}", where=_where(self.line)) from error
+            raise UnsupportedGraphModule(f"{func}: {error.message}", where=self.line) from error
         self.add(target, args, kwargs, tensors)
 
     def add(self, target: str, args: tuple[Arg, ...], kwargs: dict[str, Arg], tensors: Sequence[torch.Tensor]) -> None:
@@ -268,7 +268,7 @@ class Recording(TorchFunctionMode):
 
     def unsupported(self, message: str) -> UnsupportedGraphModule:
         """What to raise at the current node."""
-        return UnsupportedGraphModule(message, where=_where(self.line))
+        return UnsupportedGraphModule(message, where=self.line)
 
     def encode(self, value: object) -> Any:
         """A tensor as a reference."""
@@ -367,10 +367,6 @@ def _accessor(func: Any) -> str:
 def _name_of(func: Any) -> str:
     accessor = _accessor(func)
     return f"torch.Tensor.{func.__self__.__name__}.{accessor}" if accessor else target_name(func)
-
-
-def _where(line: SourceLine | None) -> str | None:
-    return None if line is None else str(line)
 
 
 def line_of(node: torch.fx.Node) -> SourceLine | None:

@@ -81,7 +81,7 @@ class Arguments:
             self._check_layout(self._header.leaves[number], leaves[number], sizes)
         for rule in self._rules:
             if not holds(rule, sizes):
-                raise OtherInputs(self._broken(rule, sizes), where=None if rule.line is None else str(rule.line))
+                raise OtherInputs(self._broken(rule, sizes), where=rule.line)
 
     def _check_tensor(self, label: str, want: TensorType, have: Any) -> None:
         if type(have) not in (torch.Tensor, torch.nn.Parameter):

@@ -81,5 +81,5 @@ def check_promises(header: Header, leaves: Sequence[Any], opened: Sequence[OpenS
             if mentioned <= promised.keys() and not holds(rule, sizes):
                 told = f"{in_words(rule.left, labels)} {rule.operator} {in_words(rule.right, labels)}"
                 fix = "Say so in dynamic_shapes (one name for equal sizes, narrower ranges), or say Dim.AUTO."
-                where = None if rule.line is None else str(rule.line)
-                raise CannotExport(f"the program needs {told}, which dynamic_shapes does not say", where=where, fix=fix)
+                message = f"the program needs {told}, which dynamic_shapes does not say"
+                raise CannotExport(message, where=rule.line, fix=fix)
