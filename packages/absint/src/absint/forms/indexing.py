@@ -29,9 +29,7 @@ def _selected(x: Any, index: Any) -> tuple[Any, Any]:
         return x, index
     rank = x.dim()
     for at in reversed(places):
-        before, after = items[:at], items[at + 1 :]
-        dim = rank - 1 - _width(after) if Ellipsis in before else _width(before)
-        x = x.select(dim, items[at])
+        x = x.select(dimension_of(rank, items, at), items[at])
     return x, tuple([item for at, item in enumerate(items) if at not in places])
 
 
@@ -41,9 +39,18 @@ def _is_mask(item: Any) -> bool:
     )
 
 
-def _width(items: tuple[Any, ...]) -> int:
-    """How many dimensions these items of an index take."""
-    return sum(item is not None and item is not Ellipsis for item in items)
+def dimension_of(rank: int, index: tuple[Any, ...], at: int) -> int:
+    """The dimension, of so many, that item `at` of an index selects from."""
+    if any(item is Ellipsis for item in index[:at]):
+        return rank - sum(map(_width, index[at:]))
+    return sum(map(_width, index[:at]))
+
+
+def _width(item: Any) -> int:
+    """How many dimensions an item of an index takes."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    return item.dim() if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8) else 1
 
 
 def embedding_dense_backward(

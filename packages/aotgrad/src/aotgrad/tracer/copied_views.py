@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from absint.forms import get_item
+from absint.forms.indexing import dimension_of
 from absint.functions import Functions
 from aotgrad.errors import NoGraphForm, NoInverse, UnsupportedOutput
 from aotgrad.tracer.masked_writes import set_item
@@ -93,27 +94,13 @@ def _selection(x: Any, index: Any) -> tuple[_Selection, tuple[Any, ...]] | None:
     places = [at for at, item in enumerate(items) if _is_place(item)]
     if not places:
         return None
-    dims = [_dimension(x, items, at) for at in places]
+    dims = [dimension_of(x.dim(), items, at) for at in places]
     rest = tuple(0 if at in places else item for at, item in enumerate(items))
     return _Selection(x, dims, [items[at] for at in places]), rest
 
 
 def _is_place(item: Any) -> bool:
     return isinstance(item, Traced) and not item.dim() and item.dtype in _INTEGERS
-
-
-def _dimension(x: Traced, index: tuple[Any, ...], at: int) -> int:
-    """The dimension of `x` that item `at` of the index selects from."""
-    if any(item is Ellipsis for item in index[:at]):
-        return x.dim() - sum(_width(item) for item in index[at:])
-    return sum(_width(item) for item in index[:at])
-
-
-def _width(item: Any) -> int:
-    """How many dimensions an item of an index takes."""
-    if item is None or item is Ellipsis or isinstance(item, bool):
-        return 0
-    return item.dim() if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8) else 1
 
 
 class _Selection:
