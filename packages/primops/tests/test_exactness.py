@@ -89,6 +89,15 @@ def test_numbers_beside_halves_are_those_that_eager_uses() -> None:
         assert torch.equal(found, function(x, 0.3)), call
 
 
+def test_a_number_less_a_multiple_is_rounded_once() -> None:
+    """As eager does, which multiplies and adds."""
+    from primops.interpret import interpret
+
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    graph = parse_graph("input %x: f32[1000]\n%y: f32[1000] = aten.rsub.Scalar(%x, 1, -1.25)\nreturn %y")
+    assert torch.equal(interpret(lower_graph(graph), [x])[0], torch.ops.aten.rsub.Scalar(x, 1, -1.25))
+
+
 @pytest.mark.parametrize(
     ("call", "stays"),
     [

@@ -45,6 +45,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "added to a vector": lambda: torch.addmv(_table(3), _table(3, 5), _table(5), beta=0.5, alpha=-2),
     "added to a number": lambda: torch.addmv(_table(1), _table(3, 5), _table(5)),
     "in place of nan": lambda: torch.addmv(torch.full((3,), torch.nan), _table(3, 5), _table(5), beta=0),
+    "a diagonal of another dtype": lambda: torch.diagonal_scatter(torch.ones(3, 4), _table(3).double()),
     "two vectors": lambda: torch.dot(_table(9), _table(9)) + torch.vdot(_table(9), _table(9)),
 }
 

@@ -46,7 +46,7 @@ def scaled(p: Builder, x: Any, alpha: Any) -> Any:
 
 def _plus(p: Builder, x: Any, y: Any, alpha: Any) -> Any:
     """x + alpha * y; eager's kernels multiply and add floats with one rounding."""
-    if type(x) is Value and type(y) is Value and y.dtype in FLOATS and abs(alpha) != 1:
+    if type(y) is Value and y.dtype in FLOATS and abs(alpha) != 1:
         return p.fma(y, float(alpha), x)
     if alpha == -1:
         return p.sub(x, y)

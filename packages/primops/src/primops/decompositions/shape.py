@@ -213,7 +213,8 @@ def scatter_window(
     positions = p.as_strided(p.iota(count, 0, 1, "int64"), tuple(size), tuple(stride), offset)
     flat_count = numel(positions.shape)
     positions = p.reshape(positions, (flat_count,))
-    flat = p.index_put(p.reshape(x, (count,)), (positions,), p.reshape(src, (flat_count,)), accumulate, False)
+    src = p.reshape(p.convert(src, x.dtype), (flat_count,))
+    flat = p.index_put(p.reshape(x, (count,)), (positions,), src, accumulate, False)
     return p.reshape(flat, x.shape)
 
 
