@@ -87,7 +87,7 @@ def expand_stride(self: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:
             size, step = self.shape[own], self.stride[own]
         else:
             size = 1
-            step = shape[dim + 1] * strides[dim + 1] if dim + 1 < len(shape) else 1
+            step = shape[dim + 1] * strides[dim + 1]
         if size != shape[dim]:
             if size == 1:
                 step = 0
