@@ -161,7 +161,10 @@ def _run(item: pytest.Item, limit: float) -> str | None:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     failed = next((report for report in reports if report.failed), None)
-    return None if failed is None else str(failed.longreprtext).strip().splitlines()[-1][:200]
+    if failed is None:
+        return None
+    lines = str(failed.longreprtext).strip().splitlines()
+    return next((line for line in lines if line.startswith("E ")), lines[-1])[:400]
 
 
 def _trial(item: pytest.Item, changed: Changed) -> dict[str, Any]:
