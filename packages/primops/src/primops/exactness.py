@@ -32,9 +32,10 @@ _BOUNDS: tuple[tuple[tuple[int, int], str], ...] = (
      "lerp linalg_cross linspace log_sigmoid_backward log_sigmoid_forward logaddexp logaddexp2 mean mish "
      "mish_backward mse_loss_backward multi_margin_loss multi_margin_loss_backward mvlgamma native_batch_norm "
      "native_batch_norm_backward native_group_norm native_layer_norm nll_loss2d_forward nll_loss_forward norm "
-     "reflection_pad3d_backward remainder replication_pad3d_backward silu_backward smooth_l1_loss_backward "
-     "softplus softplus_backward special_xlog1py std std_mean tanh_backward trace upsample_bilinear2d "
-     "upsample_linear1d upsample_trilinear3d var_mean xlogy"),
+     "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward remainder "
+     "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward silu_backward "
+     "smooth_l1_loss_backward softplus softplus_backward special_xlog1py std std_mean tanh_backward trace "
+     "upsample_bilinear2d upsample_linear1d upsample_trilinear3d var_mean xlogy"),
     ((4, 4),
      "pow"),
     ((16, 2),
