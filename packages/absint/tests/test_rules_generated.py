@@ -5,8 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from absint import AbstractMode, AbstractTensor, abstract_call, contiguous, from_tensor
+from absint.errors import TypeRuleError
+from absint.symbolic import ShapeEnv, make_size
 from absint.testing import OracleMode
 from absint.testing.strategies import broadcastable, laid_out, tensors
+from stagewire.expr import evaluate
 
 RUNS = settings(max_examples=60, deadline=None)
 FLOATS = (torch.float32, torch.bfloat16, torch.float64)
@@ -50,6 +54,52 @@ BINARY = (
 @given(operands=broadcastable(2))
 def test_binary(name, operands):
     holds(getattr(aten, name), *operands)
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "lt", "where", "lerp", "pow"])
+@RUNS
+@given(operands=broadcastable(3, FLOATS, same_dtype=True), elsewhere=st.lists(st.booleans(), min_size=3, max_size=3))
+def test_devices(name, operands, elsewhere):
+    """Numbers of the CPU go along with tensors of another device; other tensors do not."""
+    moved = [x.to("meta") if moves else x for x, moves in zip(operands, elsewhere, strict=True)]
+    moved = [moved[0] > 0, *moved[1:]] if name == "where" else moved if name == "lerp" else moved[:2]
+    try:
+        expected = getattr(aten, name)(*moved)
+    except RuntimeError:
+        with pytest.raises(TypeRuleError):
+            abstract_call(getattr(aten, name), tuple(map(on_types, moved)), mode=AbstractMode())
+        return
+    made = abstract_call(getattr(aten, name), tuple(map(on_types, moved)), mode=AbstractMode())
+    assert (made.device, made.dtype, made.shape) == (expected.device, expected.dtype, expected.shape)
+
+
+def on_types(tensor):
+    return AbstractTensor(from_tensor(tensor))
+
+
+@RUNS
+@given(
+    shapes=st.lists(st.lists(st.sampled_from("aabb13"), max_size=3), min_size=2, max_size=2),
+    sizes=st.tuples(*[st.integers(2, 5)] * 3),
+)
+def test_symbols_that_need_not_be_equal(shapes, sizes):
+    """Where eager broadcasts other sizes too, nothing was assumed that excludes them."""
+    same, first, second = sizes
+    env = ShapeEnv()
+    symbols = {name: make_size(env, env.create(name, hint=same)) for name in "ab"}
+    types = [contiguous([symbols.get(one) or int(one) for one in shape], torch.float32) for shape in shapes]
+    try:
+        abstract_call(aten.add, tuple(map(AbstractTensor, types)), mode=AbstractMode())
+    except TypeRuleError:
+        return
+    values = {"a": first, "b": second}
+    try:
+        aten.add(*[torch.ones([values.get(one) or int(one) for one in shape]) for shape in shapes])
+    except RuntimeError:
+        return
+    for relation in env.relations:
+        left, right = evaluate(relation.left, values), evaluate(relation.right, values)
+        assert {"==": left == right, "!=": left != right, ">=": left >= right}[relation.operator], (shapes, relation)
 
 
 TENSOR_AND_NUMBER = "add sub mul div eq lt remainder pow floor_divide rsub fmod"
@@ -198,6 +248,10 @@ def test_products(data):
     batched = data.draw(laid_out((b, n, k), dtype)), data.draw(laid_out((b, k, m), dtype))
     holds(aten.bmm, *batched)
     holds(aten.baddbmm, data.draw(laid_out((n, m), dtype)), *batched)
+    ends = torch.full((b,), 16, dtype=torch.int32)
+    ranks = data.draw(st.tuples(*[st.integers(2, 3)] * 2))
+    rows, columns = [torch.ones((b, 16, 16)[-rank:], dtype=torch.bfloat16) for rank in ranks]
+    holds(aten._grouped_mm, rows, columns, None if min(ranks) == 3 else ends)
 
 
 @RUNS
@@ -333,12 +387,30 @@ def test_normalisations(data):
 
 @RUNS
 @given(st.data())
+def test_bags(data):
+    rows, bags = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    indices, offsets = torch.zeros(rows, dtype=torch.int64), torch.zeros(bags, dtype=torch.int64)
+    with_last, mode = data.draw(st.booleans()), data.draw(st.integers(0, 2))
+    weights = torch.ones(rows) if mode == 0 and data.draw(st.booleans()) else None
+    if with_last:
+        offsets[-1] = rows
+    table = data.draw(laid_out((2, 3), torch.float32))
+    holds(aten._embedding_bag, table, indices, offsets, False, mode, False, weights, with_last)
+
+
+@RUNS
+@given(st.data())
 def test_attention(data):
     batch, heads, length, keys, width = (data.draw(st.integers(1, 3)) for _ in range(5))
     dtype = data.draw(st.sampled_from(FLOATS))
     query = data.draw(laid_out((batch, heads, length, width), dtype)).requires_grad_()
     key, value = (data.draw(laid_out((batch, heads, keys, width), dtype)) for _ in range(2))
     mask = data.draw(st.sampled_from((None, torch.ones(length, keys, dtype=torch.bool))))
+    weighs, averages = data.draw(st.booleans()), data.draw(st.booleans())
+    rows, ones = query[:, 0].detach().repeat(1, 1, heads), torch.ones(3 * heads * width, heads * width, dtype=dtype)
+    square, bias = ones[: heads * width], ones[:, 0].contiguous()
+    holds(aten._native_multi_head_attention, rows, rows, rows, heads * width, heads, ones, bias, square,
+          bias[: heads * width], None, weighs, averages)  # fmt: skip
     call = torch.nn.functional.scaled_dot_product_attention
     holds(lambda: call(query, key, value, mask).sum().backward())
     holds(lambda: call(query, key, value, is_causal=True).sum().backward())

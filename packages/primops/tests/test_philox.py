@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from primops.interpret import interpret
+from primops.meanings import DTYPES
 from primops.philox import state, uniform
 from primops.stage import lower_graph
+from primops.testing.opinfo import on_device
+from stagewire.errors import VerifyError
 from stagewire.graph import Graph
 from stagewire.parser import parse_graph
 from stagewire.philox import count_for, philox, threads_for
@@ -133,3 +139,72 @@ def test_few_numbers_are_computed_in_place(call: str, type: str, by_formula: boo
     graph = lowered(f'input %x: {type}\n%y: {type} = {call} with effect="draws"\nreturn %y\n')
     targets = {node.target for node in graph.nodes}
     assert ("prims.philox_uniform" in targets) == by_formula
+
+
+@given(threads=st.sampled_from((-256, 0, 100, 255, 256, 512, 768)), width=st.integers(-1, 17))
+def test_blocks_of_threads_each_with_a_power_of_two(threads: int, width: int) -> None:
+    call = f'prims.philox_uniform(%s, %o, [6], {threads}, {width}, "cpu")'
+    graph = parse_graph(f"input %s: i64[]\ninput %o: i64[]\n%y: f32[6] = {call}\nreturn %y")
+    if threads > 0 and threads % 256 == 0 and width in (1, 2, 4, 8, 16):
+        verify_graph(graph)
+        numbers = interpret(graph, [torch.tensor(3), torch.tensor(0)])[0]
+        assert len(set(numbers.tolist())) == 6
+    else:
+        with pytest.raises(VerifyError, match="D2"):
+            verify_graph(graph)
+
+
+@given(count=st.integers(-8, 8))
+def test_a_stream_moves_on_by_whole_calls(count: int) -> None:
+    call = f'prims.philox_state({count}, "cpu") with effect="draws"'
+    graph = parse_graph(f"%s: i64[], %o: i64[] = {call}\nreturn %s, %o")
+    if count > 0 and count % 4 == 0:
+        verify_graph(graph)
+    else:
+        with pytest.raises(VerifyError, match="D3"):
+            verify_graph(graph)
+
+
+@given(count=st.one_of(st.integers(2**31 - 4, 2**31 + 4), st.integers(1, 2**33)))
+def test_indices_of_32_bits(count: int) -> None:
+    """ATen draws for larger tensors in parts."""
+    graph = lower_graph(parse_graph(dropout(f"f32[{count}]@cuda:0")), random_threads=H200)
+    by_formula = any(node.target == "prims.philox_uniform" for node in graph.nodes)
+    assert by_formula == (count <= torch.iinfo(torch.int32).max)
+
+
+DRAWN = {
+    "aten.rand_like.default(%x)": (0.5, 1 / 12),
+    "aten.randn_like.default(%x)": (0.0, 1.0),
+    "aten.bernoulli.p(%x, 0.25)": (0.25, 0.1875),
+}
+"""Calls, with the mean and the variance of what they draw."""
+
+
+@settings(deadline=None)
+@given(
+    call=st.sampled_from(sorted(DRAWN)),
+    shape=st.sampled_from(((3000,), (60, 50), (2, 0), (), (1, 4, 900))),
+    dtype=st.sampled_from(("f32", "bf16", "f16")),
+    threads=st.sampled_from((0, 1024, H200)),
+    layout=st.sampled_from(("", "@cuda:0", "@cuda:0")),
+)
+def test_what_is_drawn_has_its_distribution(
+    call: str, shape: tuple[int, ...], dtype: str, threads: int, layout: str
+) -> None:
+    """On a CPU, and on a GPU by ATen or by formula."""
+    kind = f"{dtype}[{', '.join(map(str, shape))}]{layout}"
+    graph = lowered(f'input %x: {kind}\n%y: {kind} = {call} with effect="draws"\nreturn %y', threads)
+    graph = on_device(graph, "cuda:0", "cpu")
+    torch.manual_seed(0)
+    numbers = interpret(graph, [graph_input(graph)])[0].double()
+    assert tuple(numbers.shape) == shape
+    if numbers.numel() > 1000:
+        mean, variance = DRAWN[call]
+        assert abs(numbers.mean() - mean) < 0.06
+        assert abs(numbers.var() - variance) < 0.12 * max(variance, 0.3)
+
+
+def graph_input(graph: Graph) -> torch.Tensor:
+    (value,) = graph.inputs
+    return torch.zeros(value.type.shape, dtype=DTYPES[value.type.dtype])  # type: ignore[union-attr]

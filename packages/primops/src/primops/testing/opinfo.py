@@ -13,14 +13,16 @@ import itertools
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from absint.meta import Meta, to_wire
 from absint.targets import resolve
 from absint.wire import to_arg
 from primops.decompositions import TABLE
@@ -29,7 +31,7 @@ from primops.interpret import interpret, tensor_type
 from primops.meanings import NAMES
 from primops.passes import DEFAULT_PASSES
 from primops.stage import lower_graph
-from stagewire.graph import Graph, Node, Ref, Value
+from stagewire.graph import DeviceArg, Graph, Node, Ref, Value, map_arg
 from stagewire.types import NoneType, TensorType, ValueType
 from stagewire.verify import verify_graph
 
@@ -116,16 +118,26 @@ def compare_call(outcome: Outcome, target: str, args: Any, kwargs: Any, result: 
         for a, b in zip(given, expected, strict=True)
     )
     note_ulps(outcome, greatest_magnitude((args, kwargs, result)), zip(given, expected, strict=True))
-    floor = 1e-2 * max(1.0, greatest_magnitude((args, kwargs, result)))
-    compared = enumerate(zip((*given, *emitted), (*expected, *expected), strict=True))
-    for position, (a, b) in compared:
-        if (target, position % len(expected)) in PARTLY_UNDEFINED:
+    outcome.faults += compare_results(target, args, kwargs, (*given, *emitted), (*expected, *expected), outcome)
+
+
+def compare_results(
+    target: str, args: Any, kwargs: Any, found: Sequence[Any], expected: Sequence[Any], outcome: Outcome | None = None
+) -> list[str]:
+    """What of the results of a call is not as in eager."""
+    outcome, faults = Outcome() if outcome is None else outcome, []
+    count = len(resolve(target)._schema.returns)  # type: ignore[attr-defined]
+    count = len(expected) if any("[]" in str(r.type) for r in resolve(target)._schema.returns) else count  # type: ignore[attr-defined]
+    floor = 1e-2 * max(1.0, greatest_magnitude((args, kwargs, expected)))
+    for position, (a, b) in enumerate(zip(found, expected, strict=True)):
+        if (target, position % count) in PARTLY_UNDEFINED:
             continue
         fault = difference(a, b, outcome, floor)
         if fault is not None and fault.startswith("off") and is_nearer(target, args, kwargs, position, a, b):
             continue
         if fault is not None:
-            outcome.faults.append(f"result {position}: {fault}; {describe(args, kwargs)}")
+            faults.append(f"result {position}: {fault}; {describe(args, kwargs)}")
+    return faults
 
 
 def note_ulps(outcome: Outcome, greatest: float, pairs: Iterable[tuple[Any, Any]]) -> None:
@@ -162,28 +174,61 @@ def is_nearer(target: str, args: Any, kwargs: Any, position: int, a: torch.Tenso
 
 
 def run_as_graph(
-    target: str, args: Any, kwargs: Any, types: tuple[ValueType, ...], passes: Any = DEFAULT_PASSES
+    target: str, args: Any, kwargs: Any, types: tuple[ValueType, ...], passes: Any = DEFAULT_PASSES, device: str = ""
 ) -> tuple[Any, ...] | None:
-    """The call as a graph of one node: lowered, verified, interpreted; None where the decomposition declines it."""
-    inputs: dict[int, tuple[str, torch.Tensor]] = {}
+    """The call as a graph of one node: lowered, verified, interpreted; None where the decomposition declines it.
 
-    def reference(tensor: object) -> Any:
-        if not isinstance(tensor, torch.Tensor):
+    device: what it is lowered for, if not for the CPU, which interprets it.
+    """
+    graph, leaves = graph_of(target, args, kwargs, types)
+    if device:
+        graph = on_device(graph, "cpu", device)
+    graph = lower_graph(graph, passes=passes, random_threads=1024 if device else 0)
+    if [node.target for node in graph.nodes] == [target]:
+        return None
+    verify_graph(graph)
+    if device:
+        graph = on_device(graph, device, "cpu")
+    return interpret(graph, leaves)
+
+
+def on_device(graph: Graph, old: str, new: str) -> Graph:
+    """The graph with every value of one device on another."""
+
+    def moved(value: Value) -> Value:
+        kind = value.type
+        is_there = isinstance(kind, TensorType) and kind.device == old
+        return replace(value, type=replace(kind, device=new)) if is_there else value  # type: ignore[type-var]
+
+    def leaf(arg: Any) -> Any:
+        return DeviceArg(new) if arg == DeviceArg(old) else new if arg == old else arg
+
+    def changed(node: Node) -> Node:
+        kwargs = {key: map_arg(arg, leaf) for key, arg in node.kwargs.items()}
+        args = tuple([map_arg(arg, leaf) for arg in node.args])
+        return replace(node, args=args, kwargs=kwargs, results=tuple(map(moved, node.results)))
+
+    return replace(graph, inputs=tuple(map(moved, graph.inputs)), nodes=tuple(map(changed, graph.nodes)))
+
+
+def graph_of(target: str, args: Any, kwargs: Any, types: Sequence[ValueType]) -> tuple[Graph, list[Any]]:
+    """The call as a graph of one node whose results are of these types; its inputs are what it is called with, each
+    once: tensors, or their types."""
+    inputs: dict[int, tuple[str, Any]] = {}
+
+    def reference(leaf: object) -> Any:
+        if not isinstance(leaf, torch.Tensor | Meta):
             return NotImplemented
-        name, _ = inputs.setdefault(id(tensor), (f"x{len(inputs)}", tensor))
+        name, _ = inputs.setdefault(id(leaf), (f"x{len(inputs)}", leaf))
         return Ref(name)
 
     encoded = tuple([to_arg(a, reference) for a in args])
     named = {key: to_arg(value, reference) for key, value in kwargs.items()}
     results = tuple(Value(f"y{i}", type) for i, type in enumerate(types))
-    values = tuple(Value(name, tensor_type(tensor)) for name, tensor in inputs.values())
+    values = [Value(name, to_wire(x) if isinstance(x, Meta) else tensor_type(x)) for name, x in inputs.values()]
     outputs = tuple(Ref(r.name) if isinstance(r.type, TensorType) else None for r in results)
     call = Node(target, encoded, named, results, effect=effect_of(target))
-    graph = lower_graph(Graph(values, (call,), outputs), passes=passes)
-    if [node.target for node in graph.nodes] == [target]:
-        return None
-    verify_graph(graph)
-    return interpret(graph, [tensor for _, tensor in inputs.values()])
+    return Graph(tuple(values), (call,), outputs), [leaf for _, leaf in inputs.values()]
 
 
 def plain(values: Any) -> Any:

@@ -1,0 +1,417 @@
+"""Calls of ATen with real operands: those of torch's operator database, forward and backward, and alterations of them.
+
+    call       ::= target args kwargs
+    alteration ::= layout | dtype | size | rank | number | values
+
+    for call in recorded_calls()["aten.add.Tensor"]:
+        altered(call, random.Random(0))
+
+Eager is the oracle of each, so that an alteration need not be one that it takes. Needs the `testing` extra.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import random
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from absint.meta import Meta, contiguous, from_tensor, to_wire
+from absint.mode import AbstractMode, abstract_call
+from absint.symbolic import ShapeEnv, make_size
+from absint.targets import resolve
+from absint.tensor import AbstractTensor
+from absint.testing.schema_samples import LEFT_OUT
+from stagewire.expr import evaluate
+from stagewire.types import TensorType
+
+__all__ = [
+    "TRUSTING",
+    "Call",
+    "SymbolicCall",
+    "abstract",
+    "altered",
+    "in_steps",
+    "recorded_calls",
+    "resized",
+    "run",
+    "symbolic",
+]
+
+SAMPLES, CALLS = 30, 4
+"""Samples of each row of the database; calls of each operator that are kept, spread over those that are unlike."""
+DATABASES = ("op_db", "foreach_unary_op_db", "foreach_binary_op_db", "foreach_pointwise_op_db", "foreach_reduce_op_db",
+             "foreach_other_op_db")  # fmt: skip
+SKIPPED = ("jiterator", "sparse", "pca_lowrank", "svd_lowrank", "grid_sampler_3d", "bmm_triton")
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+DTYPES = (*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64)
+HOSTILE = (0.0, math.nan, -0.0, math.inf, 1.0, -math.inf, 1e-30, -1.0)
+_REFUSALS = (AssertionError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+TRUSTING = (*(word for word in LEFT_OUT if word not in ("alias", "as_strided", "empty")), "group_norm")
+"""Words in the names of operators that read what memory holds where their operands misfit."""
+FIXED = ("pin_memory", "generator", "layout", "device")
+"""Arguments that stay."""
+
+
+class Call(NamedTuple):
+    """An operator of ATen by name, and what it is called with."""
+
+    target: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __str__(self) -> str:
+        """With types in place of tensors."""
+        args, kwargs = tree_map(
+            lambda x: from_tensor(x) if isinstance(x, torch.Tensor) else x, (self.args, self.kwargs)
+        )
+        return f"{self.target}{args} {kwargs}"
+
+
+def run(call: Call) -> Any:
+    """What eager makes of copies of the operands."""
+    args, kwargs = tree_map(_own, (call.args, call.kwargs))
+    torch.manual_seed(0)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        return resolve(call.target)(*args, **kwargs)
+
+
+def _own(leaf: Any) -> Any:
+    """A copy that lies in memory as the original does."""
+    if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided:
+        return leaf
+    memory = torch.empty(0, dtype=leaf.dtype).set_(leaf.detach().untyped_storage().clone())  # type: ignore[call-overload]
+    return torch.as_strided(memory, leaf.shape, leaf.stride(), leaf.storage_offset())
+
+
+def abstract(call: Call) -> Any:
+    """What the call gives on types."""
+    args, kwargs = tree_map(_abstract, (call.args, call.kwargs))
+    with torch.no_grad():
+        return abstract_call(resolve(call.target), args, kwargs, mode=AbstractMode())
+
+
+def _abstract(leaf: Any) -> Any:
+    return AbstractTensor(from_tensor(leaf)) if isinstance(leaf, torch.Tensor) else leaf
+
+
+class SymbolicCall(NamedTuple):
+    """A call with a symbol, n, for one size: types in place of tensors, the types of its results, what was assumed."""
+
+    target: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[TensorType | None, ...]
+    env: ShapeEnv
+
+    def accepts(self, size: int) -> bool:
+        """Whether what was assumed holds for n."""
+        values = {"n": size}
+        return all(_HOLDS[r.operator](evaluate(r.left, values), evaluate(r.right, values)) for r in self.env.relations)
+
+
+_HOLDS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
+
+
+def symbolic(call: Call, old: int) -> SymbolicCall:
+    """The call on row-major types, in which n stands for every size and number that is `old`."""
+    env = ShapeEnv()
+    size: Any = make_size(env, env.create("n", hint=old))
+
+    def as_type(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return contiguous([size if n == old else n for n in leaf.shape], leaf.dtype)
+        return size if type(leaf) is int and leaf == old else leaf
+
+    args, kwargs = tree_map(as_type, (call.args, call.kwargs))
+    given = tree_map(lambda x: AbstractTensor(x) if isinstance(x, Meta) else x, (args, kwargs))
+    with torch.no_grad():
+        made = abstract_call(resolve(call.target), *given, mode=AbstractMode())
+    results = [to_wire(x.meta) if isinstance(x, AbstractTensor) else None for x in tree_leaves(made)]
+    return SymbolicCall(call.target, args, kwargs, tuple(results), env)
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: dict[str, dict[str, Call]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if (
+            func.namespace == "aten"
+            and not func._schema.is_mutable
+            and all(map(_is_plain, tree_leaves((args, kwargs))))
+        ):
+            known = self.calls.setdefault(str(func), {})
+            known.setdefault(_key(args, kwargs), Call(str(func), *tree_map(_own, (args, kwargs))))
+        return func(*args, **kwargs)
+
+
+def _is_plain(leaf: Any) -> bool:
+    if not isinstance(leaf, torch.Tensor):
+        return not isinstance(leaf, torch.Generator)
+    kinds = torch.Tensor, torch.nn.Parameter
+    small = (
+        type(leaf) in kinds
+        and "float8" not in str(leaf.dtype)
+        and leaf.layout is torch.strided
+        and leaf.untyped_storage().nbytes() <= 1 << 14
+    )
+    return small and leaf.device.type == "cpu" and not (leaf.is_quantized or leaf.is_conj() or leaf.is_neg())
+
+
+def _key(args: Any, kwargs: Any) -> str:
+    """Types and attributes."""
+    return repr(
+        tree_map(lambda x: (x.dtype, x.shape, x.stride()) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    )
+
+
+@cache
+def recorded_calls(part: int = 0, parts: int = 1) -> dict[str, tuple[Call, ...]]:
+    """Calls by operator, unlike in types and attributes, of every so many-th row of the database."""
+    recorder = _Recorder()
+    state, stream = random.getstate(), torch.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for info in _rows()[part::parts]:
+            torch.manual_seed(0)
+            random.seed(0)
+            try:
+                _record(recorder, info)
+            except _REFUSALS:
+                continue  # without samples in this environment
+    random.setstate(state)
+    torch.set_rng_state(stream)
+    return {target: _spread(tuple(calls.values())) for target, calls in sorted(recorder.calls.items())}
+
+
+@cache
+def _rows() -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal import common_methods_invocations as database
+
+    rows = itertools.chain.from_iterable(getattr(database, name) for name in DATABASES)
+    usable = [info for info in rows if info.supported_dtypes("cpu")]
+    return [info for info in usable if not any(word in info.name for word in SKIPPED)]
+
+
+def _record(recorder: _Recorder, info: Any) -> None:
+    supported = info.supported_dtypes("cpu")
+    dtype = next(one for one in (*FLOATS, torch.int64, torch.bool, *supported) if one in supported)
+    trained = bool(info.supports_autograd) and dtype in info.supported_backward_dtypes("cpu")
+    for sample in itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=trained), SAMPLES):
+        try:
+            with recorder:
+                made = info.op(sample.input, *sample.args, **sample.kwargs)
+                roots = [x for x in tree_leaves(made) if isinstance(x, torch.Tensor) and x.requires_grad]
+                torch.autograd.backward(roots, [torch.rand_like(x) + 0.5 for x in roots])
+        except _REFUSALS:
+            continue  # a sample for other builds of torch
+
+
+def _spread(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    return calls[:: max(1, len(calls) // CALLS)][:CALLS]
+
+
+# --- alterations -----------------------------------------------------------------------------------------------------
+def altered(call: Call, order: random.Random, kinds: tuple[str, ...] = ()) -> Call:
+    """The call with one of its operands, or all of them, otherwise: by one of these kinds of alterations, or of all."""
+    if any(word in call.target for word in TRUSTING):
+        kinds = ("layout", "first")
+    kind = order.choice(kinds or tuple(_ALTERATIONS)[:-1])
+    if kind == "number":
+        return _with_other_numbers(call, order)
+    leaves, tree = tree_flatten((call.args, call.kwargs))
+    args, kwargs = tree_unflatten(_ALTERATIONS[kind](list(leaves), order), tree)
+    return Call(call.target, args, kwargs)
+
+
+def resized(call: Call, old: int, new: int) -> Call:
+    """The call with row-major operands, in which `new` stands for every size and number that is `old`."""
+    leaves, tree = tree_flatten((call.args, call.kwargs))
+    for at in _tensors(leaves):
+        for dim in [dim for dim, size in enumerate(leaves[at].shape) if size == old]:
+            leaves[at] = _resized(leaves[at], dim, new)
+        leaves[at] = leaves[at].contiguous()
+    args, kwargs = tree_unflatten([new if type(leaf) is int and leaf == old else leaf for leaf in leaves], tree)
+    return Call(call.target, args, kwargs)
+
+
+def _tensors(leaves: list[Any]) -> list[int]:
+    return [at for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+
+def _some(leaves: list[Any], order: random.Random) -> list[int]:
+    """The places of one tensor, or of all."""
+    places = _tensors(leaves)
+    return places if order.random() < 0.5 else [order.choice(places)] if places else []
+
+
+def _layout(leaves: list[Any], order: random.Random) -> list[Any]:
+    for at in _some(leaves, order):
+        leaves[at] = laid_out(leaves[at], order)
+    return leaves
+
+
+def laid_out(tensor: torch.Tensor, order: random.Random) -> torch.Tensor:
+    """The same elements at other places: every second one of a longer row, columns first, behind others, repeated."""
+    kind, axes = order.choice(("steps", "behind", "axes", "axes", "repeated")), list(range(tensor.dim()))
+    if kind == "steps":
+        return torch.stack([tensor, tensor], -1)[..., 1]
+    if kind == "behind":
+        gap = order.choice((1, 3))
+        return torch.cat([tensor.new_zeros(gap), tensor.flatten()])[gap:].view(tensor.shape)
+    if kind == "repeated" and tensor.numel() and axes:
+        dim = order.choice(axes)
+        return tensor.narrow(dim, 0, 1).expand(tensor.shape)
+    order.shuffle(axes)
+    return tensor.permute(axes).contiguous().permute([axes.index(dim) for dim in range(tensor.dim())])
+
+
+def in_steps(call: Call) -> Call:
+    """The same elements, of which none lie together: eager's kernels compute them one by one, not in vectors."""
+    args, kwargs = tree_map(
+        lambda x: torch.stack([x, x], -1)[..., 1] if isinstance(x, torch.Tensor) else x, (call.args, call.kwargs)
+    )
+    return Call(call.target, args, kwargs)
+
+
+def _dtype(leaves: list[Any], order: random.Random) -> list[Any]:
+    places, dtype = _some(leaves, order), order.choice(DTYPES)
+    floats = [at for at in places if leaves[at].is_floating_point()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # imaginary parts are lost
+        for at in floats or places:
+            leaves[at] = leaves[at].to(dtype)
+    return leaves
+
+
+def _size(leaves: list[Any], order: random.Random) -> list[Any]:
+    """Every dimension of one size is of another size, in one tensor or in all, and numbers that are equal to it too."""
+    places = _some(leaves, order)
+    sizes = sorted({size for at in places for size in leaves[at].shape})
+    if not sizes:
+        return leaves
+    old = order.choice(sizes)
+    new = order.choice((0, 1, old + 1, max(old - 1, 0)))
+    for at in places:
+        for dim in [dim for dim, size in enumerate(leaves[at].shape) if size == old]:
+            leaves[at] = _resized(leaves[at], dim, new)
+    if len(places) == len(_tensors(leaves)) and order.random() < 0.7:
+        leaves = [new if type(leaf) is int and leaf == old else leaf for leaf in leaves]
+    return leaves
+
+
+def _resized(tensor: torch.Tensor, dim: int, size: int) -> torch.Tensor:
+    if not tensor.shape[dim]:
+        return tensor.new_ones(*tensor.shape[:dim], size, *tensor.shape[dim + 1 :])
+    return tensor.index_select(dim, torch.arange(size) % tensor.shape[dim])
+
+
+def _rank(leaves: list[Any], order: random.Random) -> list[Any]:
+    for at in _some(leaves, order):
+        dims = leaves[at].dim()
+        grows = order.random() < 0.5
+        leaves[at] = leaves[at][None] if grows or not dims or not leaves[at].shape[0] else leaves[at][0]
+    return leaves
+
+
+def _with_other_numbers(call: Call, order: random.Random) -> Call:
+    """Of one or two arguments, of those that have a default value and were left out too."""
+    arguments = resolve(call.target)._schema.arguments  # type: ignore[attr-defined]
+    positional = [argument for argument in arguments if not argument.kwarg_only]
+    args = [*call.args, *(argument.default_value for argument in positional[len(call.args) :])]
+    kwargs = dict(call.kwargs)
+    named = {argument.name: at for at, argument in enumerate(positional)}
+    usable = [a for a in arguments if a.name not in FIXED and (not a.kwarg_only or a.name in kwargs)]
+    for argument in order.sample(usable, min(len(usable), order.choice((1, 1, 2, 3)))):
+        holder, key = (kwargs, argument.name) if argument.kwarg_only else (args, named[argument.name])
+        values, tree = tree_flatten(holder[key])  # type: ignore[index]
+        if values:
+            at = order.randrange(len(values))
+            values[at] = _other(values[at], argument, order)
+            holder[key] = tree_unflatten(values, tree)  # type: ignore[index]
+    return Call(call.target, tuple(args), kwargs)
+
+
+def _other(value: Any, argument: Any, order: random.Random) -> Any:
+    if argument.name == "reduction":
+        return order.randrange(3)
+    match value:
+        case bool():
+            return not value
+        case int():
+            return order.choice((value + 1, value - 1, -value, 0, 1, 2, 3, -1, -2))
+        case float():
+            return order.choice((0.0, 0.5, 1.0, -1.0, 2.0, 2 * value, math.inf, math.nan))
+        case str():
+            return order.choice(("none", "mean", "sum", "prod", "amax", "amin", "tanh", "floor", "trunc"))
+        case torch.dtype():
+            return order.choice(DTYPES)
+        case None:
+            return _OPTIONAL.get(str(argument.type), lambda _: None)(order)
+    return value
+
+
+_OPTIONAL: dict[str, Callable[[random.Random], Any]] = {
+    "Optional[int]": lambda order: order.choice((0, 1, 2, -1)),
+    "Optional[float]": lambda order: order.choice((0.25, 1.0, 2.0)),
+    "Optional[number]": lambda order: order.choice((0, 1, 2.0, 0.5)),
+    "Optional[str]": lambda order: order.choice(("floor", "trunc")),
+    "Optional[List[int]]": lambda order: order.choice(([0], [-1], [0, 1], [])),
+}
+
+
+def _values(leaves: list[Any], order: random.Random) -> list[Any]:
+    kind = order.choice(("grid", "grid", "hostile", "large"))
+    for at in _some(leaves, order):
+        if leaves[at].is_floating_point():
+            leaves[at] = _VALUES[kind](leaves[at], order)
+    return leaves
+
+
+def _first(leaves: list[Any], _: random.Random) -> list[Any]:
+    """The first tensor on a grid, which is a gradient, where others belong together."""
+    at = _tensors(leaves)[0]
+    leaves[at] = _grid(leaves[at], _) if leaves[at].is_floating_point() else leaves[at]
+    return leaves
+
+
+def _grid(tensor: torch.Tensor, _: random.Random) -> torch.Tensor:
+    """Where ties and zeros are."""
+    return (tensor * 2).round() / 2
+
+
+def _hostile(tensor: torch.Tensor, order: random.Random) -> torch.Tensor:
+    flat = tensor.flatten().clone()
+    places = torch.randperm(flat.numel(), generator=torch.Generator().manual_seed(order.randrange(1 << 30)))
+    flat[places[: len(HOSTILE)]] = torch.tensor(HOSTILE, dtype=tensor.dtype)[: flat.numel()]
+    return flat.view(tensor.shape)
+
+
+_VALUES: dict[str, Callable[[torch.Tensor, random.Random], torch.Tensor]] = {
+    "grid": _grid,
+    "hostile": _hostile,
+    "large": lambda tensor, _: tensor * 37.0,
+}
+_ALTERATIONS: dict[str, Callable[[list[Any], random.Random], list[Any]]] = {
+    "layout": _layout,
+    "dtype": _dtype,
+    "size": _size,
+    "rank": _rank,
+    "number": lambda leaves, _: leaves,
+    "values": _values,
+    "first": _first,
+}
