@@ -73,6 +73,15 @@ def test_a_result_of_a_convolution_that_is_returned_is_copied() -> None:
     assert returned(graph) == [PLAIN]
 
 
+def test_a_result_that_is_returned_and_read_by_the_next_convolution() -> None:
+    """It is read as the convolution before writes it."""
+    graph = lowered(NET.replace("(%b, %v", "(%a, %v") + "return %a, %c\n")
+    assert images(graph) == [[(192, 1, 24, 3), LAST], [LAST, LAST]]
+    assert returned(graph) == [PLAIN, PLAIN]
+    first, second = (step for step in externs(graph) if step.target == "aten.convolution.default")
+    assert second.args[0] == Ref(first.results[0])
+
+
 @pytest.mark.parametrize("change", [("@cuda:0", ""), ("bf16", "f64")])
 def test_other_devices_and_types_are_left_alone(change: tuple[str, str]) -> None:
     graph = lowered((NET + "return %y\n").replace(*change))

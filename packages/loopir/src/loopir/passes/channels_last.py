@@ -126,7 +126,7 @@ class _Layouts(Rewriting):
             name = results[place] if place < len(results) else ""
             if not name or not is_image(type := self.buffers[name].type) or is_last(type):
                 continue
-            results[place] = f"{name}_last"
+            results[place] = self.copies[name] = self.names(f"{name}_last")
             self.buffers[results[place]] = Buffer(results[place], last(type), "extern")
             self.buffers[name] = Buffer(name, type, "kernel")
             self._turn(name)
@@ -144,7 +144,7 @@ class _Layouts(Rewriting):
         if self._turn(name):
             return name
         if name not in self.copies:
-            copy = self.copies[name] = f"{name}_last"
+            copy = self.copies[name] = self.names(f"{name}_last")
             self.buffers[copy] = Buffer(copy, last(self.buffers[name].type), "kernel")
             self.items.append(copying(name, copy, self.buffers, self.names, self.buffers[name].type.shape))
             self.decisions.append(Decision("materialised", (copy, name), "channels fastest, for a convolution"))
