@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +14,10 @@ from loopir.passes.split_reductions import SplitReductions
 from loopir.pipeline import KERNEL_PASSES, PASSES, UNFUSED
 from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
+from loopir.testing.graph_builder import Scenario, assert_same
+from loopir.testing.irregular_steps import FAMILIES
 from loopir.testing.prim_meaning import prim_meaning
-from loopir.testing.strategies import Scenario, prim_scenarios, selections
+from loopir.testing.strategies import prim_scenarios, selections
 from stagewire.loop import Loop
 from stagewire.verify import verify
 
@@ -28,24 +30,22 @@ def check(scenario: Scenario, options: Options) -> Loop:
     verify(loop)
     expected = prim_meaning(scenario.graph, scenario.inputs, EXTERNS)
     found = interpret(loop.forward, scenario.inputs, EXTERNS)
-    for want, have in zip(expected, found, strict=True):
-        assert isinstance(want, np.ndarray)
-        assert isinstance(have, np.ndarray)
-        assert want.dtype == have.dtype
-        np.testing.assert_array_equal(have, want)
+    assert_same(found, expected, scenario.close)
     return loop
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @GENERATED
-@given(prim_scenarios())
-def test_the_stage_preserves_meaning(scenario: Scenario) -> None:
-    check(scenario, Options())
+@given(st.data())
+def test_the_stage_preserves_meaning(family: str, data: st.DataObject) -> None:
+    check(data.draw(prim_scenarios(FAMILIES[family])), Options())
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @GENERATED
-@given(prim_scenarios())
-def test_one_kernel_a_prim(scenario: Scenario) -> None:
-    check(scenario, Options(passes=UNFUSED, kernel_passes=()))
+@given(st.data())
+def test_one_kernel_a_prim(family: str, data: st.DataObject) -> None:
+    check(data.draw(prim_scenarios(FAMILIES[family])), Options(passes=UNFUSED, kernel_passes=()))
 
 
 @GENERATED
@@ -64,8 +64,7 @@ def test_each_kernel_pass_preserves_the_meaning_of_loops(scenario: Scenario) -> 
         for kernel_pass in KERNEL_PASSES:
             changed = msgspec.structs.replace(loop, forward=kernel_pass.run(loop.forward))
             verify(changed)
-            for have, want in zip(interpret(changed.forward, scenario.inputs, EXTERNS), expected, strict=True):
-                np.testing.assert_array_equal(have, want)  # type: ignore[call-overload]
+            assert_same(interpret(changed.forward, scenario.inputs, EXTERNS), expected, scenario.close)
 
 
 @GENERATED

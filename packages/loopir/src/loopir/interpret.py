@@ -237,7 +237,7 @@ class _KernelRun:
             value, dtype = self._operand(operands[0], statement.dtype)
             bits = np.ascontiguousarray(encode(value, dtype))
             kind = np.uint16 if statement.dtype == "bfloat16" else numpy_ops.held_type(statement.dtype)
-            return decode(bits.view(kind).reshape(bits.shape), statement.dtype)
+            return decode(bits.view(kind).reshape(np.shape(value)), statement.dtype)
         dtype = self._operand_dtype(statement)
         condition = [self._operand(operands[0], "bool")[0]] if op == "where" else []
         values = [self._operand(operand, dtype)[0] for operand in operands[len(condition) :]]

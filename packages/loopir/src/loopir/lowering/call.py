@@ -83,10 +83,5 @@ class Call(NamedTuple):
 
 
 def bind(name: str, parameters: tuple[str, ...], node: Node, types: Mapping[str, TensorType]) -> Call:
-    """Match positional and named arguments with the parameter names of the prim."""
-    arguments: dict[str, Arg] = dict(zip(parameters, node.args, strict=False))
-    arguments.update(node.kwargs)
-    call = Call(name, node, arguments, types)
-    if len(node.args) > len(parameters):
-        raise call.refuse(f"{len(node.args)} arguments for ({', '.join(parameters)})")
-    return call
+    """Match arguments, which are all positional, with the parameter names of the prim."""
+    return Call(name, node, dict(zip(parameters, node.args, strict=False)), types)

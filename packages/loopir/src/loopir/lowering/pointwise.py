@@ -21,7 +21,7 @@ PARAMETERS: dict[int, tuple[str, ...]] = {1: ("a",), 2: ("a", "b"), 3: ("a", "b"
 
 def lower_elementwise(lowering: Lowering, call: Call) -> None:
     """result[i] = op(a[i], b[i], ...): tensors of one shape, numbers anywhere."""
-    operands = (*call.node.args, *call.node.kwargs.values())
+    operands = call.node.args
     if len(operands) != arity(call.name):
         raise call.refuse(f"{len(operands)} operands for an op of {arity(call.name)}")
     shape = call.type.shape

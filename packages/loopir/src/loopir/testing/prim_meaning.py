@@ -16,6 +16,7 @@ from loopir.errors import NotInterpretable
 from loopir.lowering import LOWERINGS
 from loopir.memory import decode, encode
 from loopir.numpy_ops import Array, rounded, uniform
+from loopir.testing.externs import EXTERNS, max_pool, max_pool_backward, running
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref, Tuple
 from stagewire.loop_ops import PREDICATES
 from stagewire.types import TensorType
@@ -101,21 +102,6 @@ def _arg(function: Meaning) -> Meaning:
         return np.asarray(function(x, axis=dim)).reshape(type.shape)
 
     return run
-
-
-def _running(pick: Callable[..., Any]) -> Meaning:
-    """The running extreme along a dimension and where it was last met, one point after the other."""
-
-    def meaning(type: TensorType, x: Array, dim: int) -> tuple[Array, Array]:
-        rows = np.moveaxis(x, dim, -1) if x.ndim else x.reshape(1)
-        best, at = rows.copy(), np.zeros(rows.shape, np.int64)
-        for n in range(1, rows.shape[-1]):
-            best[..., n] = pick(best[..., n - 1], rows[..., n])
-            is_new = (rows[..., n] == best[..., n]) | (rows[..., n] != rows[..., n])
-            at[..., n] = np.where(is_new, n, at[..., n - 1])
-        return (np.moveaxis(best, -1, dim), np.moveaxis(at, -1, dim)) if x.ndim else (best.reshape(()), at.reshape(()))
-
-    return meaning
 
 
 def _var_mean(type: TensorType, x: Array, dims: Sequence[int], correction: int = 1) -> tuple[Array, Array]:
@@ -250,6 +236,17 @@ PRIMS: dict[str, Meaning] = {
     "full": lambda type, shape, value, dtype=None: np.full(type.shape, rounded(np.array(value), type.dtype)),
     "iota": lambda type, length, start, step, dtype=None: start + np.arange(length) * step,
     "philox_uniform": _philox_uniform,
+    "philox_state": lambda type, count, device: EXTERNS["stagefold.philox_state.default"](count, device),
+    **dict.fromkeys(
+        ("max_pool2d", "max_pool3d"),
+        lambda type, x, kernel, stride, padding, dilation, ceil_mode: max_pool(
+            x, kernel, stride, padding, dilation, ceil_mode
+        ),
+    ),
+    **dict.fromkeys(
+        ("max_pool2d_backward", "max_pool3d_backward"),
+        lambda type, grad, x, kernel, indices, **_: max_pool_backward(grad, x, len(kernel), indices),
+    ),
     "sum": _reduction(np.sum),
     "prod": _reduction(np.prod),
     "amax": _reduction(np.max),
@@ -262,8 +259,8 @@ PRIMS: dict[str, Meaning] = {
     "cumsum": lambda type, x, dim: np.cumsum(x, axis=dim),
     "cumprod": lambda type, x, dim: np.cumprod(x, axis=dim),
     "logcumsumexp": lambda type, x, dim: np.logaddexp.accumulate(x, axis=dim),
-    "cummax": _running(np.maximum),
-    "cummin": _running(np.minimum),
+    "cummax": lambda type, x, dim: running(np.maximum, x, dim),
+    "cummin": lambda type, x, dim: running(np.minimum, x, dim),
     "gather": _gather,
     "index": _index,
     "scatter": _scatter(add=False),
