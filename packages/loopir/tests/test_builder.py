@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from loopir import numpy_ops
 from loopir.builder import Recorder, View, record
 from loopir.errors import MalformedNest
+from loopir.interpret import interpret
+from loopir.schedule import Schedule, freeze
+from loopir.testing.irregular_steps import OPS
 from stagewire import index as ix
 from stagewire.errors import UnknownOp
-from stagewire.loop import Compute, Load, Store
+from stagewire.graph import Ref
+from stagewire.loop import Buffer, Compute, Load, Store
+from stagewire.loop_ops import PREDICATES, arity
 from stagewire.statements import statements_of
 from stagewire.types import contiguous
 
@@ -104,3 +113,26 @@ def test_a_computed_position_that_is_an_index_stays_one() -> None:
 
     read = next(s for s in body_of(body) if isinstance(s, Load))
     assert all(not ix.has_values(c) for c in read.index)
+
+
+@given(op=st.sampled_from(OPS), seed=st.integers(0, 99), shape=st.tuples(*[st.integers(0, 3)] * 2))
+def test_a_kernel_by_hand_computes_each_op(op: str, seed: int, shape: tuple[int, int]) -> None:
+    """Of numbers, nan, inf and -0.0, and once more of a literal, which is folded or not."""
+    random = np.random.default_rng(seed)
+    arrays = [random.choice([1.5, 0.25, -2.0, np.nan, np.inf, -np.inf, -0.0], shape).astype(np.float32) for _ in "abc"]
+    kind = contiguous("bool" if op in PREDICATES else "float32", shape)
+    types = {**dict.fromkeys("abc", contiguous("float32", shape)), "y": kind, "z": kind}
+
+    def body(ops: Recorder, i: Any, j: Any) -> None:
+        operands = [ops.load(name, i, j) for name in "abc"[: arity(op)]]
+        ops.store("y", (i, j), getattr(ops, op)(*operands))
+        ops.store("z", (i, j), getattr(ops, op)(operands[0], *[2.0] * (arity(op) - 1)))
+
+    buffers = {name: Buffer(name, type, "input" if name in "abc" else "kernel") for name, type in types.items()}
+    nest = record("k", types, shape, body)
+    schedule = Schedule(buffers=buffers, inputs=tuple("abc"), outputs=(Ref("y"), Ref("z")), items=(nest,))  # type: ignore[arg-type]
+    found = interpret(freeze(schedule), arrays)
+    twos = [np.full_like(arrays[0], 2.0)] * (arity(op) - 1)
+    for have, operands in zip(found, (arrays[: arity(op)], [arrays[0], *twos]), strict=True):
+        want = numpy_ops.rounded(numpy_ops.apply(op, operands, "float32"), kind.dtype)
+        np.testing.assert_array_equal(have, want)  # type: ignore[call-overload]

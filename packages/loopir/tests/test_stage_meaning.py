@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loopir.interpret import interpret
+from loopir.interpret import interpret, run_kernel
+from loopir.memory import Memory
 from loopir.passes.fuse_nests import FuseNests
 from loopir.passes.merge_nests import Limits
+from loopir.passes.pad_products import Gain, PadOperands, PadResults
 from loopir.passes.split_reductions import SplitReductions
+from loopir.passes.sum_over_rows import SumOverRows
 from loopir.pipeline import KERNEL_PASSES, PASSES, UNFUSED
 from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
@@ -18,7 +22,7 @@ from loopir.testing.graph_builder import Scenario, assert_same
 from loopir.testing.irregular_steps import FAMILIES
 from loopir.testing.prim_meaning import prim_meaning
 from loopir.testing.strategies import prim_scenarios, selections
-from stagewire.loop import Loop
+from stagewire.loop import Free, Kernel, Loop
 from stagewire.verify import verify
 
 GENERATED = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -67,12 +71,46 @@ def test_each_kernel_pass_preserves_the_meaning_of_loops(scenario: Scenario) -> 
             assert_same(interpret(changed.forward, scenario.inputs, EXTERNS), expected, scenario.close)
 
 
+@pytest.mark.parametrize("family", ["anything", "rows", "calls"])
 @GENERATED
-@given(prim_scenarios(), st.data())
-def test_a_splitting_of_reductions_preserves_meaning(scenario: Scenario, data: st.DataObject) -> None:
+@given(st.data())
+def test_what_pays_for_large_sizes_alone_preserves_meaning(family: str, data: st.DataObject) -> None:
     """With limits so low that small examples meet them."""
+    scenario = data.draw(prim_scenarios(FAMILIES[family], among=(1, 2, 3, 4, 6, 8, 12, 24)))
     points, shortest = data.draw(st.sampled_from((4, 64))), data.draw(st.sampled_from((1, 2)))
-    split = SplitReductions(points=points, columns=64, long_row=0, parts=2, shortest=shortest)
-    fuse = FuseNests(limits=Limits(outer_points=2), gpu_limits=Limits(outer_points=8, inner_points=4), least_bytes=1)
-    chosen = {split.name: split, fuse.name: fuse}
-    check(scenario, Options(passes=tuple(chosen.get(p.name, p) for p in PASSES)))
+    gain = Gain(saved=data.draw(st.sampled_from((1.0, 5e-8))))
+    chosen = (
+        SplitReductions(points=points, columns=64, long_row=0, parts=2, shortest=shortest, shortest_column=shortest),
+        FuseNests(limits=Limits(outer_points=2), gpu_limits=Limits(outer_points=8, inner_points=4), least_bytes=1),
+        SumOverRows(programs=8, least=2, rows=2),
+        PadResults(gain=gain),
+        PadOperands(gain=gain),
+    )
+    by_name = {one.name: one for one in chosen}
+    check(scenario, Options(passes=tuple(by_name.get(p.name, p) for p in PASSES)))
+
+
+@GENERATED
+@given(prim_scenarios(FAMILIES["updates"], devices=("cpu",)), st.data())
+def test_a_run_that_raises_has_changed_no_input(scenario: Scenario, data: st.DataObject) -> None:
+    """An index is out of range. (Kernels of a GPU cannot raise.)"""
+    names = [value.name for value in scenario.graph.inputs]
+    wrong = [name for name in scenario.indexed if scenario.inputs[names.index(name)].size]
+    if not wrong:
+        return
+    name = data.draw(st.sampled_from(wrong))
+    inputs = [array.copy() for array in scenario.inputs]
+    inputs[names.index(name)] = np.full_like(inputs[names.index(name)], scenario.indexed[name][1])
+    graph = LoopIR().run(scenario.document()).forward
+    memory = Memory(graph.buffers, {})
+    for one, array in zip(graph.inputs, inputs, strict=True):
+        memory.set(one, array)
+    try:
+        for step in graph.steps:
+            if isinstance(step, Kernel):
+                run_kernel(step, memory)
+            elif isinstance(step, Free):
+                memory.free(step.buffer)
+    except IndexError:
+        for one, array in zip(graph.inputs, inputs, strict=True):
+            np.testing.assert_array_equal(memory.get(one), array)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from loopir.layout import densified, is_dense
 from loopir.passes.plan_memory import may_share
-from loopir.stage import LoopIR
+from loopir.pipeline import UNFUSED
+from loopir.stage import LoopIR, Options
 from loopir.testing.graphs import ATTENTION, document, externs, kernels
 from stagewire.graph import Ref
 from stagewire.loop import (
@@ -115,6 +119,28 @@ def test_a_result_takes_over_memory_in_place() -> None:
     graph = run(text)
     assert buffers(graph)["y"].reuse == "m"
     assert not any(isinstance(step, Free) for step in graph.steps)
+
+
+STEPS = {
+    "f32": ("f32 = prims.exp({})", "f32 = prims.mul({}, 2.0)", "i32 = prims.convert_element_type({}, dtype(int32))"),
+    "i32": ("i32 = prims.neg({})", "f32 = prims.convert_element_type({}, dtype(float32))"),
+}
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 5), min_size=1), st.lists(st.integers(1, 5), max_size=3), st.sampled_from(("", "@cuda:0"))
+)
+def test_a_chain_of_kernels_takes_the_memory_of_one_result(steps: list[int], shape: list[int], device: str) -> None:
+    """Each is computed where the one before is, whatever its dtype, as long as that has items of one size."""
+    kind, text = "f32", f"input %x0: f32{shape}{device}\n"
+    for number, step in enumerate(steps):
+        found, _, call = STEPS[kind][step % len(STEPS[kind])].partition(" = ")
+        text += f"%x{number + 1}: {found}{shape}{device} = {call.format(f'%x{number}')}\n"
+        kind = found
+    graph = LoopIR().run(document(f"{text}return %x{len(steps)}\n"), Options(passes=UNFUSED)).forward
+    assert len(kernels(graph)) == len(steps)
+    assert sum(buffer.role == "kernel" and buffer.reuse is None for buffer in graph.buffers) == 1
 
 
 def test_memory_of_a_gpu_does_not_wait_for_a_later_buffer() -> None:

@@ -90,24 +90,10 @@ def _shrink(items: list[Item], writers: list[int], buffer: Buffer, buffers: dict
     once = substitute_axes(nest, {a: ix.ZERO for a in axes if a}, {a: () for a in axes if a})
     items[writers[0]] = map_buffers(once, {buffer.name: base})
     shape = tuple(1 if d in repeated else size for d, size in enumerate(buffer.type.shape))
-    type = TensorType(buffer.type.dtype, shape, buffer.type.stride, device=buffer.type.device)
-    buffers[base] = Buffer(base, densified_like(type), "kernel")
-    stride = tuple(0 if d in repeated else step for d, step in enumerate(buffers[base].type.stride))
-    if stride != buffer.type.stride:
-        stride = buffer.type.stride
-        buffers[base] = Buffer(base, replace(type, stride=_positive(stride)), "kernel")
-    view = TensorType(buffer.type.dtype, buffer.type.shape, stride, device=buffer.type.device)
-    buffers[buffer.name] = Buffer(buffer.name, view, "view", base)
+    stride = tuple(step if step != 0 else 1 for step in buffer.type.stride)
+    buffers[base] = Buffer(base, replace(buffer.type, shape=shape, stride=stride, storage_offset=0), "kernel")
+    buffers[buffer.name] = Buffer(buffer.name, replace(buffer.type, storage_offset=0), "view", base)
     return True
-
-
-def densified_like(type: TensorType) -> TensorType:
-    """Dense strides for a shape whose repeated dimensions were reduced to 1."""
-    return densified(replace(type, stride=_positive(type.stride)))
-
-
-def _positive(stride: tuple) -> tuple:  # type: ignore[type-arg]
-    return tuple(step if step != 0 else 1 for step in stride)
 
 
 MANY = 8

@@ -72,9 +72,8 @@ class Dependences:
         for first, second in ((a, b), (b, a)):
             if not self.ancestors[second] & self.members[first]:
                 continue
-            for need in self.needs(second):
-                if need != first and self.ancestors[need] & self.members[first]:
-                    return False
+            if any(self.ancestors[need] & self.members[first] for need in self.needs(second)):
+                return False
         return True
 
     def precedes(self, a: int, b: int) -> bool:

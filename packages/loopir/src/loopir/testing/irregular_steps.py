@@ -260,6 +260,7 @@ FAMILIES: dict[str, tuple[Step, ...]] = {
         steps.window, steps.pad, steps.flip, steps.cat, steps.reshape, steps.permute, steps.broadcast, steps.binary,
         steps.choose, steps.gather, steps.index, scatter, put, as_strided, update,
     ),
+    "updates": (update, update, steps.gather, steps.index, scatter, put, steps.reduce, steps.broadcast),
     "windows": (max_pool, max_pool, convolution, convolution, steps.unary, steps.binary, steps.permute),
     "calls": (
         halves, halves, scan, weighted, steps.product, steps.permute, steps.window, steps.unary, steps.reduce, update,

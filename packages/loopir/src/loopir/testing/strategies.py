@@ -27,10 +27,11 @@ def selections(draw: Draw) -> Options:
 
 @st.composite
 def prim_scenarios(
-    draw: Draw, steps: tuple[Step, ...] = FAMILIES["anything"], most: int = 10, among: tuple[int, ...] = SIZES
-) -> Scenario:
+    draw: Draw, steps: tuple[Step, ...] = FAMILIES["anything"], most: int = 10, among: tuple[int, ...] = SIZES,
+    devices: tuple[str, ...] = ("cpu", "cpu", "cuda:0"),
+) -> Scenario:  # fmt: skip
     """A Prim graph of up to `most` drawn steps (some add two or three nodes), and arrays for its inputs."""
-    builder = Builder(draw, draw(st.sampled_from(("cpu", "cpu", "cuda:0"))), among, draw(st.integers(0, 3)) == 0)
+    builder = Builder(draw, draw(st.sampled_from(devices)), among, draw(st.integers(0, 3)) == 0)
     rank = draw(st.integers(0, 3))
     sizes = st.sampled_from((*among, 0)) if draw(st.integers(0, 9)) == 0 else st.sampled_from(among)
     builder.input(draw(st.sampled_from(FLOATS)), tuple(draw(sizes) for _ in range(rank)))
