@@ -119,11 +119,25 @@ def test_the_last_part_may_have_fewer_rows() -> None:
     size=st.integers(2, 9),
     shortest=st.integers(1, 4),
     seed=st.integers(0, 9),
+    shared=st.booleans(),
 )
-def test_the_numbers_are_the_same(rows: tuple[int, ...], size: int, shortest: int, seed: int) -> None:
+def test_the_numbers_are_the_same(rows: tuple[int, ...], size: int, shortest: int, seed: int, shared: bool) -> None:
     loop = LoopIR().run(document(norm(rows, size)), eager(shortest))
     verify(loop)
     check(loop, rows, size, seed)
+    # Sums of something else are combined beside them.
+    shape = [*rows, size]
+    factor = "%x" if shared else "%h"
+    outer = list(range(len(rows)))
+    other = f"%hh: f32{shape}@cuda:0 = prims.mul(%h, {factor})\n%sh: f32[{size}]@cuda:0 = prims.sum(%hh, {outer})"
+    text = f"input %h: f32{shape}@cuda:0\n" + norm(rows, size).replace("return %dx", f"{other}\nreturn %sh, %dx")
+    loop = LoopIR().run(document(text), eager(shortest))
+    verify(loop)
+    inputs, outputs = numbers(rows, size, seed)
+    h = np.random.default_rng(seed + 1).integers(-3, 4, shape).astype(np.float32)
+    wanted = [(h * (inputs[0] if shared else h)).sum(tuple(outer)), *outputs]
+    for found, one in zip(interpret(loop.forward, [h, *inputs]), wanted, strict=True):
+        np.testing.assert_array_equal(found, one)
 
 
 @pytest.mark.parametrize("hints", [(64, 2, 4), (4, 32, 4), (40, 40, 8)], ids=str)

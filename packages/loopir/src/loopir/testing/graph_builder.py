@@ -160,6 +160,13 @@ class Builder:
         self.leaves |= {value.name: value.type for value in values}  # type: ignore[misc]
         return [value.name for value in values]
 
+    def lay_out_last(self, stride: tuple[int, ...]) -> None:
+        """Let the result of the last call lie otherwise in memory."""
+        *before, last = self.nodes
+        (value,) = last.results
+        type = self.types[value.name] = msgspec.structs.replace(self.types[value.name], stride=stride)
+        self.nodes = [*before, msgspec.structs.replace(last, results=(Value(value.name, type),))]
+
     def like(self, name: str) -> str:
         """A value of the same dtype and shape."""
         type = self.types[name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from loopir.numpy_ops import TABLE
 from loopir.testing import steps
@@ -179,7 +178,7 @@ def count_up(b: Builder) -> None:
     if b.draw(st.integers(0, 3)) == 0 and dtype in FLOATS:
         b.call("iota", (size, 0.25, 0.5, DTypeArg(dtype)), ((dtype, (size,)),))
     else:
-        start, step = b.draw(st.integers(0, 3000)), b.draw(st.integers(-7, 7))
+        start, step = b.draw(st.sampled_from((0, 1, -5, 1001, 2049, 3001))), b.draw(st.integers(-7, 7))
         b.call("iota", (size, start, step, DTypeArg(dtype)), ((dtype, (size,)),))
 
 
@@ -231,6 +230,17 @@ def convolution(b: Builder) -> None:
     b.add("aten.convolution.default", (Ref(x), Ref(weight), None, *sizes), "float32", shape, bound)
 
 
+def library_pool(b: Builder) -> None:
+    x = b.pick(dtype="float32", rank=4)
+    type = b.types[x]
+    if len(type.shape) == 4 and min(type.shape[2:]) > 1:
+        shape = (*type.shape[:2], *(side // 2 for side in type.shape[2:]))
+        two, none, one = (List((n, n)) for n in (2, 0, 1))
+        results = ("float32", shape), ("int64", shape)
+        y, _ = b.call("aten.max_pool2d_with_indices.default", (Ref(x), two, two, none, one, False), results)
+        b.types[y], b.bounds[y] = b.leaves.pop(y), b.bounds[x]
+
+
 def update(b: Builder) -> None:
     """A new value of an input, in its layout."""
     names = [value.name for value in b.inputs if _is_updated(value.type)]  # type: ignore[arg-type]
@@ -239,10 +249,7 @@ def update(b: Builder) -> None:
     x = b.draw(st.sampled_from(names))
     y, op = b.like(x), b.draw(st.sampled_from(("add", "mul")))
     b.add(op, (Ref(x), Ref(y)), b.types[x].dtype, b.types[x].shape, b.bounds[x] * b.bounds[y] + 3)
-    *before, last = b.nodes
-    (value,) = last.results
-    b.nodes = [*before, replace(last, results=(replace(value, type=b.types[x]),))]
-    b.types[value.name] = b.types[x]
+    b.lay_out_last(b.types[x].stride)  # type: ignore[arg-type]
 
 
 def _is_updated(type: TensorType) -> bool:
@@ -251,7 +258,7 @@ def _is_updated(type: TensorType) -> bool:
 
 IRREGULAR: tuple[Step, ...] = (
     elementwise, variance, fold, scan, scatter, put, max_pool, random_numbers, bits, as_strided, count_up, halves,
-    convolution, weighted, update,
+    convolution, library_pool, weighted, update,
 )  # fmt: skip
 FAMILIES: dict[str, tuple[Step, ...]] = {
     "anything": (*STEPS, *IRREGULAR),
@@ -262,6 +269,7 @@ FAMILIES: dict[str, tuple[Step, ...]] = {
     ),
     "updates": (update, update, steps.gather, steps.index, scatter, put, steps.reduce, steps.broadcast),
     "windows": (max_pool, max_pool, convolution, convolution, steps.unary, steps.binary, steps.permute),
+    "images": (convolution, convolution, convolution, library_pool, steps.unary, steps.binary, update),
     "calls": (
         halves, halves, scan, weighted, steps.product, steps.permute, steps.window, steps.unary, steps.reduce, update,
     ),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loopir.testing.graph_builder import FLOATS, LARGEST, Builder
 from stagewire.graph import Arg, DTypeArg, List, Ref
-from stagewire.types import numel
+from stagewire.types import contiguous_stride, numel
 
 Step = Callable[[Builder], None]
 
@@ -89,6 +89,9 @@ def broadcast(b: Builder) -> None:
     result = (*whole[:place], size, *whole[place:])
     places = tuple(d if d < place else d + 1 for d in range(len(shape)))
     b.add("broadcast_in_dim", (Ref(x), List(result), List(places)), b.types[x].dtype, result, b.bounds[x])
+    if b.bounds[x] <= LARGEST and b.draw(st.integers(0, 2)) == 0:  # as torch expands it
+        stride = contiguous_stride(whole)
+        b.lay_out_last((*stride[:place], 0, *stride[place:]))  # type: ignore[arg-type]
 
 
 def permute(b: Builder) -> None:

@@ -76,7 +76,7 @@ def _array(value: Value, bounds: tuple[int, int] | None, seed: int) -> Array:
     assert isinstance(value.type, TensorType)
     low, high = (-3, 4) if bounds is None else bounds
     shape = [max(size, 0) for size in value.type.shape]  # type: ignore[type-var]
-    numbers = np.random.default_rng(seed).integers(low, high, shape)  # type: ignore[arg-type]
+    numbers = np.random.default_rng(seed).integers(low, max(high, low + 1), shape)
     return rounded(repeated(numbers, value.type), value.type.dtype)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stagewire.expr import Dim
-from stagewire.graph import Arg, Graph, List, Ref, Value, map_arg
+from stagewire.graph import Arg, Graph, List, Ref, Value, map_arg, node_references
 from stagewire.loop_ops import OPS as LOOP_OPS
 from stagewire.loop_ops import scalar
 from stagewire.parser import parse_graph
@@ -110,7 +110,28 @@ def calls(draw: st.DrawFn, target: str, first: TensorType | None = None) -> Grap
         whole = first.shape if len({_type(value).shape for value in given.inputs}) == 1 else None
         trials = [(Sizes(), same, whole), (alike, same, None), *trials]
     varied = (_varied(op, given, *trial) for trial in trials)
-    return next((graph for graph in varied if graph is not None), given)
+    found = next((graph for graph in varied if graph is not None), given)
+    return _with_numbers(draw, op, found) if draw(st.integers(0, 3)) == 0 else found
+
+
+NUMBERS = (0, 1, 2, -1, 0.0, 1.0, -0.0, 0.5)
+
+
+def _with_numbers(draw: st.DrawFn, op: Op, graph: Graph) -> Graph:
+    """With a number for some of the operands that may be numbers, if the op takes them and a tensor is left."""
+    (node,) = graph.nodes
+    free = [n for n, parameter in enumerate(op.parameters) if parameter.kind == "operand"]
+    chosen = draw(st.sets(st.sampled_from(free))) if free else set()
+    number = draw(st.sampled_from(NUMBERS))
+    args = tuple([number if n in chosen else arg for n, arg in enumerate(node.args)])
+    changed = replace(node, args=args)
+    left = set(node_references(changed))
+    inputs = tuple([value for value in graph.inputs if value.name in left])
+    arguments = tuple([seen(arg, {value.name: value.type for value in inputs}) for arg in args])
+    if not left or op.rule is None or op.refusal(arguments) is not None:
+        return graph
+    results = tuple([Value(value.name, kind) for value, kind in zip(node.results, op.rule(*arguments), strict=True)])
+    return Graph(inputs, (replace(changed, results=results),), graph.outputs)
 
 
 def _varied(op: Op, graph: Graph, sizes: Sizes, dtypes: Dtypes, shape: Shape | None) -> Graph | None:
