@@ -16,6 +16,11 @@ def _sort(x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Arr
     return np.take_along_axis(x, order, dim), order
 
 
+def accumulated(combine: np.ufunc, x: Array, dim: int, dtype: Any = None) -> Array:
+    """Each element combined with those before it along a dimension."""
+    return combine.accumulate(x, dim, dtype) if x.ndim else np.asarray(x, dtype)
+
+
 def running(pick: Callable[..., Any], x: Array, dim: int) -> tuple[Array, Array]:
     """The running extreme along a dimension and where it was last met, one point after the other."""
     rows = np.moveaxis(x, dim, -1) if x.ndim else x.reshape(1)
@@ -95,7 +100,7 @@ EXTERNS: dict[str, Callable[..., Any]] = {
     "stagefold.philox_state.default": lambda count, device: (np.array(5), np.array(8)),
     "aten.cummax.default": partial(running, np.maximum),
     "aten.cummin.default": partial(running, np.minimum),
-    "aten.logcumsumexp.default": lambda x, dim: np.logaddexp.accumulate(x, axis=dim),
-    "aten.cumsum.default": lambda x, dim, dtype=None: np.cumsum(x, axis=dim, dtype=dtype),
-    "aten.cumprod.default": lambda x, dim, dtype=None: np.cumprod(x, axis=dim, dtype=dtype),
+    "aten.logcumsumexp.default": partial(accumulated, np.logaddexp),
+    "aten.cumsum.default": partial(accumulated, np.add),
+    "aten.cumprod.default": partial(accumulated, np.multiply),
 }

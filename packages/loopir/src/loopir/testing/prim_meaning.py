@@ -16,7 +16,7 @@ from loopir.errors import NotInterpretable
 from loopir.lowering import LOWERINGS
 from loopir.memory import decode, encode
 from loopir.numpy_ops import Array, rounded, uniform
-from loopir.testing.externs import EXTERNS, max_pool, max_pool_backward, running
+from loopir.testing.externs import EXTERNS, accumulated, max_pool, max_pool_backward, running
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref, Tuple
 from stagewire.loop_ops import PREDICATES
 from stagewire.types import TensorType
@@ -256,9 +256,9 @@ PRIMS: dict[str, Meaning] = {
     "argmax": _arg(np.argmax),
     "argmin": _arg(np.argmin),
     "var_mean": _var_mean,
-    "cumsum": lambda type, x, dim: np.cumsum(x, axis=dim),
-    "cumprod": lambda type, x, dim: np.cumprod(x, axis=dim),
-    "logcumsumexp": lambda type, x, dim: np.logaddexp.accumulate(x, axis=dim),
+    "cumsum": lambda type, x, dim: accumulated(np.add, x, dim),
+    "cumprod": lambda type, x, dim: accumulated(np.multiply, x, dim),
+    "logcumsumexp": lambda type, x, dim: accumulated(np.logaddexp, x, dim),
     "cummax": lambda type, x, dim: running(np.maximum, x, dim),
     "cummin": lambda type, x, dim: running(np.minimum, x, dim),
     "gather": _gather,
