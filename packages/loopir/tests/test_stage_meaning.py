@@ -52,7 +52,7 @@ def run_from_the_end(kernel: Kernel, memory: Memory) -> None:
     """Run the points of a kernel in another order: one by one, the last first. Where there are many, rows of them."""
     modes = {statement.mode for statement in statements_of(kernel) if isinstance(statement, Store)}
     points = points_of(kernel.axes)
-    if not kernel.axes or not isinstance(points, int) or "sum" in modes:
+    if not kernel.axes or not isinstance(points, int) or points == 0 or "sum" in modes:
         run_kernel(kernel, memory)
         return
     first = kernel.axes[0]
