@@ -270,6 +270,7 @@ FAMILIES: dict[str, tuple[Step, ...]] = {
     "updates": (update, update, steps.gather, steps.index, scatter, put, steps.reduce, steps.broadcast),
     "windows": (max_pool, max_pool, convolution, convolution, steps.unary, steps.binary, steps.permute),
     "images": (convolution, convolution, convolution, library_pool, steps.unary, steps.binary, update),
+    "products": (halves, halves, halves, steps.permute, steps.unary, steps.binary),
     "calls": (
         halves, halves, scan, weighted, steps.product, steps.permute, steps.window, steps.unary, steps.reduce, update,
     ),
