@@ -135,6 +135,8 @@ def _as_strided(type: TensorType, x: Array, size: Sequence[int], stride: Sequenc
     place = np.full(tuple(size), offset, np.int64)
     for d, (n, step) in enumerate(zip(size, stride, strict=True)):
         place += (np.arange(n) * step).reshape([-1 if d == e else 1 for e in range(len(size))])
+    if place.size and place.min() < 0:
+        raise IndexError(f"element {place.min()} of a tensor")
     return x.reshape(-1)[place]
 
 
