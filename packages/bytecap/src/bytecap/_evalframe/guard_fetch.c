@@ -235,15 +235,19 @@ fetch_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, in
     if (!PyType_Check(base)) {
         return generic_attribute(base, name, value, owned, stable);
     }
-    Answer answer = who_answers(Py_TYPE(base));
-    if (answer == ANSWER_PYTHON) {
-        /* EnumType of 3.11 has a __getattr__ for members; everything else is refused. */
-        PyObject *members = _PyType_Lookup((PyTypeObject *)base, INTERNED("_member_map_"));
-        return members != NULL && PyDict_Check(members)
-                   ? take_borrowed(dict_get(members, name), value)
-                   : 0;
+    PyObject *method = _PyType_Lookup(Py_TYPE(base), INTERNED("__getattribute__"));
+    if (method == NULL || Py_TYPE(method) != &PyWrapperDescr_Type) {
+        return 0;
     }
-    return class_attribute((PyTypeObject *)base, name, value, owned);
+    if (class_attribute((PyTypeObject *)base, name, value, owned)) {
+        return 1; /* a __getattr__ of the metaclass is not asked */
+    }
+    /* EnumType of 3.11 has a __getattr__ for members; everything else is refused. */
+    int asks = _PyType_Lookup(Py_TYPE(base), INTERNED("__getattr__")) != NULL;
+    PyObject *members = asks ? _PyType_Lookup((PyTypeObject *)base, INTERNED("_member_map_")) : NULL;
+    return members != NULL && PyDict_Check(members)
+               ? take_borrowed(dict_get(members, name), value)
+               : 0;
 }
 
 int

@@ -44,13 +44,8 @@ class Places:
         return None if source is None or not isinstance(name, str) else Attribute(source, name)
 
     def class_attribute(self, owner: type, name: str) -> Source | None:
-        """Where a class attribute is read; None for library classes, which are taken to stay as they are.
-
-        Enum classes of CPython 3.11 too: their metaclass answers for their attributes in Python, which no guard runs.
-        """
-        if not is_watched(owner.__module__) or hasattr(type(owner), "__getattr__"):
-            return None
-        return Attribute(self.of(owner), name)
+        """Where a class attribute is read; None for library classes, which are taken to stay as they are."""
+        return Attribute(self.of(owner), name) if is_watched(owner.__module__) else None
 
     def reading(self, function: Any, base: Source | None) -> Source | None:
         """Where what a C function without side effects returns for the object at `base` is read."""
