@@ -123,7 +123,7 @@ def _is_exclusive(kernel: Kernel, axis: Axis) -> bool:
             if not isinstance(store, Store):
                 continue
             step = coefficient(store.index, axis.name)
-            if step is None or step == 0 or section.axes:
+            if step is None or step == 0:
                 return False
             span = (abs(step) if isinstance(step, int) else step) * axis.size
             for term in store.index.terms:

@@ -70,8 +70,6 @@ def _float(value: float, single: bool) -> str:
     if math.isinf(value):
         return ("-" if value < 0 else "") + f"__builtin_inf{mark}()"
     text = repr(value)
-    if "." not in text and "e" not in text:
-        text += ".0"
     return f"({text}{mark})" if text.startswith("-") else text + mark
 
 

@@ -6,6 +6,7 @@ buffer, without its storage offset.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -186,17 +187,28 @@ def _compute(statement: Compute, points: Points, values: dict[str, torch.Tensor]
     operands = [o.to(wide) for o in operands]
     if first:
         operands.insert(0, _operand(statement.operands[0], torch.bool, points, values))
-    result = OF_ALL[statement.op](*operands)
+    result = _clamped(statement, operands) if kind.is_floating_point else None
+    result = OF_ALL[statement.op](*operands) if result is None else result
     if result.dtype != torch.bool and statement.op != "philox":
         result = result.to(kind)
     return result.to(dtype)
+
+
+def _clamped(statement: Compute, operands: list[torch.Tensor]) -> torch.Tensor | None:
+    """A maximum or minimum with a number, as eager's clamp: where both are zeros, the value's own stays."""
+    numbers = [at for at, o in enumerate(statement.operands) if not isinstance(o, Ref)]
+    if statement.op not in ("maximum", "minimum") or len(numbers) != 1 or operands[numbers[0]].isnan().any():
+        return None
+    clamp = torch.clamp_min if statement.op == "maximum" else torch.clamp_max
+    value, bound = operands[1 - numbers[0]], operands[numbers[0]]
+    return clamp(value, bound.reshape(-1)[0].item()) if bound.numel() else value.clone()
 
 
 def _reduce(statement: Reduce, points: Points, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     dtype = getattr(torch, statement.dtype)
     operand = _operand(statement.operand, dtype, points, values)
     outer = points.shape[: len(points.shape) - points.inner]
-    flat = operand.reshape((*outer, -1))
+    flat = operand.reshape((*outer, math.prod(points.shape[len(outer) :])))
     if statement.reduction == "welford":
         return _welford(statement, flat.to(dtype), points)
     match statement.reduction:
