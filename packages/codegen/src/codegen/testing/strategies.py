@@ -257,8 +257,9 @@ def sample_inputs(graph: LoopGraph, seed: int) -> dict[str, torch.Tensor]:
                 tensor[torch.randperm(length, generator=generator)[:5]] = special
             found[name] = tensor.to(dtype)
         else:
-            low = 0 if dtype in (torch.uint8, torch.bool) else -9
-            drawn = torch.randint(low, 2 if dtype == torch.bool else 10, (length,), generator=generator)
+            most = 2 if seed % 3 == 1 else 9
+            low = 0 if dtype in (torch.uint8, torch.bool) else -most
+            drawn = torch.randint(low, 2 if dtype == torch.bool else most + 1, (length,), generator=generator)
             found[name] = (drawn if seed % 3 == 1 or dtype == torch.bool else drawn + (drawn == 0)).to(dtype)
     return found
 

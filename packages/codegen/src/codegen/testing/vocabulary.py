@@ -152,10 +152,11 @@ def hoisted_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> LoopGraph
     statements: list[Statement] = []
     values = []
     for _ in range(draw(st.integers(1, 3))):
-        load = d.load(tuple(axis for axis in (*outer, *inner) if draw(st.booleans())))
+        among = outer if draw(st.booleans()) else (*outer, *inner)
+        load = d.load(tuple(axis for axis in among if draw(st.booleans())))
         statements.append(load)
         values.append(load.result)
-        if draw(st.booleans()):
+        if draw(st.sampled_from((True, True, False))):
             ops = sorted(DIVISIONS - {"fmod"}) if "int" in d.dtype else ["check_range"]
             op, result = draw(st.sampled_from(ops)), d.name("v")
             first, second = (Ref(draw(st.sampled_from(values))) for _ in "ab")
