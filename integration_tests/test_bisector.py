@@ -96,6 +96,23 @@ def test_a_pass_that_raises(network: Network) -> None:
     assert found.culprit.endswith("raises")
 
 
+def test_passes_behind_the_wrong_one_are_not_tried_alone(network: Network) -> None:
+    """One that takes only what the ones before it left raises elsewhere, which says nothing."""
+
+    def sorts(graph: LoopGraph) -> LoopGraph:
+        return replace(graph, buffers=tuple(sorted(graph.buffers, key=lambda buffer: buffer.name)))
+
+    def takes_sorted(graph: LoopGraph) -> LoopGraph:
+        if graph != sorts(graph):
+            raise KeyError("not sorted")
+        return graph
+
+    passes = (*KERNEL_PASSES, sorts, maximum_for_sub, takes_sorted)
+    found = stagefold.blame(network, X, options={"loopir.kernel_passes": passes})
+    assert found is not None
+    assert found.culprit == "maximum_for_sub"
+
+
 def test_a_pass_over_the_joint_graph(network: Network) -> None:
     from aotgrad.passes import DEFAULT_PASSES
 

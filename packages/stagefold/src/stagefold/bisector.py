@@ -189,7 +189,7 @@ def _excerpts(carried: Callable[[Document], Document], given: Document, inputs: 
         everything = tuple(range(part.count))
 
         def taken(names: tuple[str, ...], values: dict[str, Any] = values) -> tuple[Any, ...]:
-            return tuple(values[name] for name in names)
+            return _copies([values[name] for name in names])
 
         def wrong(chosen: tuple[int, ...], part: Part = part, taken: Any = taken) -> bool:
             try:

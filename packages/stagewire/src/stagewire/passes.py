@@ -34,6 +34,7 @@ class PassRun(Generic[T]):
 
 Watcher = Callable[[PassRun[Any]], Any]
 _watcher: ContextVar[Watcher | None] = ContextVar("stagewire.passes", default=None)
+_skips: ContextVar[Callable[[], bool] | None] = ContextVar("stagewire.passes.skips", default=None)
 
 
 def name_of(step: object) -> str:
@@ -53,10 +54,10 @@ def run_passes(stage: str, passes: Iterable[Any], value: T, verify: Callable[[T]
     Raises `PassFault` for a pass that returns another kind of value; what a pass itself raises gets a note that names
     the pass.
     """
-    watcher = _watcher.get()
+    watcher, skips = _watcher.get(), _skips.get()
     for number, step in enumerate(passes):
         try:
-            after = getattr(step, "run", step)(value)
+            after = value if skips is not None and skips() else getattr(step, "run", step)(value)
         except Exception as error:
             error.add_note(f"in the pass {name_of(step)!r} (number {number}) of the stage {stage!r}")
             raise
@@ -95,15 +96,20 @@ def verified_passes() -> Iterator[None]:
 
 @contextmanager
 def first_passes(count: int) -> Iterator[list[PassRun[Any]]]:
-    """Meanwhile, in this thread, only the first `count` runs of passes change anything.
+    """Meanwhile, in this thread, only the first `count` passes run.
 
-    What is left is a document, too: every pass keeps the meaning. Gives the list of the runs, to which each is added.
+    What is left is a document, too: every pass keeps the meaning. Gives the list of the runs, to which each is added,
+    those that are left out as well.
     """
     runs: list[PassRun[Any]] = []
 
-    def limit(run: PassRun[Any]) -> Any:
+    def noted(run: PassRun[Any]) -> Any:
         runs.append(run)
-        return run.after if len(runs) <= count else run.before
+        return run.after
 
-    with watched_passes(limit):
-        yield runs
+    token = _skips.set(lambda: len(runs) >= count)
+    try:
+        with watched_passes(noted):
+            yield runs
+    finally:
+        _skips.reset(token)
