@@ -80,7 +80,7 @@ def test_reductions(directory, graph, seed, threshold, executor):
     check(graph, seed, threshold, executor, directory)
 
 
-@settings(QUICK, max_examples=60)
+@settings(QUICK, max_examples=80)
 @given(vocabulary_graphs(), st.sampled_from((0, 3, 1, 2)), threshold, executor)
 def test_whatever_the_vocabulary_has(directory, graph, seed, threshold, executor):
     check(graph, seed, threshold, executor, directory)
@@ -114,8 +114,8 @@ def test_masked(directory, graph, seed, threshold, executor):
     check(graph, seed, threshold, executor, directory)
 
 
-@QUICK
-@given(graph_lists(), st.integers(0, 5), threshold, executor, st.booleans())
+@settings(QUICK, max_examples=40)
+@given(graph_lists(), st.sampled_from((1, 4, 0, 2)), st.sampled_from((100, 1000, 1 << 40)), executor, st.booleans())
 def test_several_kernels(directory, graphs, seed, threshold, executor, updates):
     """Compiled once for all sizes; where an error is raised, no input has been written."""
     graph = merged(graphs, updates=updates)
