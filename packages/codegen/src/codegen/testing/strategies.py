@@ -5,6 +5,9 @@ Every graph that these draw is valid and has defined results; inputs are made by
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import torch
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -18,6 +21,7 @@ from stagewire.loop import (
     AxisAtom,
     Buffer,
     Compute,
+    FloorDivAtom,
     Index,
     IndexValue,
     Kernel,
@@ -36,6 +40,7 @@ from stagewire.testing.symbolic import BASE, instantiated, symbolised
 from stagewire.types import TensorType, contiguous
 from stagewire.verify.loops import check_loop_graph
 
+T = TypeVar("T")
 SIZES = (1, 2, 3, 5, 8, 17, 33, 64, 100)
 FLOATS = ("float32", "float32", "float32", "bfloat16", "float64", "float16")
 FLOAT_UNARY = ("neg", "abs", "exp", "tanh", "sigmoid", "erf", "floor", "sqrt", "rsqrt", "sin", "log1p", "sign")
@@ -56,18 +61,24 @@ class Drawing:
         self.buffers: list[Buffer] = []
         self.count = 0
 
+    def choice(self, options: Sequence[T]) -> T:
+        return self.draw(st.sampled_from(options))
+
     def name(self, prefix: str) -> str:
         self.count += 1
         return f"{prefix}{self.count}"
 
     def load(self, axes: tuple[Axis, ...]) -> Load:
         """A load from a new input: permuted, broadcast, reversed or in windows that overlap, over `axes`."""
-        order = self.draw(st.permutations(axes))
-        overlapping = self.draw(st.sampled_from((False, False, False, True)))
-        constant, step, terms = 0, self.draw(st.sampled_from((1, 1, 1, 2))), []
+        left, order = list(axes), []
+        while left:
+            order.append(self.choice(left))
+            left.remove(order[-1])
+        overlapping = self.choice((False, False, False, True))
+        constant, step, terms = 0, self.choice((1, 1, 1, 2)), []
         shape, stride = [], []
         for axis in order:
-            manner = self.draw(st.sampled_from(("straight", "straight", "straight", "reversed", "broadcast")))
+            manner = self.choice(("straight", "straight", "straight", "reversed", "broadcast"))
             if manner == "broadcast":
                 continue
             terms.append(Term(-step if manner == "reversed" else step, AxisAtom(axis.name)))
@@ -127,12 +138,13 @@ def pointwise_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> LoopGra
 
 
 @st.composite
-def reduction_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> LoopGraph:
+def reduction_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES, inner_sizes: tuple[int, ...] = ()) -> LoopGraph:
     """Outer axes, a reduction over inner axes, then a section that uses its result at every inner point again."""
     d = Drawing(draw, draw(st.sampled_from((*FLOATS, "int64", "int32"))))
     is_float = "float" in d.dtype
     outer = tuple(Axis(d.name("i"), draw(st.sampled_from(sizes))) for _ in range(draw(st.integers(0, 2))))
-    inner = tuple(Axis(d.name("r"), draw(st.sampled_from(sizes))) for _ in range(draw(st.integers(1, 2))))
+    lengths = st.sampled_from(inner_sizes or sizes)
+    inner = tuple(Axis(d.name("r"), draw(lengths)) for _ in range(draw(st.integers(1, 2))))
     load = d.load(draw(st.permutations((*outer, *inner))))
     reduction = draw(st.sampled_from(FLOAT_REDUCTIONS if is_float else INT_REDUCTIONS))
     dtype = "int64" if reduction.startswith("arg") else "bool" if reduction in ("any", "all") else d.dtype
@@ -186,8 +198,9 @@ def indirect_graphs(draw: st.DrawFn) -> LoopGraph:
         Load("raw", "place", Index(0, (Term(1, AxisAtom("i")),)), "int64"),
         Compute("row", draw(st.sampled_from(("check_index", "wrap_index"))), (Ref("raw"), rows), "int64"),
     ]
-    far = Index(0, (Term(width, ValueAtom("row")), Term(1, AxisAtom("j"))))
-    near = Index(0, (Term(width, AxisAtom("i")), Term(1, AxisAtom("j"))))
+    column = draw(st.sampled_from((AxisAtom("j"), FloorDivAtom(Index(1, (Term(2, AxisAtom("j")),)), 2))))
+    far = Index(0, (Term(width, ValueAtom("row")), Term(1, column)))
+    near = Index(0, (Term(width, AxisAtom("i")), Term(1, column)))
     sizes = (count, rows) if scatter else (rows, count)
     d.buffers.append(Buffer("x", contiguous(d.dtype, (sizes[0], width)), "input"))  # type: ignore[arg-type]
     d.buffers.append(Buffer("y", contiguous(d.dtype, (sizes[1], width)), "kernel"))  # type: ignore[arg-type]
