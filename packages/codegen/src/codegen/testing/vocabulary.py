@@ -161,12 +161,12 @@ def hoisted_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES, inner_sizes:
     inner = tuple(Axis(d.name("r"), draw(st.sampled_from(inner_sizes))) for _ in range(draw(st.integers(1, 2))))
     statements: list[Statement] = []
     values = []
-    for _ in range(draw(st.integers(1, 3))):
-        among = outer if draw(st.booleans()) else (*outer, *inner)
+    for number in range(draw(st.integers(1, 3))):
+        among = outer if number == 0 or draw(st.booleans()) else (*outer, *inner)
         load = d.load(tuple(axis for axis in among if draw(st.booleans())))
         statements.append(load)
         values.append(load.result)
-        if draw(st.sampled_from((True, True, False))):
+        if number == 0 or draw(st.booleans()):
             ops = sorted(DIVISIONS - {"fmod"}) if "int" in d.dtype else ["check_range"]
             op, result = draw(st.sampled_from(ops)), d.name("v")
             first, second = (Ref(draw(st.sampled_from(values))) for _ in "ab")
