@@ -301,7 +301,7 @@ def test_the_evaluator_the_condition_and_the_sentence_say_what_was_asked_for(see
         if order.random() < 0.3:
             guards.state()
         if any(isinstance(now, torch.Tensor) and now.dim() > MOST_DIMENSIONS for now in before.values()):
-            with pytest.raises(GuardError, match="has 65 dimensions"):
+            with pytest.raises(GuardError, match=r"has 6\d dimensions"):
                 compile_guards(guards.all(), before, objects=objects)
             return
         program = compile_guards(guards.all(), before, objects=objects)
