@@ -7,22 +7,19 @@ import mmap
 
 import torch
 
-SLACK = 64
-"""Bytes that may be read all the same: gcc 12 loads a whole vector where it knows which lanes a mask leaves out."""
-
 
 def guarded(tensor: torch.Tensor, *, at_end: bool) -> torch.Tensor:
-    """A copy of a flat tensor whose memory ends (else begins) `SLACK` bytes from a forbidden page."""
+    """A copy of a flat tensor whose memory ends (else begins) at a forbidden page."""
     size, page = tensor.nbytes, mmap.PAGESIZE
     if size == 0:
         return tensor.clone()
-    inner = -(-(size + SLACK) // page) * page
+    inner = -(-size // page) * page
     memory = mmap.mmap(-1, inner + 2 * page)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     libc = ctypes.CDLL(None, use_errno=True)
     for forbidden in (start, start + page + inner):
         if libc.mprotect(ctypes.c_void_p(forbidden), ctypes.c_size_t(page), 0):
             raise OSError(ctypes.get_errno(), "mprotect")
-    offset = page + (inner - SLACK - size if at_end else SLACK)
+    offset = page + (inner - size if at_end else 0)
     made = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=offset)
     return made.copy_(tensor)

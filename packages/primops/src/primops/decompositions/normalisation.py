@@ -83,6 +83,8 @@ def layer_norm(
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions; also mean and 1 / sqrt(var + eps)."""
     inner = opmath(x.dtype)
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
+    if 0 in normalized_shape:
+        raise Decline("rows without elements, of which ATen says that the mean is 0")
     wide = p.convert(x, inner)
     var, mean = p.var_mean(wide, dims, 0)
     rstd = p.rsqrt(p.add(var, float(eps)))
