@@ -48,10 +48,6 @@ class KernelWriter:
         self._lane_loops: list[LaneLoop] = []
 
     def write(self) -> list[str]:
-        if any(one.mask is not None for one in select(self.kernel.sections, Load | Store)):
-            self.scope.unknown = "unknown"
-            self.line("i64 unknown = 0;")
-            self.line('__asm__("" : "+r"(unknown));')
         if self.plan.lane is None:
             self._rows()
         else:

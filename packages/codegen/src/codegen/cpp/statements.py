@@ -28,9 +28,7 @@ class Scope:
     `parameters`: buffers in order; `sizes`: symbolic sizes in order; `values`: text and dtype of every visible value;
     `rounded`: values of a 16-bit float dtype whose float32 is one of that dtype, so that a store need not round;
     `tiles`: what stands for a load whose tile of memory was copied;
-    `guard`: the condition under which the loop runs out of which statements are being moved ("" if it surely does);
-    `unknown`: a variable that is 0, which the compiler does not know, in a kernel that has masks ("" in others). It is
-    added to what masks are made of: of AVX-512 gcc 12 loads whole vectors where it knows a mask, also behind a buffer.
+    `guard`: the condition under which the loop runs out of which statements are being moved ("" if it surely does).
     """
 
     def __init__(self, kernel: loop.Kernel, buffers: Mapping[str, TensorType]) -> None:
@@ -44,7 +42,7 @@ class Scope:
         self.tiles: dict[tuple[str, loop.Index], str] = {}
         self.axes: dict[str, str] = {}
         self.extents: dict[str, Dim] = {}
-        self.guard = self.unknown = ""
+        self.guard = ""
         self._reported: list[bool] = []
         self._count = 0
         for axis in (*kernel.axes, *(a for s in kernel.sections for a in s.axes)):
@@ -143,7 +141,7 @@ def write_statement(scope: Scope, statement: loop.Statement) -> list[str]:
         case loop.Compute():
             return _compute(scope, statement)
         case loop.IndexValue(result, index, dtype):
-            text = scope.index(index) + (f" + {scope.unknown}" if scope.unknown and index.terms else "")
+            text = scope.index(index)
             value = conversion("int64", dtype, f"({text})")
             return [f"{c_type(dtype).local} {scope.define(result, dtype)} = {value};"]
     raise MalformedLoop(f"unknown statement {type(statement).__name__}")
