@@ -37,7 +37,7 @@ CUMULATIVE = {
     "aten.prod.dim_int": "aten.cumprod.default",
 }
 """What is drawn in the place of products, of whose gradient eager has several formulas. It looks at the data to choose
-one, where a graph has one alone: with two zeros and a nan eager's is 0 and the graph's nan; they lie differently, too."""
+one, where a graph has one alone: with two zeros and a nan eager's is 0 and the graph's nan; so is their layout."""
 FUNCTIONS = tuple(CUMULATIVE.get(name, name) for name in sampled_functions())
 PIPELINE = Pipeline.build(Options(cache=False))
 quiet = settings(deadline=None, suppress_health_check=list(HealthCheck))
