@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 from torch.utils._pytree import tree_leaves
 
 pytest.importorskip("expecttest", reason="torch's operator database imports it; it comes with the testing extra")
@@ -21,15 +20,27 @@ from absint.errors import NoTypeRule, UnsupportedTensor
 from absint.meta import to_wire
 from absint.rules import RULES
 from absint.testing import OracleMode
-from absint.testing.drawn_calls import TRUSTING, Call, abstract, altered, recorded_calls, resized, run, symbolic
+from absint.testing.drawn_calls import (
+    PARTS,
+    REFUSALS,
+    TRUSTING,
+    Call,
+    abstract,
+    altered,
+    recorded_calls,
+    resized,
+    run,
+    runs,
+    seeds,
+    sizes_of,
+    symbolic,
+)
 from absint.testing.schema_samples import schema_samples
 from stagewire.errors import StageError
 from stagewire.expr import evaluate
 from stagewire.types import TensorType
 
-PARTS = 24
 RULED = sorted(RULES)
-REFUSALS = (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError)
 UNKNOWN = (DataDependentError, UnsupportedTensor, NoTypeRule)
 LEFT_TO_THE_KERNEL = frozenset((
     "_addmm_activation", "_conj", "_embedding_bag_backward", "_embedding_bag_per_sample_weights_backward",
@@ -59,14 +70,6 @@ OTHERWISE = frozenset((
 each or of dtypes that no public function passes on."""
 UNGUARDED = ("aten.col2im.default", "aten.fractional_max_pool3d.default")
 """Of a symbolic size, the kernel refuses what does not fit when it runs."""
-runs = settings(
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.generate),
-)
-seeds = st.integers(0, 2**32 - 1)
 
 
 def decided_by_data(call: Call) -> bool:
@@ -117,7 +120,7 @@ def check_offsets(call: Call, result: Any) -> None:
 
 def check_with_symbols(call: Call, order: random.Random) -> None:
     """One size as a symbol: where the relations hold that were assumed, types are eager's at another size, too."""
-    sizes = sorted({n for x in tensors(call) for n in x.shape if n > 2})
+    sizes = sizes_of(call)
     if not sizes:
         return
     old = order.choice(sizes)

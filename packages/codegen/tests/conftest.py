@@ -14,6 +14,15 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+@pytest.fixture
+def two_threads():
+    """torch's kernels, and so ours, have two threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True)
 def x87_stack_stays_empty():
     """No kernel leaves the registers of MMX behind: fmod, in whatever runs next, would give nan."""

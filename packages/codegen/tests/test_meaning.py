@@ -66,14 +66,6 @@ def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("code")
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 threshold = st.sampled_from((1, 1 << 40))
 executor = st.sampled_from(("fast", "reference"))
 

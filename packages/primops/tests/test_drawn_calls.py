@@ -10,15 +10,28 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 from torch.utils._pytree import tree_leaves
 
 pytest.importorskip("expecttest", reason="torch's operator database imports it; it comes with the testing extra")
 
 from absint.schema import record_of
 from absint.targets import resolve
-from absint.testing.drawn_calls import TRUSTING, Call, altered, in_steps, recorded_calls, resized, run, symbolic
+from absint.testing.drawn_calls import (
+    PARTS,
+    REFUSALS,
+    TRUSTING,
+    Call,
+    altered,
+    in_steps,
+    recorded_calls,
+    resized,
+    run,
+    runs,
+    seeds,
+    sizes_of,
+    symbolic,
+)
 from primops.decompositions import TABLE
 from primops.exactness import bound, is_exact
 from primops.interpret import interpret, tensor_type
@@ -40,21 +53,11 @@ from stagewire.errors import StageError
 from stagewire.types import NoneType, ValueType
 from stagewire.verify import verify_graph
 
-PARTS = 24
-REFUSALS = (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError)
 GPU = "cuda:0"
 MISREAD = ("aten.binary_cross_entropy.", "aten.native_group_norm_backward.")
 """Operators that take operands of other layouts or shapes than their public functions pass on for such ones."""
 WELFORD = ("aten.std_mean.", "aten.var_mean.")
 """Their mean of infinite numbers is nan in eager."""
-runs = settings(
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.generate),
-)
-seeds = st.integers(0, 2**32 - 1)
 
 
 def is_checked(target: str) -> bool:
@@ -114,10 +117,10 @@ def check_on_a_gpu(call: Call) -> None:
 
 
 def check_with_a_symbol(call: Call, order: random.Random) -> None:
-    sizes = {n for x in tree_leaves((call.args, call.kwargs)) if isinstance(x, torch.Tensor) for n in x.shape if n > 2}
+    sizes = sizes_of(call)
     if not sizes:
         return
-    old = order.choice(sorted(sizes))
+    old = order.choice(sizes)
     try:
         found = symbolic(call, old)
     except (*REFUSALS, StageError):

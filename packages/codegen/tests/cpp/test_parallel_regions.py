@@ -58,14 +58,6 @@ def launches(graph: LoopGraph, threshold: int = 1000) -> int:
     return sum(isinstance(one, Launch) for one in emit(graph, Options(parallel_threshold=threshold)).instructions)
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 def check(graph: LoopGraph, directory, threshold: int = 1000) -> None:
     inputs = sample_inputs(graph, 0)
     expected = run_graph(graph, inputs)
@@ -76,7 +68,7 @@ def check(graph: LoopGraph, directory, threshold: int = 1000) -> None:
 
 
 @pytest.mark.parametrize(("size", "threshold"), [(600, 20_000), (SIZE, 20_000), (20_000, 80_000)])
-def test_kernels_that_differ_in_their_buffers_alone_are_turns_of_one_loop(size, threshold, threads, tmp_path):
+def test_kernels_that_differ_in_their_buffers_alone_are_turns_of_one_loop(size, threshold, two_threads, tmp_path):
     """One thread does one of a single tile, all share a larger one."""
     graph = graph_of(*(adding(n, "x", "y", f"r{n}", turned=n % 3 == 0, size=size) for n in range(40)),
                      results=tuple(f"r{n}" for n in range(40)), size=size)  # fmt: skip
@@ -86,7 +78,7 @@ def test_kernels_that_differ_in_their_buffers_alone_are_turns_of_one_loop(size, 
     check(graph, tmp_path, threshold)
 
 
-def test_independent_kernels_need_no_barrier(threads, tmp_path):
+def test_independent_kernels_need_no_barrier(two_threads, tmp_path):
     graph = graph_of(*(adding(n, "x", "y", f"r{n}", turned=n % 2 == 0) for n in range(5)),
                      results=tuple(f"r{n}" for n in range(5)))  # fmt: skip
     source = emit(graph, Options(parallel_threshold=50_000)).source
@@ -96,7 +88,7 @@ def test_independent_kernels_need_no_barrier(threads, tmp_path):
     check(graph, tmp_path, 50_000)
 
 
-def test_a_barrier_stands_before_what_is_needed(threads, tmp_path):
+def test_a_barrier_stands_before_what_is_needed(two_threads, tmp_path):
     steps = [adding(0, "x", "y", "r0"), *(adding(n, f"r{n - 1}", "y", f"r{n}", turned=True) for n in range(1, 6))]
     graph = graph_of(*steps, results=("r5",))
     source = emit(graph, Options(parallel_threshold=1000)).source
@@ -117,7 +109,7 @@ def test_a_call_ends_a_group(tmp_path):
     assert launches(graph) == 2
 
 
-def test_memory_that_is_taken_over(threads, tmp_path):
+def test_memory_that_is_taken_over(two_threads, tmp_path):
     """The second kernel writes where the first one still reads; what is made in a group is not taken over in it."""
     first, second = adding(0, "t", "y", "r0", turned=True), adding(1, "t", "y", "r1")
     graph = graph_of(adding(9, "x", "y", "t"), Extern("aten.neg.default", (Ref("t"),), {}, ("c",)), first, second,

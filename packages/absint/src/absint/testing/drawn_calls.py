@@ -21,6 +21,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
@@ -34,6 +36,8 @@ from stagewire.expr import evaluate
 from stagewire.types import TensorType
 
 __all__ = [
+    "PARTS",
+    "REFUSALS",
     "TRUSTING",
     "Call",
     "SymbolicCall",
@@ -43,6 +47,9 @@ __all__ = [
     "recorded_calls",
     "resized",
     "run",
+    "runs",
+    "seeds",
+    "sizes_of",
     "symbolic",
 ]
 
@@ -54,9 +61,21 @@ SKIPPED = ("jiterator", "sparse", "pca_lowrank", "svd_lowrank", "grid_sampler_3d
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 DTYPES = (*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64)
 HOSTILE = (0.0, math.nan, -0.0, math.inf, 1.0, -math.inf, 1e-30, -1.0)
-_REFUSALS = (AssertionError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+"""What eager raises of a call that it does not take."""
+PARTS = 24
+"""In so many the operators are tried, so that processes share them."""
 TRUSTING = (*(word for word in LEFT_OUT if word not in ("alias", "as_strided", "empty")), "group_norm")
 """Words in the names of operators that read what memory holds where their operands misfit."""
+runs = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),
+)
+"""Of properties of such calls: the same draws in each run, and no search for smaller ones."""
+seeds = st.integers(0, 2**32 - 1)
 FIXED = ("pin_memory", "generator", "layout", "device")
 """Arguments that stay."""
 
@@ -74,6 +93,12 @@ class Call(NamedTuple):
             lambda x: from_tensor(x) if isinstance(x, torch.Tensor) else x, (self.args, self.kwargs)
         )
         return f"{self.target}{args} {kwargs}"
+
+
+def sizes_of(call: Call) -> list[int]:
+    """The sizes of its tensors that may be a symbol."""
+    leaves = tree_leaves((call.args, call.kwargs))
+    return sorted({n for x in leaves if isinstance(x, torch.Tensor) for n in x.shape if n > 2})
 
 
 def run(call: Call) -> Any:
@@ -189,7 +214,7 @@ def recorded_calls(part: int = 0, parts: int = 1) -> dict[str, tuple[Call, ...]]
             random.seed(0)
             try:
                 _record(recorder, info)
-            except _REFUSALS:
+            except (AssertionError, *REFUSALS):
                 continue  # without samples in this environment
     random.setstate(state)
     torch.set_rng_state(stream)
@@ -217,7 +242,7 @@ def _record(recorder: _Recorder, info: Any) -> None:
                 made = info.op(sample.input, *sample.args, **sample.kwargs)
                 roots = [x for x in tree_leaves(made) if isinstance(x, torch.Tensor) and x.requires_grad]
                 torch.autograd.backward(roots, [torch.rand_like(x) + 0.5 for x in roots])
-        except _REFUSALS:
+        except (AssertionError, *REFUSALS):
             continue  # a sample for other builds of torch
 
 
