@@ -19,7 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +83,14 @@ def engines(
 ) -> Iterator[tuple[str, Callable[[], Callable[[], Any]]]]:
     """(name, what makes a call without arguments) of eager and of each engine."""
     step = partial(partial, program.step)
+    file = cache(lambda: exported(program, directory))
     yield "eager", lambda: step(program.call)
     yield "stagefold", lambda: step(stagefold.compile(program.call))
     yield "frozen", lambda: step(stagefold.compile(program.call, options={"freeze": True}))
     yield "torch.compile, frozen", lambda: step(compiled(program.call))
     if not bfloat16:
-        yield "ONNX Runtime", lambda: partial(onnxruntime_of(exported(program, directory), threads), *program.args)
-    yield "OpenVINO", lambda: partial(openvino_of(exported(program, directory), threads, bfloat16), *program.args)
+        yield "ONNX Runtime", lambda: partial(onnxruntime_of(file(), threads), *program.args)
+    yield "OpenVINO", lambda: partial(openvino_of(file(), threads, bfloat16), *program.args)
 
 
 def measure(case: Case, threads: int, bfloat16: bool) -> tuple[str, dict[str, float], float]:

@@ -235,10 +235,8 @@ def emit_unit(
     functions: dict[str, str] = {}
     infos: list[KernelInfo] = []
     launches: dict[str, Launch | None] = {}
-    groups = group_kernels(graph, roots, threshold) if kernels is None else ([[kernel]] for kernel in kernels)
-    written: list[Kernel] = []
+    groups = list(group_kernels(graph, roots, threshold)) if kernels is None else [[[kernel]] for kernel in kernels]
     for stages in groups:
-        written += [kernel for stage in stages for kernel in stage]
         text = _write(stages, types, roots, threshold)
         if text.body not in functions:
             name = f"{prefix}{len(functions)}"
@@ -248,6 +246,7 @@ def emit_unit(
         launches |= {first: Launch(functions[text.body], text.parameters, text.sizes), **dict.fromkeys(rest)}
     body = "\n\n".join(f'extern "C" void {name}{text}' for text, name in functions.items())
     source = prelude(body) + "\n\n" + body + "\n" if functions else ""
+    written = (kernel for stages in groups for stage in stages for kernel in stage)
     if any(one.mask is not None for kernel in written for one in select(kernel.sections, Load | Store)):
         source = WITH_MASKS + source
     return source, tuple(infos), launches

@@ -61,7 +61,7 @@ class CubinSpec(NamedTuple):
         buffers = {f"p{i}": kind for i, kind in enumerate(kinds)}
         constants = dict(self.info.constants)
         if is_early(self.info, capability):
-            constants["EARLY"] = 1
+            constants[EARLY[0]] = 1
         divisors = dict.fromkeys(sorted(self.aligned), VECTOR_BYTES)
         divisors |= {len(self.dtypes) + i: divisor for i, divisor in enumerate(self.sizes) if divisor > 1}
         return Job(
