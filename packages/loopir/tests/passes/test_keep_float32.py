@@ -90,3 +90,23 @@ def test_an_element_scaled_by_its_channel_is_rounded_before_it_is_added() -> Non
 
 def test_an_element_scaled_by_a_number_is_added_as_it_is() -> None:
     assert conversions(lowered(SCALED.format(factor="0.125"))) == 3
+
+
+PRODUCT = """\
+input %x: f32[{rows}, 64]
+input %w: f16[32, 64]
+%a: f16[{rows}, 64] = prims.convert_element_type(%x, dtype(float16))
+%b: f32[{rows}, 64] = prims.convert_element_type(%a, dtype(float32))
+%c: f32[{rows}, 32, 64] = prims.broadcast_in_dim(%b, ({rows}, 32, 64), (0, 2))
+%d: f32[32, 64] = prims.convert_element_type(%w, dtype(float32))
+%e: f32[{rows}, 32, 64] = prims.broadcast_in_dim(%d, ({rows}, 32, 64), (1, 2))
+%f: f32[{rows}, 32, 64] = prims.mul(%c, %e)
+%g: f32[{rows}, 32] = prims.sum(%f, (2,))
+return %g
+"""
+
+
+def test_elements_of_matrices_that_are_multiplied_are_rounded() -> None:
+    """Of several rows: a row alone is no operand of tensor cores."""
+    assert conversions(lowered(PRODUCT.format(rows=4))) == 3
+    assert conversions(lowered(PRODUCT.format(rows=1))) == 1

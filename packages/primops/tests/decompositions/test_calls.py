@@ -81,10 +81,17 @@ def test_products_of_depth_one_are_no_calls(depth: int, target: str) -> None:
         ((2, 8), (8, 5), "@cuda:0", True),
         ((1, 8), (8, 5), "", True),
         ((3, 1, 8), (3, 8, 5), "@cuda:0", False),
+        ((16, 64), (64, 65), "@cuda:0", False),
+        ((65, 64), (64, 2), "@cuda:0", False),
+        ((3, 8, 64), (3, 64, 64), "@cuda:0", False),
+        ((17, 64), (64, 64), "@cuda:0", True),
+        ((8, 63), (63, 64), "@cuda:0", True),
+        ((8, 64), (64, 63), "@cuda:0", True),
+        ((8, 64), (64, 64), "", True),
     ],
 )
 @pytest.mark.parametrize("added", [False, True])
-def test_products_of_one_row_on_a_gpu_are_sums(
+def test_products_of_few_rows_on_a_gpu_are_sums(
     left: tuple[int, ...], right: tuple[int, ...], device: str, stays: bool, added: bool
 ) -> None:
     target = ("aten.addmm" if added else "aten.mm") if len(left) == 2 else ("aten.baddbmm" if added else "aten.bmm")

@@ -18,10 +18,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from codegen.triton.expressions import TYPES
+from codegen.triton.few_rows import FewRowsEmitter
 from codegen.triton.lookback_scan import Chain, memory_of
 from codegen.triton.online_softmax import value_numbers
 from codegen.triton.plan import Plan
-from codegen.triton.reductions import XR, ReductionEmitter, X
+from codegen.triton.reductions import XR, X
 from codegen.triton.scans import parted
 from codegen.triton.statements import compared_of, dtypes_of, widened_of
 from codegen.triton.strength_reduction import Cheaper
@@ -95,7 +96,7 @@ def function_text(name: str, lines: Iterable[str], arguments: Iterable[str], is_
 
 
 @dataclass(kw_only=True)
-class _KernelEmitter(ReductionEmitter):
+class _KernelEmitter(FewRowsEmitter):
     """What is known while a kernel is rendered.
 
     tiles: the axes that run along "x" and "r" in what is being written, and the tile's first point
@@ -139,10 +140,13 @@ class _KernelEmitter(ReductionEmitter):
             start = self.begin_part()
         if self.plan.part != 0:
             start = self.begin_turns()
-        self.tiles["x"] = self.kernel.axes, start
-        self.put(f"x = {start} + tl.arange(0, XBLOCK)[:, None]")
-        self.fit("x", self.kernel.axes, self.plan.part or self.plan.outer)
-        self.split("x", self.kernel.axes)
+        if self.plan.kind == "product":
+            self.begin_rows(self.widened(self.block or "tl.program_id(0)"))
+        else:
+            self.tiles["x"] = self.kernel.axes, start
+            self.put(f"x = {start} + tl.arange(0, XBLOCK)[:, None]")
+            self.fit("x", self.kernel.axes, self.plan.part or self.plan.outer)
+            self.split("x", self.kernel.axes)
         stored: set[str] = set()
         paired = self.pair()
         for number, section in enumerate(self.kernel.sections):
@@ -260,10 +264,10 @@ class _KernelEmitter(ReductionEmitter):
         """A vector of which each thread would have some elements, but fewer than it loads at once of a tile, is loaded
         by all rows (columns) of the tile: Triton would take all tiles apart in the way of the vector."""
         lengths = {"x": self.plan.outer, "r": self.plan.inner}
-        here = [way for way in along if lengths[way] > 1]
+        here = [way for way in along if lengths.get(way, 1) > 1]
         if statement.mask is not None or len(here) != 1 or "r" not in self.tiles or min(lengths.values()) == 1:
             return along
-        if self.plan.kind == "column" or (self.plan.part != 0 and self.plan.is_crossed):
+        if self.plan.kind in ("column", "product") or (self.plan.part != 0 and self.plan.is_crossed):
             return (
                 along  # what is across in tiles of a loop goes through shared memory, and is read from there one by one
             )
@@ -342,6 +346,9 @@ class _KernelEmitter(ReductionEmitter):
             number = self.widened("part") if self.plan.chained else "tl.program_id(1)"
             self.inner(f"{number} * RBLOCK", section.axes)
             self.statements(section.statements, XR)
+            return
+        if self.plan.kind == "product":
+            self.product_loop(number, section)
             return
         reductions = self.apart([s for s in section.statements if isinstance(s, Reduce)])
         self.group = self.plan.vectors[number]

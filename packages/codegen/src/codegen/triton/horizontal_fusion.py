@@ -6,7 +6,8 @@
 
 Kernels are alike that differ in their buffers and in how many points they have: points that lie one after the other,
 or rows of such points of which each is reduced to a number. A program selects the buffers, the sizes and the first
-block of the kernel that its block belongs to, and computes what all of them do.
+block of the kernel that its block belongs to, and computes what all of them do. Products of few rows, which leave much
+of the device idle, run side by side whatever they do with their sums: a program calls the function of its kernel.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from codegen.memory import allocated, buffers_of, memory_roots, taken_by_value
 from codegen.triton import tuning
 from codegen.triton.emit import emit_kernel, function_text
-from codegen.triton.plan import Plan, Tiles, scheduled
+from codegen.triton.few_rows import few_rows_of
+from codegen.triton.plan import Plan, Tiles, plan, scheduled
 from stagewire import loop
 from stagewire.expr import Expr, symbol
 from stagewire.program import KernelInfo
@@ -33,6 +36,12 @@ POINTS, ROWS, PLACE = symbol("points"), symbol("rows"), symbol("place")
 """What is left open of a kernel: its fastest axis, the one of rows, and where it stores what it reduces all to."""
 
 REDUCTIONS = ("sum", "prod", "max", "min")
+
+
+class Products(NamedTuple):
+    """What products of few rows that run side by side have in common."""
+
+    warps: int
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class Group:
     one's step. touched: by these, and by what runs from there on. bytes: what the later ones allocate."""
 
     start: int
-    form: Form
+    form: Form | Products
     kernels: list[loop.Kernel] = field(default_factory=list)
     buffers: list[tuple[str, ...]] = field(default_factory=list)
     sizes: list[dict[Expr, int]] = field(default_factory=list)
@@ -91,6 +100,8 @@ class Group:
     @property
     def parameters(self) -> tuple[str, ...]:
         """The buffers of the launch: those that all kernels share once, then the others, kernel by kernel."""
+        if isinstance(self.form, Products):
+            return tuple(dict.fromkeys(chain(*self.buffers)))
         shared = self.shared
         once = (self.buffers[0][n] for n in sorted(shared))
         return (*once, *(name for names in self.buffers for n, name in enumerate(names) if n not in shared))
@@ -112,7 +123,7 @@ def groups_of(
     """The kernels on a device that run in launches of several; none of `others`."""
     roots, declared = memory_roots(graph), {buffer.name: buffer for buffer in graph.buffers}
     found: list[Group] = []
-    current: dict[Form, Group] = {}
+    current: dict[Form | Products, Group] = {}
     for number, step in enumerate(graph.steps):
         if isinstance(step, loop.Extern):
             current.clear()
@@ -120,7 +131,9 @@ def groups_of(
             continue
         touched = _touched(step, roots)
         names = buffers_of(step)
-        place, alike = number, None if step.name in others else _alike(step, names, types, device)
+        place, alike = number, None
+        if step.name not in others:
+            alike = _product(step, names, types, device) or _alike(step, names, types, device)
         if alike is not None:
             form, sizes = alike
             made = [allocated(declared[name]) for name in dict.fromkeys(writes_of(step))]
@@ -175,11 +188,24 @@ def _alike(
     return Form(text, taken, dtypes, values, tile, sizes[POINTS] % t.fused_vector == 0, each), sizes
 
 
+def _product(
+    kernel: loop.Kernel, names: tuple[str, ...], types: dict[str, TensorType], device: str
+) -> tuple[Products, dict[Expr, int]] | None:
+    """The form of a product of few rows that is too small for the device; None for another kernel."""
+    if few_rows_of(kernel) is None or any(types[name].device != device for name in names):
+        return None
+    schedule = plan(kernel)
+    (programs,) = schedule.grid if schedule.kind == "product" else (0,)
+    if not isinstance(programs, int) or not 0 < programs < tuning.SM_90.multiprocessors:
+        return None
+    return Products(schedule.num_warps), {}
+
+
 def _each(
-    plan: Plan, names: tuple[str, ...], types: dict[str, TensorType], by_value: frozenset[str], name: str
+    schedule: Plan, names: tuple[str, ...], types: dict[str, TensorType], by_value: frozenset[str], name: str
 ) -> tuple[str, tuple[Expr, ...]]:
-    plan = dataclasses.replace(plan, kernel=replace(plan.kernel, name=name))
-    return emit_kernel(plan, names, types, by_value, "block")
+    schedule = dataclasses.replace(schedule, kernel=replace(schedule.kernel, name=name))
+    return emit_kernel(schedule, names, types, by_value, "block")
 
 
 def _opened(kernel: loop.Kernel) -> tuple[loop.Kernel, dict[Expr, int]] | None:
@@ -244,8 +270,10 @@ def _moved(
     return None
 
 
-def emit_group(group: Group) -> tuple[str, KernelInfo]:
+def emit_group(group: Group, types: dict[str, TensorType]) -> tuple[str, KernelInfo]:
     """The text of the function that a group is launched as, and what is launched."""
+    if isinstance(group.form, Products):
+        return _side_by_side(group, types)
     form, name, shared = group.form, group.kernels[0].name, sorted(group.shared)
     outer, inner, warps = form.tile
     unit = tuning.SM_90.fused_vector if form.in_vectors else 1
@@ -271,3 +299,22 @@ def emit_group(group: Group) -> tuple[str, KernelInfo]:
     return text, KernelInfo(
         name, parameters, grid=(start,), constants=(("XBLOCK", outer), ("RBLOCK", inner)), num_warps=warps
     )
+
+
+def _side_by_side(group: Group, types: dict[str, TensorType]) -> tuple[str, KernelInfo]:
+    """The same of a group of products."""
+    name, parameters, start = group.kernels[0].name, group.parameters, 0
+    texts, lines = list[str](), ["    block = tl.program_id(0)"]
+    for number, (kernel, names) in enumerate(zip(group.kernels, group.buffers, strict=True)):
+        schedule, own = plan(kernel), f"{name}_{number}"
+        text, _ = _each(schedule, names, types, frozenset(), own)
+        texts.append(text)
+        given = ", ".join(f"p{parameters.index(one)}" for one in names)
+        (programs,) = schedule.grid
+        lines.append(f"    if (block >= {start}) & (block < {start + programs}):")
+        lines.append(f"        {own}(block - {start}, {given}, {schedule.outer}, {schedule.inner})")
+        start += programs
+    texts.append(function_text(name, lines, [*(f"p{n}" for n in range(len(parameters))), "XBLOCK", "RBLOCK"]))
+    constants = (("XBLOCK", 1), ("RBLOCK", 1))
+    info = KernelInfo(name, parameters, grid=(start,), constants=constants, num_warps=group.form.warps)
+    return "\n\n".join(texts), info

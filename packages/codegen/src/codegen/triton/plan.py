@@ -5,6 +5,7 @@ column   the outer loop does: a few inner points of many outer ones at a time
 tiled    no inner loop: a two-dimensional grid, where memory runs along one axis here, along another there, or where
          what is read for a whole row (a factor for each channel) would be read and computed for each of its points
 shared   no inner loop: a thread computes some points of one axis (`thread_coarsening.py`)
+product  a sum of products of few rows, by tensor cores: all rows and some columns at a time (`few_rows.py`)
 
 A schedule comes from tables, of which the first row that applies is taken: `POINTWISE` and `LOOPS` say how a kernel is
 cut into tiles, `WARPS` and `ELEMENTS` how many threads compute one, `AHEAD` how many tiles are loaded ahead. Their
@@ -24,6 +25,7 @@ from codegen.errors import UnsupportedKernel
 from codegen.memory import indices_of
 from codegen.triton import tuning
 from codegen.triton.accesses import Accesses, fixed_step, runs_along, varies
+from codegen.triton.few_rows import MOST_ROWS, FewRows, few_rows_of
 from codegen.triton.online_softmax import Softmax, softmax_of
 from codegen.triton.scans import parted
 from codegen.triton.thread_coarsening import coarsened
@@ -49,10 +51,11 @@ class Tiles:
     registers: of a thread at most; 0: any number
     chained: whether programs share a row (`lookback_scan.py`)
     run: points of the fastest inner axis, where no tile crosses the end of it; what does not vary along it is a scalar
+    rows: the axes of a product of few rows
     """
 
     kernel: Kernel
-    kind: Literal["row", "column", "tiled", "shared"] = "row"
+    kind: Literal["row", "column", "tiled", "shared", "product"] = "row"
     outer: int = 1
     inner: int = 1
     steps: int = 1
@@ -62,6 +65,7 @@ class Tiles:
     registers: int = 0
     chained: bool = False
     run: int = 0
+    rows: FewRows | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +95,18 @@ class Plan(Tiles):
     def grid(self) -> tuple[Dim, ...]:
         """The numbers of programs."""
         each = self.part if self.part != 0 else self.outer
+        if self.rows is not None:
+            blocks = (points_of(self.rows.many) + (self.columns - 1)) // self.columns
+            return (points_of(self.rows.batch) * blocks,)
         columns = (points_of(self.kernel.axes) + each - 1) // each
         if self.kind != "tiled":
             return (columns * self.parts,)
         return (columns, (points_of(self.kernel.sections[0].axes) + self.inner - 1) // self.inner)
+
+    @property
+    def columns(self) -> int:
+        """Those of a product that a program makes."""
+        return self.outer // MOST_ROWS
 
     @property
     def parts(self) -> Dim:
@@ -235,6 +247,26 @@ def _coarsened(k: Accesses, t: Tuning) -> Tiles | None:
     count = points_of(k.kernel.axes)
     made = coarsened(k.kernel, count // (t.pointwise_tile * t.programs)) if isinstance(count, int) else None
     return None if made is None else Tiles(kernel=made[0], kind="shared", outer=t.pointwise_tile, inner=made[1])
+
+
+def _of_few_rows(k: Accesses, t: Tuning) -> Tiles | None:
+    """Enough columns that few programs share what they read of the rows, and as long a part of these as is loaded well
+    at a time. Where memory runs along the columns, more of these."""
+    found = few_rows_of(k.kernel)
+    if found is None:
+        return None
+    loads = [s for s in select(k.loops, Load) if any(varies(s.index, axis) for axis in found.many)]
+    columns = t.product_columns * (2 if any(runs_along(s.index, found.many[-1]) for s in loads) else 1)
+    lines, many = (rough(points_of(axes), k.hints) for axes in (found.batch, found.many))
+    while columns > MOST_ROWS and 2 * lines * -(-many // columns) < t.multiprocessors:
+        columns //= 2
+    if lines * many * k.inner < t.least_product:
+        return None
+    if found.form != "half" and 2 * lines * -(-many // columns) < t.multiprocessors:
+        return None  # few programs, each of much work
+    bytes_ = sum({s.buffer: ITEM_SIZE[s.dtype] * (1 if found.form == "half" else 2) for s in loads}.values())
+    inner = min(t.product_depth, power_of_two(t.product_bytes // (columns * bytes_)), power_of_two(k.inner))
+    return Tiles(kernel=k.kernel, kind="product", outer=MOST_ROWS * columns, inner=max(inner, MOST_ROWS), rows=found)
 
 
 def _crosses(k: Accesses, t: Tuning) -> bool:
@@ -483,6 +515,7 @@ POINTWISE = (
 """How kernels without inner loops are cut."""
 
 LOOPS = (
+    Row("products of few rows", lambda k, t: True, _of_few_rows),
     Row("sums over rows", lambda k, t: k.sums, _in_parts),
     Row(
         "whole rows that are crossed",
@@ -568,6 +601,7 @@ ELEMENTS = (
 takes long to make."""
 
 WARPS = (
+    Row("products of few rows", lambda d: d.tiles.kind == "product", lambda d: max(2, d.tiles.outer // MOST_ROWS**2)),
     Row("sums over rows", lambda d: d.of.sums, lambda d: d.warps(16, 4, 8 if d.tiles.narrow else 16)),
     Row("runs", lambda d: d.tiles.run, lambda d: d.warps(d.run_elements(), most=64)),
     Row("unrolled rows", lambda d: d.tiles.cached is not None, lambda d: d.warps(8, most=64)),
@@ -612,6 +646,8 @@ def _stages(number: int, p: Tiles, k: Accesses, softmax: Softmax, t: Tuning) -> 
     Tiles that may be a whole row, or are read again, leave no time to be ahead; factors of parts of a row would go
     through shared memory one by one. In steps, a multiprocessor has few programs."""
     section = p.kernel.sections[number]
+    if p.kind == "product":
+        return t.product_stages
     kinds = {s.reduction for s in section.statements if isinstance(s, Reduce)}
     if p.kind == "row" and (kinds & {"argmax", "argmin"} or any(one.maximum == number for one in softmax.online)):
         return 1
@@ -651,7 +687,7 @@ MEASURED_BY = {
     tuning.NORMS: "sums over rows; rows in registers; unrolled rows",
     tuning.SOFTMAX: "persistent rows; rows that are read again; rows that are read again, of less; "
     "short rows of half precision; one vector of float32, or two",
-    tuning.DECODING: "few points; sums of half precision",
+    tuning.DECODING: "few points; sums of half precision; products of few rows",
     tuning.SUMS_AND_SCANS: "scans of columns, in steps; scans in steps; runs; look-back; look-back of 64 bits; loops; "
     "columns of exponentials; scans of more than sums; narrow positions",
 }

@@ -318,6 +318,24 @@ def integer_power(a, b):
         base = base * base
         exponent = exponent >> 1
     return result
+
+
+@triton.jit
+def eight_bits(x):
+    high = tl.where(x == x, x.to(tl.int32, bitcast=True) & -65536, 0x7FC00000).to(tl.float32, bitcast=True)
+    return high.to(tl.bfloat16), tl.where(tl.abs(x) < float('inf'), x - high, 0.0)
+
+
+@triton.jit
+def product_in_parts(a, b, total):  # of a float32 and a bfloat16: all 24 bits, eight at a time
+    rest = a if a.dtype == tl.float32 else b
+    for _ in tl.static_range(3):
+        part, rest = eight_bits(rest)
+        if a.dtype == tl.float32:
+            total = tl.dot(part, tl.trans(b), total)
+        else:
+            total = tl.dot(a, tl.trans(part), total)
+    return total
 """
 
 _LARGER_FIRST = """\

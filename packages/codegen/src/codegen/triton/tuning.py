@@ -111,6 +111,13 @@ class Tuning:
     timed_prologues: int = tuned(4, "tiles", "that are timed with a prologue, too", PRODUCTS)
     least_product_side: int = tuned(16, "elements", "of the smallest tile: that of the instructions", PRODUCTS)
 
+    # products of few rows
+    least_product: int = tuned(1 << 19, "elements", "of what is read once; others are sums like any", DECODING)
+    product_columns: int = tuned(32, "columns", "of a program, if there are enough for all multiprocessors", DECODING)
+    product_depth: int = tuned(512, "elements", "of a row at a time at most", DECODING)
+    product_bytes: int = tuned(16 * 1024, "bytes", "of columns at a time", DECODING)
+    product_stages: int = tuned(4, "tiles", "in work at once, one of them computed", DECODING)
+
     # depthwise convolutions (the table in docs/gpu.md)
     most_taps: int = tuned(49, "elements", "of a window; larger ones stay with ATen", DEPTHWISE)
     most_products: int = tuned(200, "products", "of a lane: its code is unrolled", DEPTHWISE)

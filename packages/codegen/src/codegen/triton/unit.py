@@ -54,7 +54,7 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
     is_mixed = device != "cpu"  # else: for Triton's interpreter
     for group in groups_of(graph, types, device, timed):
         first, *rest = (kernel.name for kernel in group.kernels)
-        launches |= {first: made.fused(group), **dict.fromkeys(rest)}
+        launches |= {first: made.fused(group, types), **dict.fromkeys(rest)}
     for step in graph.steps:
         if not isinstance(step, Kernel) or step.name in launches:
             continue
@@ -96,10 +96,10 @@ class _Functions:
         (found,) = self.once(body, (info,), ([types[name].dtype for name in parameters], sizes))
         return Launch(found.name, parameters, sizes)
 
-    def fused(self, group: Group) -> Launch:
+    def fused(self, group: Group, types: dict[str, TensorType]) -> Launch:
         """The launch of several kernels."""
-        body, info = emit_group(group)
-        return Launch(self.single(body, info, group.form.dtypes), info.parameters)
+        body, info = emit_group(group, types)
+        return Launch(self.single(body, info, tuple(types[name].dtype for name in info.parameters)), info.parameters)
 
     def templates(self, name: str, site: Site, types: dict[str, TensorType]) -> Templates:
         """The launches of the kernels that may stand for a product and what is behind it."""

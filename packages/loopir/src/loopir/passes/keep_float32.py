@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from stagewire.graph import Ref
 from stagewire.index import axes_of
 from stagewire.literals import HALVES
-from stagewire.loop import Compute, Kernel, Load, LoopGraph, Section, Statement
-from stagewire.statements import live_statements, replace_values, results, statements_of
+from stagewire.loop import Compute, Kernel, Load, LoopGraph, Reduce, Section, Statement
+from stagewire.statements import axes_of_values, live_statements, replace_values, results, statements_of
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class KeepFloat32:
     added. Where the factors are next to 1, as 1/sqrt(1 + 1e-5) is, the element is what the rounding gives, and many
     sums lie in the middle between two numbers of half precision. Without the rounding all of them fall to one side,
     and residual networks of such norms drift: HRNet to ten times eager's error.
+
+    Elements of matrices that are multiplied are rounded, too: tensor cores take half precision.
     """
 
     name = "keep_float32"
@@ -37,22 +39,36 @@ def _widened(kernel: Kernel) -> Kernel:
     rounded: dict[str, Ref] = {}  # from a value in half precision to the one in float32 that it was rounded from
     same: dict[str, Ref] = {}  # from a value in float32 to the one that stands in its place
     sections = []
-    added = _scaled_and_added(kernel)
+    kept = _scaled_and_added(kernel)
     for section in kernel.sections:
         statements: list[Statement] = []
+        factors = _factors(section)
         for statement in section.statements:
             statement = replace_values(statement, same)
             dtypes |= dict.fromkeys(results(statement), getattr(statement, "dtype", ""))
             if isinstance(statement, Compute):
-                operand = statement.operands[0] if statement.op == "convert" and statement.result not in added else None
+                operand = statement.operands[0] if statement.op == "convert" and statement.result not in kept else None
                 if isinstance(operand, Ref) and statement.dtype in HALVES and dtypes.get(operand.name) == "float32":
                     rounded[statement.result] = operand
+                elif statement.result in factors:
+                    pass
                 elif isinstance(operand, Ref) and statement.dtype == "float32" and operand.name in rounded:
                     same[statement.result] = rounded[operand.name]
                     continue
             statements.append(statement)
         sections.append(replace(section, statements=tuple(statements)))
     return replace(kernel, sections=_alive(sections)) if same else kernel
+
+
+def _factors(section: Section) -> set[str]:
+    """The values of which a loop sums up products, each with an outer axis of its own: elements of two matrices."""
+    along, found = axes_of_values(section.statements), set[str]()
+    products = {one.result: one for one in section.statements if isinstance(one, Compute) and one.op == "mul"}
+    for total in (one for one in section.statements if isinstance(one, Reduce) and one.reduction == "sum"):
+        match products.get(getattr(total.operand, "name", "")):
+            case Compute(operands=(Ref(a), Ref(b))) if a in along and b in along:
+                found |= {a, b} if along[a] - along[b] and along[b] - along[a] else set()
+    return found
 
 
 def _scaled_and_added(kernel: Kernel) -> set[str]:

@@ -2,6 +2,7 @@
 
 Those of depth 1 have no sum. A vector, or one row of a matrix, uses each element of the other operand once, so that
 its time is that of reading this: a kernel that multiplies and adds up reads as fast, and fuses with its neighbours.
+So does a kernel of few rows in half precision, a tile of the GPU's tensor cores, where the other operand is large.
 Products of one row are left to ATen on CPUs, where the executor calls the library itself.
 """
 
@@ -14,6 +15,7 @@ from primops.decompositions.operands import Table
 from primops.errors import Decline
 from primops.prims.layouts import FLOATS
 from stagewire.expr import Dim
+from stagewire.literals import HALVES
 
 
 def addr(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
@@ -26,13 +28,13 @@ def addr(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: 
 
 def matrices(p: Builder, left: Value, right: Value) -> Value:
     """left @ right, of matrices or batches of them."""
-    _expect_row(p, left)
+    _expect_few_rows(p, left)
     return _product(p, left, right)
 
 
 def added_matrices(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     """beta * x + alpha * left @ right."""
-    _expect_row(p, left)
+    _expect_few_rows(p, left)
     return _product(p, left, right, x, beta, alpha)
 
 
@@ -56,10 +58,25 @@ def _column(p: Builder, x: Value) -> Value:
     return p.reshape(x, (*x.shape, 1))
 
 
-def _expect_row(p: Builder, left: Value) -> None:
-    rows, columns = p.out.shape[-2:]
-    if left.shape[-1] != 1 and (not p.out.device.startswith("cuda") or 1 not in (rows, columns)):
+FEW_ROWS = 16
+"""Of half precision: those of the tensor cores' smallest tile."""
+LEAST_SIDE = 64
+"""Elements of a row and of a column of the other operand: smaller products are ATen's."""
+
+
+def _expect_few_rows(p: Builder, left: Value) -> None:
+    sizes = rows, columns, depth = *p.out.shape[-2:], left.shape[-1]
+    if depth == 1:
+        return
+    if not p.out.device.startswith("cuda"):
+        raise Decline("more than a column on a CPU")
+    if 1 in (rows, columns):
+        return
+    if p.out.dtype not in HALVES or not all(isinstance(size, int) for size in sizes):
         raise Decline("more than a row")
+    few, many = sorted((rows, columns))
+    if few > FEW_ROWS or min(many, depth) < LEAST_SIDE:
+        raise Decline("more than a few rows")
 
 
 def _product(p: Builder, left: Value, right: Value, added: Value | None = None, beta: Any = 1, alpha: Any = 1) -> Value:
