@@ -9,10 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from absint.meta import contiguous
 from aotgrad import AotGrad, bind_interpreted
 from aotgrad.testing import capture_by_torch_function
 from aotgrad.testing.attention_programs import ADDED, CAUSAL, FILLED, HEADS, Attention, qkv, t5
-from aotgrad.tracer.fused_attention import ALIGNMENT, Kernels
+from aotgrad.tracer.fused_attention import ALIGNMENT, Kernels, is_taken
 from stagewire.codec import decode, encode
 from stagewire.grad import Grad
 
@@ -135,7 +136,7 @@ def test_eager_is_asked_once(dropout: float, monkeypatch: pytest.MonkeyPatch) ->
     """Of each of two calls: what hides behind a boolean mask, whether dropout is fused, and by which kernel."""
     asked: list[Any] = []
 
-    def kernels(*question: Any) -> Kernels:
+    def kernels(*question: Any, **options: Any) -> Kernels:
         asked.append(question)
         return Kernels("efficient", "efficient")
 
@@ -148,3 +149,35 @@ def test_eager_is_asked_once(dropout: float, monkeypatch: pytest.MonkeyPatch) ->
     grad, _ = traced_elsewhere(program, [*qkv(), torch.ones(16, 16).tril() > 0])
     assert sum(NAME in node.target for node in grad.joint.nodes if node.phase == "forward") == 2
     assert len(asked) == 2
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("repeated", [False, True])
+def test_keys_that_heads_share_are_told_apart(repeated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for one query says whether its keys are copies for several heads each."""
+    asked: list[bool] = []
+
+    def kernels(*question: Any, shares_keys: bool) -> Kernels:
+        asked.append(shares_keys)
+        return Kernels("efficient", "efficient")
+
+    monkeypatch.setattr("aotgrad.tracer.attention.kernels", kernels)
+
+    def program(q, k, v):
+        if repeated:
+            k, v = (each[:, :1, None].expand(2, 1, 3, 16, 8).reshape(2, 3, 16, 8) for each in (k, v))
+        return F.scaled_dot_product_attention(q, k + 0 if not repeated else k, v)
+
+    q, k, v = (torch.randn(2, 3, length, 8) for length in (1, 16, 16))
+    traced_elsewhere(program, [q, k, v])
+    assert asked == [repeated]
+
+
+def test_one_query_of_many_keys_is_written_out_where_heads_share_them() -> None:
+    def meta(heads: int, length: int) -> Any:
+        return contiguous((8, heads, length, 64), torch.bfloat16, torch.device(ELSEWHERE))
+
+    query, keys, own = meta(32, 1), meta(8, 512), meta(32, 512)
+    assert not is_taken("cudnn", [query, keys, keys], 0.0, mask_grad=False, shares_keys=False)
+    assert not is_taken("cudnn", [query, own, own], 0.0, mask_grad=False, shares_keys=True)
+    assert is_taken("cudnn", [query, own, own], 0.0, mask_grad=False, shares_keys=False)

@@ -26,6 +26,7 @@ from aotgrad.tracer.fused_attention import (
     fused_forward,
     kernels,
     operands,
+    repeats,
 )
 
 if TYPE_CHECKING:
@@ -78,11 +79,11 @@ def attend_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
 
 def attention_call(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
-    scale: float | None = None, enable_gqa: bool = False, chosen: list[Kernels] | None = None,
+    scale: float | None = None, enable_gqa: bool = False, mode: TraceMode | None = None,
 ) -> Any:  # fmt: skip
     """`scaled_dot_product_attention`, as the op of the CPU's that `attend` answers where the device is another.
 
-    A mask with a gradient has it from the memory-efficient kernel, if that takes the rest. chosen: the trace's, where
+    A mask with a gradient has it from the memory-efficient kernel, if that takes the rest. mode: the trace's, where
     `attend` finds what eager was asked for already.
     """
     mask = attn_mask
@@ -98,7 +99,7 @@ def attention_call(
             whole = mask.expand(*query.shape[:3], keys)
             op = aten._scaled_dot_product_efficient_attention
             return op(query, key, value, whole, True, dropout_p, is_causal, scale=scale)[0]
-    question = _Question([] if chosen is None else chosen)
+    question = _Question([] if mode is None else mode.chosen, mode)
     rest = {"is_fused": question.is_fused, "hidden": question.hidden}
     try:
         return attention(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **rest)
@@ -110,6 +111,7 @@ class _Question(NamedTuple):
     """Which kernel eager takes for one attention, asked once: the answer is kept, for `attend` too."""
 
     answer: list[Kernels]
+    mode: TraceMode | None
 
     def hidden(
         self, query: Any, key: Any, value: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None
@@ -130,8 +132,15 @@ class _Question(NamedTuple):
     def _kernels(self, tensors: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None) -> Kernels:
         if not self.answer:
             metas = [tensor.meta for tensor in tensors]
-            self.answer.append(kernels(metas, None if mask is None else mask.meta, is_causal, scale, dropout))
+            shared = self.mode is not None and _shares_keys(self.mode, *tensors[:2])
+            given = metas, None if mask is None else mask.meta, is_causal, scale, dropout
+            self.answer.append(kernels(*given, shares_keys=shared))
         return self.answer[0]
+
+
+def _shares_keys(mode: TraceMode, query: Any, key: Any) -> bool:
+    """Whether the keys of one query are those of fewer heads, repeated."""
+    return query.shape[-2] == 1 and repeats(mode.recorder, mode.content(key))
 
 
 def _fused(mode: TraceMode, named: dict[str, Any]) -> Any:
@@ -142,7 +151,8 @@ def _fused(mode: TraceMode, named: dict[str, Any]) -> Any:
     else:
         mask = None if given.mask is None else mode.recorder.metas[given.mask.name]
         metas = [named[key].meta for key in ("query", "key", "value")]
-        kernel = kernels(metas, mask, given.is_causal, given.scale, given.dropout).taken
+        shared = _shares_keys(mode, named["query"], named["key"])
+        kernel = kernels(metas, mask, given.is_causal, given.scale, given.dropout, shares_keys=shared).taken
     if kernel is None:
         return None
     out, fused = fused_forward(mode, kernel, given)

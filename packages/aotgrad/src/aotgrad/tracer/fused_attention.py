@@ -27,13 +27,16 @@ from stagewire.graph import Ref
 
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
+    from aotgrad.tracer.recorder import Recorder
 
 
 aten = torch.ops.aten
 ALIGNMENT = 16
 """Elements: where rows of a mask may begin for the memory-efficient kernel, whatever its dtype."""
 ONE_QUERY = 32768
-"""Scores of a query each, as many as are written out (`benchmarks/decode.py`, on an H200)."""
+"""Scores of one query a head, as many as are written out (`benchmarks/decode.py`, on an H200)."""
+ONE_SHARED_QUERY = 1 << 18
+"""The same where heads share keys (`benchmarks/decode.py --batch 8`, on an H100)."""
 _KERNELS = {1: "flash", 2: "efficient", 3: "cudnn"}
 """By `at::SDPBackend`; 0 is the written-out form."""
 
@@ -76,27 +79,43 @@ def choose(
 
 
 def kernels(
-    metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float, mask_grad: bool = False
-) -> Kernels:
+    metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float,
+    mask_grad: bool = False, shares_keys: bool = False,
+) -> Kernels:  # fmt: skip
     """The kernels for such tensors; none where the device is not there.
 
-    mask_grad: whether a gradient of the mask is wanted, which one kernel gives. Where sizes are symbolic, those at
-    capture speak for all, and another kernel is taken for cuDNN's, which is made for some sizes only.
+    mask_grad: whether a gradient of the mask is wanted, which one kernel gives. shares_keys: whether keys and values
+    are those of fewer heads, repeated. Where sizes are symbolic, those at capture speak for all, and another kernel is
+    taken for cuDNN's, which is made for some sizes only.
     """
     kernel = _eagers(metas, mask, is_causal, scale, dropout, mask_grad)
-    return Kernels(kernel, kernel if kernel is not None and _is_taken(kernel, metas, dropout, mask_grad) else None)
+    if kernel is None or not is_taken(kernel, metas, dropout, mask_grad, shares_keys):
+        return Kernels(kernel, None)
+    return Kernels(kernel, kernel)
 
 
-def _is_taken(kernel: str, metas: list[Meta], dropout: float, mask_grad: bool) -> bool:
+def repeats(recorder: Recorder, value: Ref) -> bool:
+    """Whether a tensor is a copy that has elements of another several times."""
+    name = value.name
+    for node in reversed(recorder.nodes):
+        if any(result.name == name for result in node.results):
+            if node.target not in _COPIES or not isinstance(node.args[0], Ref):
+                return node.target == "aten.expand.default"
+            name = node.args[0].name
+    return False
+
+
+_COPIES = frozenset(("aten.clone.default", "aten.view.default", "aten._unsafe_view.default"))
+
+
+def is_taken(kernel: str, metas: list[Meta], dropout: float, mask_grad: bool, shares_keys: bool) -> bool:
+    """Whether eager's kernel is to be taken for query, key and value; else attention is written out."""
     query, key, value = metas
     sizes = (*query.shape[:3], key.shape[2])
-    if (
-        all(type(size) is int for size in sizes)
-        and query.shape[2] == 1
-        and math.prod(sizes) <= ONE_QUERY
-        and not dropout
-    ):
-        return False  # few keys, which sums of products read as fast, without repeating heads
+    if all(type(size) is int for size in sizes) and query.shape[2] == 1 and not dropout:
+        is_shared = shares_keys or query.shape[1] != key.shape[1]
+        if math.prod(sizes) <= (ONE_SHARED_QUERY if is_shared else ONE_QUERY):
+            return False  # few keys, which sums of products read as fast, without repeating heads
     if kernel == "efficient":
         return query.shape[1] == key.shape[1]  # eager repeats the heads
     if mask_grad or query.shape[-1] != value.shape[-1]:

@@ -153,7 +153,7 @@ def _trace(
             **symbolic_forms(),
             DATA: mode.data,
             TARGET: _kept_gradients,
-            ATTENTION: partial(attention_call, chosen=mode.chosen),
+            ATTENTION: partial(attention_call, mode=mode),
             CALL: partial(attend, mode, trace, flex_attention),
         }
         instead = {**known, **row_calls(mode, rows), **functions}

@@ -146,7 +146,7 @@ class Fusion:
     def _attend(self, *args: Any, **options: Any) -> Any:
         if self.program.type_of(args[0].value.name).device == "cpu":
             return scaled_dot_product_attention(*args, **options)
-        return attention_call(*args, **options, chosen=self.mode.chosen)
+        return attention_call(*args, **options, mode=self.mode)
 
     def _size(self, size: Any) -> Any:
         return size if isinstance(size, int) else self.program.sizes(size)
