@@ -20,11 +20,9 @@ from stagewire.loop import Buffer, Loop, LoopGraph
 from stagewire.types import TensorType, contiguous
 from stagewire.verify import verify
 
-rng = np.random.default_rng(0)
-
 
 def inputs_of(loop: Loop) -> list[np.ndarray]:
-    arrays = []
+    rng, arrays = np.random.default_rng(0), []
     for bound in loop.binding.inputs:
         shape = tuple(int(n) for n in bound.type.shape)  # type: ignore[arg-type]
         if bound.type.dtype == "int64":
