@@ -33,6 +33,7 @@ from loopir.passes.split_scans import SplitScans
 from loopir.passes.sum_few_rows import SumFewRows
 from loopir.passes.sum_one_hot import SumOneHot
 from loopir.passes.sum_over_rows import SumOverRows
+from loopir.passes.unroll_choices import UnrollChoices
 from loopir.passes.update_inputs import UpdateInputs
 from loopir.schedule import Schedule, freeze
 from stagewire.flex_attention import functions_of, with_forms
@@ -70,6 +71,7 @@ PASSES: tuple[SchedulePass, ...] = (
     SumOneHot(),
     RemoveDead(),
     SumFewRows(),
+    UnrollChoices(),
     SplitReductions(),
     SplitScans(),
     ChooseLayouts(),
