@@ -92,6 +92,19 @@ def test_an_element_scaled_by_a_number_is_added_as_it_is() -> None:
     assert conversions(lowered(SCALED.format(factor="0.125"))) == 3
 
 
+def test_a_short_integer_is_converted_once() -> None:
+    text = """\
+input %x: {dtype}[64]
+%a: bf16[64] = prims.convert_element_type(%x, dtype(bfloat16))
+%b: f32[64] = prims.convert_element_type(%a, dtype(float32))
+return %b
+"""
+    assert conversions(lowered(text.format(dtype="u8"))) == conversions(lowered(text.format(dtype="i8"))) == 1
+    assert conversions(lowered(text.format(dtype="i16"))) == 2
+    x = np.arange(192, 256).astype(np.uint8)
+    np.testing.assert_array_equal(interpret(lowered(text.format(dtype="u8")), [x])[0], x.astype(np.float32))
+
+
 PRODUCT = """\
 input %x: f32[{rows}, 64]
 input %w: f16[32, 64]

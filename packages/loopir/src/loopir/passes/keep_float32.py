@@ -24,7 +24,8 @@ class KeepFloat32:
     sums lie in the middle between two numbers of half precision. Without the rounding all of them fall to one side,
     and residual networks of such norms drift: HRNet to ten times eager's error.
 
-    Elements of matrices that are multiplied are rounded, too: tensor cores take half precision.
+    Elements of matrices that are multiplied are rounded, too: tensor cores take half precision. An integer of 8 bits is
+    the same number in half precision and in float32, to which it is converted at once.
     """
 
     name = "keep_float32"
@@ -38,6 +39,7 @@ def _widened(kernel: Kernel) -> Kernel:
     dtypes: dict[str, str] = {}
     rounded: dict[str, Ref] = {}  # from a value in half precision to the one in float32 that it was rounded from
     same: dict[str, Ref] = {}  # from a value in float32 to the one that stands in its place
+    exact: dict[str, Ref] = {}  # from a value in half precision to the integer that it is
     sections = []
     kept = _scaled_and_added(kernel)
     for section in kernel.sections:
@@ -50,6 +52,10 @@ def _widened(kernel: Kernel) -> Kernel:
                 operand = statement.operands[0] if statement.op == "convert" and statement.result not in kept else None
                 if isinstance(operand, Ref) and statement.dtype in HALVES and dtypes.get(operand.name) == "float32":
                     rounded[statement.result] = operand
+                elif isinstance(operand, Ref) and statement.dtype in HALVES and dtypes.get(operand.name) in _SHORT:
+                    exact[statement.result] = operand
+                elif isinstance(operand, Ref) and statement.dtype == "float32" and operand.name in exact:
+                    statement = replace(statement, operands=(exact[operand.name],))
                 elif statement.result in factors:
                     pass
                 elif isinstance(operand, Ref) and statement.dtype == "float32" and operand.name in rounded:
@@ -57,7 +63,10 @@ def _widened(kernel: Kernel) -> Kernel:
                     continue
             statements.append(statement)
         sections.append(replace(section, statements=tuple(statements)))
-    return replace(kernel, sections=_alive(sections)) if same else kernel
+    return replace(kernel, sections=_alive(sections)) if same or exact else kernel
+
+
+_SHORT = frozenset(("bool", "int8", "uint8"))
 
 
 def _factors(section: Section) -> set[str]:
