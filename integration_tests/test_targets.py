@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 import stagefold
+from bytecap import CaptureWarning
 from codegen import Codegen, Options, targets
 from codegen.errors import UnknownTarget, UnsupportedDevice, UnsupportedKernel
+from codegen.load import run_functions
 from integration_tests.plugins import ROOT, installed
 from integration_tests.zoo.traces import traced
 from stagefold.cli import main
@@ -128,6 +130,28 @@ def test_what_it_emits_is_verified(numpy_target: None, monkeypatch: pytest.Monke
     monkeypatch.setattr(target, "emit", forgets)
     with pytest.raises(BrokenDocument, match=r"what stage 'codegen' made in slot 'codegen' breaks \[R5"):
         compiled(lambda x: x + 1, **{"codegen.target": "numpy", "cache": False})(torch.ones(3))
+
+
+def test_what_its_kernels_raise_names_it(numpy_target: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy's ValueError is not taken for one of the program, which would run plain without a word."""
+
+    def fails(*given: Any) -> None:
+        raise ValueError("shapes do not match")
+
+    target = targets.find("numpy")
+    monkeypatch.setattr(target, "load", lambda units, *given: [run_functions(one, AnyName(fails)) for one in units])
+    with pytest.warns(CaptureWarning, match="target 'numpy' made of a unit raised ValueError: shapes do not match"):
+        compiled(lambda x: x.exp(), **{"codegen.target": "numpy", "cache": False})(torch.ones(3))
+
+
+class AnyName(dict[str, Any]):
+    """The same function under every name."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __missing__(self, name: str) -> Any:
+        return self.function
 
 
 def test_a_target_without_symbols_gets_fixed_sizes(numpy_target: None, monkeypatch: pytest.MonkeyPatch) -> None:

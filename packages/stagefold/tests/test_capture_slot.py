@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+import bytecap
 import codegen
 import stagefold
 from stagefold.adapters.from_fx import UnsupportedGraphModule
@@ -267,3 +269,49 @@ def test_a_loader_is_tried_by_the_kit() -> None:
     assert next(misfit.trial for misfit in conform("load", off_by_one, only="relu float32")) == "relu float32"
     with pytest.raises(BadStage, match="'load' returned a NoneType, not a callable"):
         stagefold.compile(torch.exp, stages={"load": lambda unit: None})(torch.ones(2))
+
+
+def raises(*inputs: torch.Tensor) -> Any:
+    raise IndexError("a fault of the loader")
+
+
+WRONG_RUNS: dict[str, tuple[Any, str]] = {
+    "raises": (raises, "what stage 'load' in slot 'load' made of a unit raised IndexError: a fault of the loader"),
+    "none": (lambda *inputs: None, "returned a NoneType, not a tuple of its outputs"),
+    "too few": (lambda *inputs: (), "returned 0 outputs, the unit has 1"),
+    "too many": (lambda *inputs: inputs * 2, "returned 2 outputs, the unit has 1"),
+    "shape": (lambda *inputs: (torch.zeros(3),), "is torch.float32[3], where the unit has f32[2]"),
+    "dtype": (lambda *inputs: (torch.zeros(2, dtype=torch.int64),), "is torch.int64[2], where the unit has f32[2]"),
+    "no tensor": (lambda *inputs: (0.0,), "is float, where the unit has f32[2]"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_RUNS)
+def test_a_loader_that_is_wrong_is_named(name: str) -> None:
+    """The program runs plain, and the user is told whose fault it is."""
+    run, message = WRONG_RUNS[name]
+
+    def load(unit: Unit) -> Any:
+        return run
+
+    load.__qualname__ = "load"
+    x = torch.ones(2)
+    with pytest.warns(bytecap.CaptureWarning, match=re.escape(message)):
+        assert torch.equal(stagefold.compile(lambda x: x.exp(), stages={"load": load})(x), x.exp())
+    assert next(conform("load", load, only="relu float32")).trial == "relu float32"
+
+
+def test_errors_of_stages_at_the_ends_name_them() -> None:
+    def fails(given: object) -> Any:
+        raise ValueError("no")
+
+    for slot in ("capture", "load"):
+        with pytest.raises(ValueError, match="no") as raised:
+            stagefold.compile(lambda x: x.exp(), stages={slot: fails})(torch.ones(2))
+        assert f"in slot {slot!r}" in raised.value.__notes__[0]
+
+
+def test_a_captured_graph_that_raises_is_told() -> None:
+    ends = {"capture": by_make_fx, "load": lambda unit: raises}
+    with pytest.warns(RunsPlain, match="the graph that stage 'by_make_fx' captured raised, and the function does not"):
+        assert torch.equal(stagefold.compile(torch.exp, stages=ends)(torch.ones(2)), torch.ones(2).exp())

@@ -25,10 +25,11 @@ from codegen import load as load_unit
 from codegen.errors import NotRecorded
 from stagefold.cache import Cache, custom_operators, fingerprint, is_on_gpu, program_key
 from stagefold.capsule.recorder import Recorder, RunRecorder, recorder_in
-from stagefold.errors import BadStage, FixedSizes, RunsPlain, SizesRefused, is_refusal
+from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
+from stagefold.foreign_units import OUR_TARGETS, checked, errors_named
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
-from stagefold.pipeline import Event, Pipeline, StageLike, resolve_stage
+from stagefold.pipeline import Event, Pipeline, StageLike, noted, resolve_stage
 from stagefold.progress import Progress
 from stagefold.size_specialisation import SizeSpecialisations, holds, with_sizes
 from stagefold.subgraphs import SubgraphCalls, runs_in_subgraphs
@@ -211,8 +212,15 @@ class StagefoldBackend:
     def _load_units(self, units: Sequence[Unit], replay: tuple[Replay, ...] = ()) -> tuple[Callee, ...]:
         """A callable of each unit, as `codegen.load` makes them, or what stands in slot "load"."""
         if self._loader is None:
-            return load_unit(units, cache_dir=self._cache.code_directory(), replay=replay)
-        return tuple(_taking_lists(self._loader.run(unit)) for unit in units)  # type: ignore[arg-type]
+            loaded = load_unit(units, cache_dir=self._cache.code_directory(), replay=replay)
+            return tuple(
+                run if unit.target in OUR_TARGETS else errors_named(run, f"target {unit.target!r}")
+                for run, unit in zip(loaded, units, strict=True)
+            )
+        what = f"stage {self._loader.name!r} in slot 'load'"
+        with noted(self._loader, "load"):
+            made = [self._loader.run(unit) for unit in units]  # type: ignore[arg-type]
+        return tuple(checked(run, unit, what) for run, unit in zip(made, units, strict=True))
 
     def load_partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
         """The backward for those tangents, compiled; None where it cannot be had for what `program` saves, or where a
@@ -359,19 +367,6 @@ class _Partial:
                 if self._made[arrived] is not None and self._whole is not None:
                     self._whole([])  # gives back its memory
         return self._made.get(arrived)
-
-
-def _taking_lists(run: Any) -> Callee:
-    """What a stage in slot "load" made of a unit, which takes one list of inputs as well; an empty one runs nothing."""
-    if not callable(run):
-        raise BadStage(f"the stage in slot 'load' returned a {type(run).__name__}, not a callable of the unit's inputs")
-
-    def call(*inputs: Any) -> tuple[Any, ...]:
-        if len(inputs) != 1 or type(inputs[0]) is not list:
-            return tuple(run(*inputs))
-        return tuple(run(*inputs[0])) if inputs[0] else ()
-
-    return call
 
 
 _OTHER_MEMORY = (

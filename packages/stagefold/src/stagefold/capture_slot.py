@@ -23,7 +23,7 @@ from stagefold.backends import CaptureBackend
 from stagefold.compiled_capture import CompiledCapture
 from stagefold.errors import BadStage, OtherInputs, RunsPlain
 from stagefold.options import Options
-from stagefold.pipeline import verified
+from stagefold.pipeline import noted, verified
 from stagefold.torch_capabilities import TORCH
 from stagewire.capture import Capture
 from stagewire.errors import PartlyDone
@@ -171,10 +171,13 @@ class CaptureSlot:
             outputs = version.program.run(given.inputs)
         except PartlyDone as error:
             raise error.error from None
-        except Exception:
+        except Exception as error:
             if not version.program.atomic:
                 raise
-            return self.function(*args, **kwargs)  # nothing has changed yet: the program raises eager's own
+            result = self.function(*args, **kwargs)  # nothing has changed yet: the program raises eager's own
+            message = f"the graph that stage {self.stage.name!r} captured raised, and the function does not"
+            warnings.warn(f"{message}, which runs plain: {type(error).__name__}: {error}", RunsPlain, stacklevel=3)
+            return result
         return version.captured.result(outputs)
 
     def reset(self) -> None:
@@ -200,7 +203,8 @@ class CaptureSlot:
             warnings.warn(message, RunsPlain, stacklevel=3)
             return None
         what = f"what stage {self.stage.name!r} made in slot 'capture'"
-        captured = self.stage.run(call)  # type: ignore[arg-type]  # no document: the slot is at an end
+        with noted(self.stage, "capture"):
+            captured = self.stage.run(call)  # type: ignore[arg-type]  # no document: the slot is at an end
         if not isinstance(captured, Captured):
             raise BadStage(f"{what} is a {type(captured).__name__}, not a stagefold.Captured")
         verified(captured.capture, what, self.options.broken_directory)

@@ -143,9 +143,10 @@ def _parser() -> argparse.ArgumentParser:
     conform = commands.add_parser("conform", help="does a registered stage keep the meaning of what it is given")
     conform.add_argument("slot", choices=("capture", *SLOTS, "load"))
     conform.add_argument("name", help="of an installed stage")
-    conform.add_argument("--only", default="", metavar="WORD", help="trials with this in their name")
-    conform.add_argument("--drawn", type=int, default=100, help="so many drawn programs")
-    conform.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    conform.add_argument("--target", metavar="NAME", help="an installed target: the option codegen.target")
+    conform.add_argument("--only", default="", metavar="WORD", help="trials with this in their name, none drawn")
+    conform.add_argument("--drawn", type=int, default=100, help="so many drawn programs (100)")
+    conform.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where inputs lie; cuda: none drawn")
     conform.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="as of compile, any number")
     conform.set_defaults(run=_conform)
 
@@ -317,15 +318,21 @@ def _cases(chosen: argparse.Namespace) -> Iterator[tuple[Document, Sequence[Any]
 def _conform(chosen: argparse.Namespace) -> int:
     from stagefold.testing.conformance import conform
 
+    if chosen.device == "cuda" and not torch.cuda.is_available():
+        raise CommandFault("torch sees no CUDA device", fix="Leave --device away to try the stage on a CPU.")
     count = 0
+    tried: list[str] = []
     settings = {key: _value(text) for key, text in _pairs("--option", chosen.option)}
+    if chosen.target is not None:
+        settings["codegen.target"] = chosen.target
     more = {"only": chosen.only, "drawn": chosen.drawn, "device": chosen.device, "options": settings}
-    for misfit in conform(chosen.slot, chosen.name, **more):
+    for misfit in conform(chosen.slot, chosen.name, tell=tried.append, **more):
         count += 1
         print(f"{misfit.trial}: {misfit.message}")
         if misfit.blame is not None:
             print(f"  {misfit.blame}")
-    print(f"{count} trials in which {chosen.name!r} is wrong" if count else f"{chosen.name!r} keeps the meaning")
+    what = f"is wrong in {count} of" if count else "keeps the meaning in"
+    print(f"{chosen.name!r} {what} {len(tried)} trials")
     return 1 if count else 0
 
 

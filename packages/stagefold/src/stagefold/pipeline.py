@@ -11,6 +11,7 @@ decomposition). What a foreign slot is given and what it makes is verified; what
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -248,12 +249,8 @@ class Pipeline:
         if foreign:
             verified(document, f"what slot {slot!r} is given", self.broken)
         start = time.perf_counter()
-        try:
+        with noted(stage, slot) if foreign else contextlib.nullcontext():
             produced = stage.run(document, options)
-        except Exception as error:
-            if foreign:
-                error.add_note(f"in the stage {stage.name!r} in slot {slot!r}")
-            raise
         wanted = BOUNDARIES[slot][1]
         if not isinstance(produced, stagewire.Document) or form_of(produced) != wanted:
             found = form_of(produced) if isinstance(produced, stagewire.Document) else type(produced).__name__
@@ -264,6 +261,16 @@ class Pipeline:
             what = f"what stage {stage.name!r} made in slot {slot!r}"
             verified(produced, what, self.broken, lambda: stage.run(document, options))
         return produced
+
+
+@contextlib.contextmanager
+def noted(stage: Stage, slot: str) -> Iterator[None]:
+    """Meanwhile errors get a note that names the stage."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in the stage {stage.name!r} in slot {slot!r}")
+        raise
 
 
 def verified(

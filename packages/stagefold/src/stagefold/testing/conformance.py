@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 import bytecap
 from stagefold.api import compile
 from stagefold.bisector import Blame, blame_document, results_of
-from stagefold.errors import BrokenDocument, CommandFault
+from stagefold.errors import BrokenDocument, CommandFault, RunsPlain
 from stagefold.options import parse_options
 from stagefold.pipeline import BOUNDARIES, ENDS, Pipeline, StageLike
 from stagefold.reference import meaning
@@ -64,13 +64,13 @@ class _Backend:
 
 def conform(
     slot: str, stage: StageLike, *, only: str = "", drawn: int = 100, device: str = "cpu",
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None, tell: Callable[[str], None] = lambda trial: None,
 ) -> Iterator[Misfit]:  # fmt: skip
     """The trials in which `stage` is wrong in `slot`, as they are found.
 
     only: trials with this in their name. drawn: how many programs Hypothesis draws (with `only`, none). device: where
     the inputs lie, "cuda" for a stage that makes code for GPUs. options: as of `compile`; of a target registered with
-    codegen: conform("codegen", "codegen", options={"codegen.target": NAME}).
+    codegen: conform("codegen", "codegen", options={"codegen.target": NAME}). tell: is told the name of each trial.
 
     >>> from primops import Primops
     >>> def no_relu(grad):
@@ -80,15 +80,23 @@ def conform(
     """
     settings = {"cache": False, **(options or {})}
     pipeline = Pipeline.build(parse_options(None, settings), {} if slot in ENDS else {slot: stage})
-    for trial in (one for one in trials() if only in one.name):
+    chosen = [one for one in trials() if only in one.name]
+    if not chosen:
+        raise CommandFault(
+            f"no trial has {only!r} in its name", fix='Name an operator or an effect ("relu", "writes").'
+        )
+    for trial in chosen:
         own = trial._replace(inputs=tuple(_moved(one, device) for one in trial.inputs))
         if slot in ENDS:
+            tell(own.name)
             yield from _compiled(slot, stage, own, settings)
             continue
         for dynamic in (False, True):
-            yield from _tried(pipeline, slot, own, dynamic)
+            name = f"{trial.name}, symbolic sizes" if dynamic else trial.name
+            tell(name)
+            yield from _judged(pipeline, slot, _capture(own, dynamic), own, name)
     if drawn and not only and device == "cpu" and slot not in ENDS:
-        yield from _drawn(pipeline, slot, drawn)
+        yield from _drawn(pipeline, slot, drawn, tell)
 
 
 def _capture(trial: Trial, dynamic: bool) -> Capture:
@@ -103,7 +111,10 @@ def _capture(trial: Trial, dynamic: bool) -> Capture:
 def _compiled(slot: str, stage: StageLike, trial: Trial, options: Mapping[str, Any]) -> Iterator[Misfit]:
     back: dict[str, Any] = {"backend": "eager"} if slot == "capture" else {"options": options}
     program = compile(trial.program, fullgraph=True, stages={slot: stage}, **back)
-    found = results_of(lambda: _flat(program), trial.inputs)
+    with warnings.catch_warnings():
+        for kind in (bytecap.CaptureWarning, RunsPlain):  # a call that eager has computed says nothing of the stage
+            warnings.simplefilter("error", kind)
+        found = results_of(lambda: _flat(program), trial.inputs)
     eager = results_of(lambda: _flat(trial.program), trial.inputs)
     fault = _fault(found, eager, _exact(_capture(trial, False), trial), trial)
     if fault is not None:
@@ -116,12 +127,6 @@ def _flat(program: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
 
 def _exact(capture: Capture, trial: Trial) -> list[Any]:
     return results_of(lambda: meaning(_widened(capture)), [_wide(one) for one in trial.inputs])
-
-
-def _tried(pipeline: Pipeline, slot: str, trial: Trial, dynamic: bool) -> Iterator[Misfit]:
-    capture = _capture(trial, dynamic)
-    name = f"{trial.name}, symbolic sizes" if dynamic else trial.name
-    yield from _judged(pipeline, slot, capture, trial, name)
 
 
 def _judged(pipeline: Pipeline, slot: str, capture: Capture, trial: Trial, name: str) -> Iterator[Misfit]:
@@ -145,6 +150,8 @@ def _judged(pipeline: Pipeline, slot: str, capture: Capture, trial: Trial, name:
     (fault,) = faults([made], capture, trial)
     if fault is not None:
         blamed = None if capture.symbols else blame_document(given, trial.inputs, pipeline)
+        if blamed is None and not capture.symbols:  # beside 1e30 nothing small is a difference
+            blamed = blame_document(given, [_moderate(one) for one in trial.inputs], pipeline)
         yield Misfit(name, fault, blamed)
 
 
@@ -156,7 +163,7 @@ def faults(documents: Sequence[Document], capture: Capture, trial: Trial) -> lis
     return [_fault(one, eager, wide, trial) for one in found]
 
 
-def _drawn(pipeline: Pipeline, slot: str, count: int) -> Iterator[Misfit]:
+def _drawn(pipeline: Pipeline, slot: str, count: int, tell: Callable[[str], None]) -> Iterator[Misfit]:
     try:
         from hypothesis import HealthCheck, Phase, given, settings
 
@@ -177,6 +184,7 @@ def _drawn(pipeline: Pipeline, slot: str, count: int) -> Iterator[Misfit]:
     collect()
     for number, (capture, inputs) in enumerate(islice(pairs, count)):
         trial = Trial(f"drawn {number}", lambda *given: None, tuple(inputs), 64.0, False)
+        tell(trial.name)
         yield from _judged(pipeline, slot, capture, trial, trial.name)
 
 
@@ -186,6 +194,14 @@ def _moved(tensor: torch.Tensor, device: str) -> torch.Tensor:
 
 def _fresh(inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
     return [one.detach().clone().requires_grad_(one.requires_grad) for one in inputs]
+
+
+def _moderate(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers that are not huge, and zeros."""
+    if not tensor.is_floating_point():
+        return tensor
+    kept = torch.where(tensor.detach().abs() < 100, tensor.detach(), 0.0)
+    return kept.requires_grad_(tensor.requires_grad)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
