@@ -14,6 +14,7 @@ from primops.interpret import interpret
 from primops.stage import Options, Primops, lower_graph
 from primops.testing.conformance import check_graphs, check_lowering, random_inputs
 from stagewire.codec import decode, encode, load
+from stagewire.errors import UnknownOp
 from stagewire.grad import Binding, Grad, SavedInput
 from stagewire.graph import Graph
 from stagewire.parser import parse_graph
@@ -113,11 +114,32 @@ def test_keep_leaves_an_op_whole() -> None:
     assert "aten.gelu.default" in [node.target for node in prim.joint.nodes]
 
 
+@pytest.mark.parametrize("name", ["exp", "aten.exp", "aten.expp.default", "aten.exp.defualt"])
+@pytest.mark.parametrize("option", ["keep", "decompositions"])
+def test_a_name_of_no_operator_is_refused(option: str, name: str) -> None:
+    """With the one that is meant; it would be an option that does nothing."""
+    with pytest.raises(UnknownOp, match=r"Did you mean aten\.exp\.default"):
+        Options(**{option: (name,) if option == "keep" else {name: None}})  # type: ignore[arg-type]
+
+
+def test_operators_of_other_libraries_may_be_named() -> None:
+    assert Options(keep=("mine.halve.default",)).keep
+
+
 GRAPH = """
 input %x: f32[2, 3]
 %y: f32[2, 3] = aten.exp.default(%x)
 return %y
 """
+
+
+def test_sizes_may_be_lists() -> None:
+    def by_reshaping(p, x):
+        return p.reshape(p.exp(p.broadcast_in_dim(p.reshape(x, [3, 2]), [1, 3, 2], [1, 2])), [2, 3])
+
+    lowered = lower_graph(parse_graph(GRAPH), {"aten.exp.default": by_reshaping})
+    assert all(type(value.type.shape) is tuple for node in lowered.nodes for value in node.results)
+    check_graphs(parse_graph(GRAPH), lowered, [torch.randn(2, 3)])
 
 
 def test_another_decomposition_replaces_ours() -> None:

@@ -50,6 +50,37 @@ def test_refusals(mode: str | None, options: dict[str, object] | None, message: 
         parse_options(mode, options)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("loopir.numerics", "eagre", "must be one of default, eager, not 'eagre'"),
+        ("aotgrad.training", "no", "must be one of auto, False, not 'no'"),
+        ("loopir.passes", None, "must be a tuple, not NoneType"),
+        ("loopir.kernel_passes", LoopIR, "must be a tuple, not type"),
+        ("primops.keep", "aten.gelu.default", "must be a tuple, not str"),
+        ("primops.decompositions", print, "must be a tuple, not builtin_function_or_method"),
+        ("partition.memory_budget", "0.5", "must be float, not str"),
+        ("partition.partitioner", 3, "must be str or callable, not int"),
+        ("codegen.target", 3, "must be str, not int"),
+        ("codegen.parallel_threshold", True, "must be int, not bool"),
+    ],
+)
+def test_options_of_stages_are_of_their_types(key: str, value: object, message: str) -> None:
+    with pytest.raises(BadOption, match=f"option '{key}' {message}"):
+        Pipeline.build(parse_options(None, {key: value}))
+
+
+def test_what_follows_of_an_option_is_told_to_stages_that_know_it() -> None:
+    """One that does not is taken all the same, with a warning."""
+    options = parse_options(None, {"numerics": "eager", "loopir.numerics": "default"})
+    told = {slot: chosen for slot, _, chosen in Pipeline.build(options).stages}
+    assert told["primops"].numerics == "eager"
+    assert told["aotgrad"].written_attention == "keep"
+    assert told["loopir"].numerics == "default"
+    with pytest.warns(NoEffect, match="the stage 'LoopIR.run' in slot 'loopir' has no option 'numerics'"):
+        Pipeline.build(parse_options(None, {"numerics": "eager"}), {"loopir": LoopIR().run})
+
+
 @pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])
 def test_modes_that_tune_have_templates_timed(mode: str) -> None:
     options = parse_options(mode, None)

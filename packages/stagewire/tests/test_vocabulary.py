@@ -86,7 +86,7 @@ def test_an_op_is_found() -> None:
 
 
 def test_an_unknown_op_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UnknownOp, match=r"mine \(version 3\) has no op 'halves'\n  fix: Did you mean halve\?"):
+    with pytest.raises(UnknownOp, match=r"mine \(version 3\) has no op 'halves'\n  fix: Did you mean mine.halve\?"):
         find("mine.halves")
 
 

@@ -129,6 +129,8 @@ class Builder:
 
     def apply(self, op: Op, arguments: tuple[Any, ...]) -> Any:
         """The value of a prim (a tuple where it has several results). Raises `Decline` for a dtype it does not take."""
+        if op.name in _LISTING:
+            arguments = tuple([tuple(a) if type(a) is list else a for a in arguments])
         allowed = _ALLOWED.get(op.name)
         if allowed is not None:
             for x in arguments:
@@ -325,6 +327,7 @@ _KIND_ENCODERS: dict[Kind, Callable[[Any], Arg]] = {
 _ENCODERS = {name: tuple(_KIND_ENCODERS[p.kind] for p in op.parameters) for name, op in OPS.items()}
 _TARGETS = {name: f"prims.{name}" for name in OPS}
 _ALLOWED = {name: c.dtypes for name, op in OPS.items() for c in op.constraints if c.dtypes is not None}
+_LISTING = frozenset(n for n, op in OPS.items() if any(p.kind in ("dims", "sizes") for p in op.parameters))
 _NESTED = frozenset(n for n, op in OPS.items() if any(p.kind in ("tensors", "indices") for p in op.parameters))
 _PLAIN = frozenset((int, float, bool, type(None), str))
 

@@ -66,7 +66,7 @@ class Options:
     def __post_init__(self) -> None:
         for target in (*self.keep, *dict(self.decompositions)):
             if target not in ALL:
-                vocabulary.find(target)  # raises for a name that is none
+                vocabulary.find_operator(target)  # raises for a name that is none
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import dataclasses
 import difflib
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import platformdirs
 
@@ -116,18 +117,48 @@ class Options:
         """The fields that the user set for the stage in `slot`."""
         return dict(dict(self.stage).get(slot, ()))
 
-
-def _kinds(hint: Any) -> tuple[type, ...]:
-    """What a field of this type may be given: a path also as text."""
-    if get_origin(hint) is Literal:
-        return (str,)
-    kinds = tuple(kind for kind in get_args(hint) or (hint,) if kind is not type(None))
-    return (str, Path) if Path in kinds else kinds
+    def implied(self, slot: str) -> dict[str, str]:
+        """The fields of the stage in `slot` that follow of `numerics` and `rng`, where the user does not set them."""
+        if self.numerics == "eager":
+            return {"primops": {"numerics": "eager"}, "loopir": {"numerics": "eager"},
+                    "aotgrad": {"written_attention": "keep"}}.get(slot, {})  # fmt: skip
+        return {"written_attention": "without_dropout"} if slot == "aotgrad" and self.rng == "eager" else {}
 
 
 _HINTS = {name: hint for name, hint in get_type_hints(Options).items() if name != "stage"}
-_TYPES = {name: _kinds(hint) for name, hint in _HINTS.items()}
-_CHOICES = {name: get_args(hint) for name, hint in _HINTS.items() if get_origin(hint) is Literal}
+
+
+def checked(key: str, value: Any, hint: Any) -> Any:
+    """What an option of this type is given; raises `BadOption` for what it cannot be. Objects are left to the stage."""
+    if not _fits(value, hint):
+        found = repr(value) if Literal in (get_origin(hint), *map(get_origin, get_args(hint))) else type(value).__name__
+        raise BadOption(f"option {key!r} must be {_wanted(hint)}, not {found}")
+    return Path(value) if isinstance(value, str) and Path in get_args(hint) else value
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    kind, members = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return any(type(value) is type(one) and value == one for one in members)
+    if kind in (Union, UnionType):
+        return any(_fits(value, one) for one in members)
+    if kind in (tuple, frozenset):
+        return isinstance(value, (tuple, list, set, frozenset, Mapping))
+    if kind is Callable:
+        return callable(value)
+    kinds = {bool: bool, int: int, float: (float, int), str: str, Path: (Path, str), type(None): type(None)}
+    return hint not in kinds or (isinstance(value, kinds[hint]) and (hint is bool or not isinstance(value, bool)))
+
+
+def _wanted(hint: Any) -> str:
+    kind, members = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return f"one of {', '.join(map(str, members))}"
+    if kind in (Union, UnionType):
+        return " or ".join(map(_wanted, members))
+    if kind in (tuple, frozenset):
+        return "a tuple"
+    return "callable" if kind is Callable else "None" if hint is type(None) else str(getattr(hint, "__name__", hint))
 
 
 def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Options:
@@ -150,35 +181,18 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Option
         slot, dot, field = key.partition(".")
         if dot and slot in SLOTS:
             stage.setdefault(slot, {})[field] = value
-        elif key in _TYPES:
-            own[key] = _checked(key, value)
+        elif key in _HINTS:
+            own[key] = checked(key, value, _HINTS[key])
         else:
             raise _unknown(key)
-    if own.get("numerics") == "eager":
-        for slot in ("primops", "loopir"):
-            stage.setdefault(slot, {}).setdefault("numerics", "eager")
-        stage.setdefault("aotgrad", {}).setdefault("written_attention", "keep")
-    elif own.get("rng") == "eager":
-        stage.setdefault("aotgrad", {}).setdefault("written_attention", "without_dropout")
     packed = tuple((slot, tuple(fields.items())) for slot, fields in stage.items())
     return Options(stage=packed, **own)
 
 
-def _checked(key: str, value: Any) -> Any:
-    kinds = _TYPES[key]
-    wrong_bool = isinstance(value, bool) and bool not in kinds
-    if not isinstance(value, kinds) or wrong_bool:
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise BadOption(f"option {key!r} must be {names}, not {type(value).__name__}")
-    if key in _CHOICES and value not in _CHOICES[key]:
-        raise BadOption(f"option {key!r} must be one of {', '.join(_CHOICES[key])}, not {value!r}")
-    return Path(value) if Path in kinds else value
-
-
 def _unknown(key: str) -> BadOption:
-    known = [*_TYPES, *(f"{slot}.<field>" for slot in SLOTS)]
+    known = [*_HINTS, *(f"{slot}.<field>" for slot in SLOTS)]
     _, dot, field = key.partition(".")
-    names = [f"{one}.{field}" for one in SLOTS] if dot else list(_TYPES)
+    names = [f"{one}.{field}" for one in SLOTS] if dot else list(_HINTS)
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.8 if dot else 0.6)
     hint = f"Did you mean {close[0]!r}?" if close else f"Known options: {', '.join(known)}."
     return BadOption(f"unknown option {key!r}", fix=hint)

@@ -19,16 +19,25 @@ import hashlib
 import importlib
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import stagewire
 from stagefold.cache import fingerprint
-from stagefold.errors import BadOption, BadStage, BrokenDocument, CommandFault, UnknownStage, UnusedStages
-from stagefold.options import SLOTS, Options
+from stagefold.errors import (
+    BadOption,
+    BadStage,
+    BrokenDocument,
+    CommandFault,
+    NoEffect,
+    UnknownStage,
+    UnusedStages,
+)
+from stagefold.options import SLOTS, Options, checked
 from stagewire.codec import form_of
 from stagewire.collector import resting_collector
 from stagewire.errors import PassFault, VerifyError
@@ -162,7 +171,7 @@ class Pipeline:
         rows = []
         for slot in SLOTS:
             stage = chosen.get(slot) or default_stage(slot)
-            rows.append((slot, stage, _stage_options(slot, stage, options)))
+            rows.append((slot, stage, stage_options(slot, stage, options)))
         pipeline = Pipeline(tuple(rows), options.verify, options.broken_directory)
         lacks = [one.lacking() for _, *row in rows for one in _used(*row) if hasattr(one, "lacking")]
         if any(lacks):
@@ -368,9 +377,16 @@ def _describe(slot: str, stage: Stage, options: Any) -> str:
     return f"{slot}={stage.name}@{stage.version}+{code}:{options!r}"
 
 
-def _stage_options(slot: str, stage: Stage, options: Options) -> Any:
+def stage_options(slot: str, stage: Stage, options: Options) -> Any:
+    """The options object of a stage, of what the user set; None for a stage that has none."""
     fields = options.for_stage(slot)
     kind = getattr(stage, "Options", None)
+    for name, value in options.implied(slot).items():
+        if name in fields_of(kind):
+            fields.setdefault(name, value)
+        else:
+            message = f"the stage {stage.name!r} in slot {slot!r} has no option {name!r}, and is not told of {value!r}"
+            warnings.warn(message, NoEffect, stacklevel=2)
     if kind is None:
         if fields:
             raise BadOption(f"the stage {stage.name!r} in slot {slot!r} has no options, got {sorted(fields)}")
@@ -382,4 +398,13 @@ def _stage_options(slot: str, stage: Stage, options: Options) -> Any:
         hint = f"Did you mean {f'{slot}.{close[0]}'!r}? " if close else ""
         message = f"the stage {stage.name!r} in slot {slot!r} has no option {unknown[0]!r}"
         raise BadOption(message, fix=f"{hint}Known: {', '.join(known)}.")
-    return kind(**fields)
+    hints = _type_hints(kind)
+    return kind(**{name: checked(f"{slot}.{name}", value, hints.get(name)) for name, value in fields.items()})
+
+
+def _type_hints(kind: Any) -> dict[str, Any]:
+    """The types of the fields of a stage's options; none where they are written in names that only its author has."""
+    try:
+        return get_type_hints(kind)
+    except NameError:
+        return {}

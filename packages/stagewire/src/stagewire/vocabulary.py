@@ -172,10 +172,20 @@ class Vocabulary:
         name = target.removeprefix(f"{self.namespace}.")
         op = self.ops.get(name)
         if op is None:
-            near = get_close_matches(name, self.ops, 3)
-            fix = f"Did you mean {' or '.join(near)}?" if near else None
-            raise UnknownOp(f"{self.namespace} (version {self.version}) has no op {name!r}", where=where, fix=fix)
+            message = f"{self.namespace} (version {self.version}) has no op {name!r}"
+            raise UnknownOp(message, where=where, fix=_meant(self.near(name)))
         return op
+
+    def near(self, name: str) -> list[str]:
+        """Up to three ops that are probably meant, with the namespace: overloads of an operator of that name first."""
+        overloads = sorted(
+            (op for op in self.ops if op.startswith(f"{name}.")), key=lambda op: not op.endswith(".default")
+        )
+        return [f"{self.namespace}.{op}" for op in (overloads or get_close_matches(name, self.ops, 3))[:3]]
+
+
+def _meant(near: list[str]) -> str | None:
+    return f"Did you mean {' or '.join(near)}?" if near else None
 
 
 def constraint(
@@ -240,6 +250,17 @@ def find(target: str) -> Op | None:
     """
     known = vocabulary(target.partition(".")[0])
     return None if known is None or (target.count(".") > 1 and not known.overloads) else known.op(target)
+
+
+def find_operator(name: object) -> None:
+    """Raise `UnknownOp` for what is no name of an operator of torch ("namespace.name.overload"), and for one that the
+    vocabulary of its namespace does not have."""
+    if isinstance(name, str) and name.count(".") > 1:
+        find(name)
+        return
+    known = [one for one in map(vocabulary, namespaces()) if one is not None and one.overloads]
+    near = [op for one in known for op in one.near(str(name).removeprefix(f"{one.namespace}."))]
+    raise UnknownOp(f"{name!r} is no name of an operator, such as 'aten.exp.default'", fix=_meant(near))
 
 
 def is_prim(target: str) -> bool:

@@ -30,7 +30,7 @@ from stagefold.capsule.replay import numbered
 from stagefold.capsule.settings import as_data, given_options
 from stagefold.errors import NotTraced
 from stagefold.options import Options
-from stagefold.pipeline import Pipeline, registered_name
+from stagefold.pipeline import Pipeline, registered_name, stage_options
 from stagewire.capture import Capture
 from stagewire.codec import Document, encode
 from stagewire.digest import digest
@@ -214,7 +214,7 @@ def _stage_rows(pipeline: Pipeline, options: Options, ends: Mapping[str, Stage])
     """told: what the pipeline of this program has set besides the user's options."""
     for slot, stage, chosen in pipeline.stages:
         fields = dataclasses.fields(chosen) if dataclasses.is_dataclass(chosen) else ()
-        plain = type(stage).Options(**options.for_stage(slot)) if fields else None  # type: ignore[attr-defined]
+        plain = stage_options(slot, stage, options)
         told = {one.name: getattr(chosen, one.name) for one in fields}
         told = {name: as_data(value) for name, value in told.items() if value != getattr(plain, name)}
         yield StageRow(slot, stage.name, stage.version, registered_name(slot, stage), told)

@@ -91,7 +91,6 @@ def _found(value: Any) -> bool:
         return False
 
 
-_UNSET = object()
 _LOCAL = ("cache_dir", "trace_dir", "progress", "cache", "cache_size", "cache_days")
 """Options that say nothing of the documents."""
 
@@ -101,10 +100,8 @@ def given_options(options: Options) -> dict[str, Any]:
     own = {field.name: getattr(options, field.name) for field in dataclasses.fields(options) if field.name != "stage"}
     default = Options()
     given = {key: value for key, value in own.items() if key not in _LOCAL and value != getattr(default, key)}
-    follows = parse_options(None, given)  # what those set in stages follows again
     for slot, fields in options.stage:
-        known = follows.for_stage(slot)
-        given.update({f"{slot}.{name}": value for name, value in fields if known.get(name, _UNSET) != value})
+        given.update({f"{slot}.{name}": value for name, value in fields})
     return {key: as_data(value) for key, value in given.items()}
 
 
