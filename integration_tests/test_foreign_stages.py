@@ -108,6 +108,12 @@ def test_a_pass_that_returns_nothing(tmp_path: Path) -> None:
             run(tmp_path, options={option: (*getattr(own, field), my_pass)})
 
 
+def test_what_is_no_pass_is_refused(tmp_path: Path) -> None:
+    for passes in (("fuse_nests",), (3,)):
+        with pytest.raises(PassFault, match=f"number 0 of the passes of 'loopir' is {passes[0]!r}, neither a function"):
+            run(tmp_path, options={"loopir.passes": passes})
+
+
 def test_a_pass_that_raises_is_named(tmp_path: Path) -> None:
     def my_pass(value: object) -> object:
         raise KeyError("mine")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -140,3 +144,29 @@ def test_symbolic_sizes() -> None:
     x = np.arange(15, dtype=np.float32).reshape(5, 3)
     (found,) = interpret(graph, [x], symbols={"n": 5})
     np.testing.assert_array_equal(found, x.sum(0))
+
+
+def test_externs_may_be_found_as_they_are_asked_for() -> None:
+    """A mapping of length 0 is one, too."""
+
+    class Lazy(Mapping[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            return EXTERNS[name]
+
+        def __len__(self) -> int:
+            return 0
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(())
+
+    loop = SAMPLES["matmul_relu"]()
+    inputs = inputs_of(loop)
+    for have, want in zip(interpret(loop.forward, inputs, Lazy()), MEANINGS["matmul_relu"](*inputs), strict=True):
+        np.testing.assert_allclose(have, want, rtol=2e-5, atol=2e-6)
+
+
+def test_a_missing_numpy_is_a_coded_error() -> None:
+    program = "import sys; sys.modules['numpy'] = None; import loopir.interpret"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "LI004: the reference meaning is computed by numpy" in done.stderr
+    assert "stagefold-loopir[testing]" in done.stderr

@@ -11,10 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
+from loopir.errors import NotInterpretable
+
+try:
+    import numpy as np
+except ModuleNotFoundError as error:
+    message = "the reference meaning is computed by numpy, which is not installed"
+    raise NotInterpretable(message, fix='pip install "stagefold-loopir[testing]", or numpy.') from error
 
 from loopir import numpy_ops
-from loopir.errors import NotInterpretable
 from loopir.memory import Memory, decode, encode
 from loopir.numpy_ops import Array
 from stagewire import index as ix
@@ -48,7 +53,7 @@ def interpret(
             case loop.Kernel():
                 run_kernel(step, memory)
             case loop.Extern():
-                _run_extern(step, memory, externs or {})
+                _run_extern(step, memory, {} if externs is None else externs)
             case loop.Free(buffer):
                 memory.free(buffer)
     return tuple(_result(output, memory) for output in graph.outputs)
@@ -79,7 +84,9 @@ def _result(output: Arg, memory: Memory) -> object:
 
 def _run_extern(step: loop.Extern, memory: Memory, externs: Externs) -> None:
     if step.target not in externs:
-        raise NotInterpretable(f"no function for the extern {step.target}; given: {', '.join(sorted(externs))}")
+        raise NotInterpretable(
+            f"no function for the extern {step.target}; given: {', '.join(sorted(externs)) or 'none'}"
+        )
     args = [_argument(arg, memory) for arg in step.args]
     kwargs = {key: _argument(arg, memory) for key, arg in step.kwargs.items()}
     returned = externs[step.target](*args, **kwargs)

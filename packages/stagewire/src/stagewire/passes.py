@@ -56,6 +56,9 @@ def run_passes(stage: str, passes: Iterable[Any], value: T, verify: Callable[[T]
     """
     watcher, skips = _watcher.get(), _skips.get()
     for number, step in enumerate(passes):
+        if not callable(getattr(step, "run", step)):
+            message = f"number {number} of the passes of {stage!r} is {step!r}, neither a function nor has it a run()"
+            raise PassFault(message, fix="Give the pass itself: an object with a name and run(value), or a function.")
         try:
             after = value if skips is not None and skips() else getattr(step, "run", step)(value)
         except Exception as error:

@@ -133,7 +133,7 @@ def control_flow(draw: st.DrawFn, name: str) -> capture.CustomFunction:
     outputs = [Ref(value.name) for value in first.inputs] if kind == "while_loop" else first.outputs
     taken = tuple([item for item in outputs if isinstance(item, Ref)])
     first = Graph(first.inputs, first.nodes, taken)
-    second = None if kind == "scan" else Graph(first.inputs, (), taken if kind == "cond" else (None,))
+    second = {"cond": first, "while_loop": Graph(first.inputs, (), (None,))}.get(kind)
     arguments = 0 if kind == "cond" else len(taken) if kind == "while_loop" else draw(st.integers(0, len(first.inputs)))
     carried = draw(st.integers(0, min(arguments, len(taken)))) if kind == "scan" else 0
     transform = capture.Transform(
