@@ -22,7 +22,7 @@ from stagewire.errors import PassFault, UnknownOp
 from stagewire.grad import Grad
 from stagewire.loop import Kernel, Loop, LoopGraph, Store
 from stagewire.prim import Prim
-from stagewire.program import Program
+from stagewire.program import Launch, Program
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -106,6 +106,18 @@ def test_a_pass_that_returns_nothing(tmp_path: Path) -> None:
         own = {"aotgrad": AotGrad, "primops": Primops, "loopir": LoopIR}[slot].Options()
         with pytest.raises(PassFault, match=rf"my_pass' \(number \d+\) of '{slot}' returned NoneType"):
             run(tmp_path, options={option: (*getattr(own, field), my_pass)})
+
+
+def test_a_forgotten_launch_is_refused(tmp_path: Path) -> None:
+    """The result would be undefined memory."""
+
+    def stage(loop: Loop) -> Program:
+        program = Codegen().run(loop)
+        kept = tuple(one for one in program.forward.instructions if not isinstance(one, Launch))
+        return replace(program, forward=replace(program.forward, instructions=kept))
+
+    with pytest.raises(BrokenDocument, match=r"stage' made in slot 'codegen' breaks \[R12\] nothing writes the output"):
+        run(tmp_path, stages={"codegen": stage})
 
 
 def test_what_is_no_pass_is_refused(tmp_path: Path) -> None:

@@ -343,6 +343,7 @@ REFUSALS = (
     Refusal("R10", "program", "%y, %v)", '%y, %v, "def"=1)', "'def' is no name of an argument"),
     Refusal("R10", "program", "aten.mm.default(", "debugprims.load_tensor.default(", "opens files"),
     Refusal("R11", "program", 'target = "cpp"', 'target = "c++"', "'c++' is no name of a target"),
+    Refusal("R12", "program", "      launch exp_kernel(%x, %c)\n", "", "nothing writes the output %c"),
     Refusal("R9", "program", "    outputs =", CHOICE.format(0, 12), "a choice from 0 to 12, behind 0"),
     Refusal("R9", "program", "    outputs =", CHOICE.format(7, 7), "a choice from 7 to 7, behind 0"),
     Refusal("R9", "program", "    outputs =", CHOICE.format(6, 8), "the output %c does not exist"),

@@ -1,4 +1,4 @@
-"""R1 to R11: a Program.
+"""R1 to R12: a Program.
 
 R1 kernel names are unique; a launch names a kernel and gives as many buffers as it has parameters
 R2 a buffer exists before its use, and is made once
@@ -11,6 +11,7 @@ R8 a call states the types of all its results or of none
 R9 choices are of instructions of the unit, in order and without overlap; with each alternative the unit is as good
 R10 a call names its arguments as Python can, and opens no files
 R11 the target of a unit is a name
+R12 an output that has elements lies in memory of an input, or in memory that a launch or a call was given or has made
 """
 
 from __future__ import annotations
@@ -37,13 +38,18 @@ def _direction(name: str, unit: Unit) -> Direction:
 
 
 class _State:
-    """Buffers that exist, with their type (None: made by an extern); buffers that are gone."""
+    """Buffers that exist, with their type (None: made by an extern); buffers that are gone.
+
+    bases: the memory that a view lies in. untouched: memory with elements that no launch and no call was given.
+    """
 
     def __init__(self, unit: Unit) -> None:
         types = zip(unit.inputs, unit.input_types, strict=False)
         self.alive: dict[str, TensorType | None] = {n: type for n, type in types if isinstance(type, TensorType)}
         self.gone: set[str] = set()
         self.inputs = frozenset(unit.inputs)
+        self.bases: dict[str, str] = {}
+        self.untouched: set[str] = set()
         self.written = frozenset(unit.written)
         self.parameters = {kernel.name: len(kernel.parameters) for kernel in (*unit.kernels, *unit.host_kernels)}
 
@@ -76,6 +82,8 @@ def _check_run(unit: Unit, symbols: Symbols, path: Path) -> Faults:
         for name in references(output):
             if name not in state.alive:
                 yield Fault("R5", f"the output %{name} does not exist at the end", (*path, "outputs"))
+            elif state.bases.get(name, name) in state.untouched:
+                yield Fault("R12", f"nothing writes the output %{name}", (*path, "outputs"))
         yield from check_arg(output, symbols, (*path, "outputs"))
 
 
@@ -101,6 +109,8 @@ def _check_instruction(instruction: Instruction, state: _State, symbols: Symbols
             yield Fault("R3", f"%{name} is used after its end", path)
         elif name not in state.alive:
             yield Fault("R2", f"%{name} does not exist yet", path)
+        if isinstance(instruction, (Launch, CallExtern)):
+            state.untouched.discard(state.bases.get(name, name))
     match instruction:
         case Allocate(buffer, type, reuse):
             yield from check_type(type, symbols, path)
@@ -108,9 +118,12 @@ def _check_instruction(instruction: Instruction, state: _State, symbols: Symbols
                 yield from _check_reuse(type, reuse, state, path)
                 _end(state, reuse)
             yield from _define(state, buffer, type, path)
-        case MakeView(buffer, _, type):
+            if 0 not in type.shape:
+                state.untouched.add(buffer)
+        case MakeView(buffer, base, type):
             yield from check_type(type, symbols, path)
             yield from _define(state, buffer, type, path)
+            state.bases[buffer] = state.bases.get(base, base)
         case Launch():
             yield from _check_launch(instruction, state, symbols, path)
         case CallExtern():
