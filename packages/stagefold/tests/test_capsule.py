@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ import stagefold
 from loopir import LoopIR
 from loopir.pipeline import PASSES
 from stagefold import Capsule
+from stagefold.capsule.contents import contents
 from stagefold.capsule.inputs import described, inputs_of
 from stagefold.capsule.replay import loader_of
 from stagefold.capsule.settings import as_data, as_value
@@ -100,6 +102,61 @@ def test_the_command_line(capsule: Capsule, capsys: pytest.CaptureFixture[str], 
     assert main(["blame", path]) == 0
     assert main(["show", path, "--only", "nothing"]) == 1
     assert "SF013" in capsys.readouterr().err
+
+
+def exp_by_powers_of_two(p: Any, x: Any) -> Any:
+    return p.exp2(p.mul(x, 1.4426950408889634))
+
+
+def test_options_with_dicts_of_functions_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("installed_here")
+    module.exp = exp_by_powers_of_two  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "installed_here", module)
+    monkeypatch.setattr(exp_by_powers_of_two, "__module__", "installed_here")
+    monkeypatch.setattr(exp_by_powers_of_two, "__qualname__", "exp")
+    options = {"primops.decompositions": {"aten.exp.default": exp_by_powers_of_two}}
+    capsule = stagefold.record(torch.exp, torch.ones(3), to=tmp_path / "run.capsule", options=options)
+    assert all(one.is_same for one in stagefold.replay(capsule))
+    assert "primops.decompositions={aten.exp.default: exp}" in contents(capsule)
+
+
+def test_wrong_results_are_a_fault_whatever_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "run.capsule")
+    stagefold.record(lambda x: x.sin(), torch.ones(3), to=tmp_path / "run.capsule")
+
+    class Off:
+        name, version, consumes, produces = "off", "1", "unit", "callable"
+
+        def run(self, unit: Any, options: Any = None) -> Any:
+            run = codegen.load(unit)
+            return lambda *inputs: [one + 1 for one in run(*inputs)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stagefold.capsule.replay.resolve_stage", lambda slot, stage: Off())
+        assert main(["replay", path, "--run", "--stage", "load=off"]) == 1
+    assert "differs in 3 of 3 elements" in capsys.readouterr().out
+
+
+def test_several_files_and_what_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / name for name in ("a.capsule", "b.capsule")]
+    for path in paths:
+        stagefold.record(torch.exp, torch.ones(3), to=path)
+    assert main(["show", *map(str, paths)]) == 0
+    assert capsys.readouterr().out.count("capture:") == 2
+    assert main(["replay", str(tmp_path)]) == 1
+    assert "is a directory\n  fix: Name a file, such as a.capsule, b.capsule." in capsys.readouterr().err
+    assert main(["show", str(paths[0]), "--only", "0/lop"]) == 1
+    assert "'lop' in --only '0/lop' is no form" in capsys.readouterr().err
+
+
+def test_what_is_said_of_slots_that_do_not_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stagefold.record(torch.exp, torch.ones(3), to=tmp_path / "run.capsule")
+    cut, out = str(tmp_path / "cut.json"), str(tmp_path / "out.json")
+    assert main(["show", str(tmp_path / "run.capsule"), "--only", "cut", "-o", cut]) == 0
+    for said in (["--stage", "primops=primops"], ["--option", "codegen.isa=native"]):
+        assert main(["run-stage", "loopir", cut, out, *said]) == 1
+        assert "would change nothing: loopir alone run" in capsys.readouterr().err
+    assert main(["run-stage", "loopir", cut, out, "--option", "loopir.numerics=eager"]) == 0
 
 
 SCRIPT = """

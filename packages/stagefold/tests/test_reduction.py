@@ -78,3 +78,8 @@ def test_commands(capsule: Capsule, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "SF006" in capsys.readouterr().err
     slow = command(f"{sys.executable} -c 'import time; time.sleep(20)'", timeout=0.2)
     assert not slow(load(out))
+
+
+def test_a_command_that_is_none_is_told(capsule: Capsule) -> None:
+    with pytest.raises(CommandFault, match=r"no_such_file\.sh' cannot be run: .*no_such_file"):
+        reduce(capsule.document(capsule.runs[0], "prim"), command("./no_such_file.sh"))

@@ -21,8 +21,10 @@ from stagewire.types import TensorType
 
 @dataclass(frozen=True)
 class Options:
-    """The passes, in order; see `loopir.pipeline`. `passes=UNFUSED` fuses nothing.
+    """What runs on both directions, in order; `loopir.pipeline` has the lists.
 
+    passes: on schedules, before layouts are fixed: fusion, layouts. `UNFUSED` fuses nothing.
+    kernel_passes: on kernels over memory: the order of loops, what memory is used again.
     numerics: "eager" rounds to half precision wherever eager stores (no `KeepFloat32`).
     """
 

@@ -39,12 +39,13 @@ if TYPE_CHECKING:
     from stagefold.compiled_module import CompiledModule
     from stagefold.compiler_directives import allow_in_graph, cudagraph_mark_step_begin, disable
     from stagefold.explanation import Explanation, explain
+    from stagefold.options import Options
     from stagefold.pipeline import Pipeline
     from stagefold.reference import meaning
 
 __all__ = [
-    "Artifact", "Blame", "Call", "Capsule", "Captured", "CompiledModule", "Explanation", "Pipeline", "StageError",
-    "allow_in_graph", "assume_constant", "blame", "compile", "compile_capture", "compile_in_place",
+    "Artifact", "Blame", "Call", "Capsule", "Captured", "CompiledModule", "Explanation", "Options", "Pipeline",
+    "StageError", "allow_in_graph", "assume_constant", "blame", "compile", "compile_capture", "compile_in_place",
     "cudagraph_mark_step_begin", "disable", "explain", "export", "from_export", "from_fx", "get_default_backend",
     "graph_break", "is_compiling", "list_backends", "load", "load_cache_artifacts", "mark_dynamic", "mark_static",
     "maybe_mark_dynamic", "meaning", "record", "replay", "reset", "save_cache_artifacts", "set_default_backend",
@@ -70,6 +71,7 @@ _find = lazy_names(__name__, {
     "stagefold.compiled_module": "CompiledModule",
     "stagefold.compiler_directives": "allow_in_graph cudagraph_mark_step_begin disable",
     "stagefold.explanation": "Explanation explain",
+    "stagefold.options": "Options",
     "stagefold.pipeline": "Pipeline",
     "stagefold.reference": "meaning",
 })  # fmt: skip

@@ -13,7 +13,7 @@ import bytecap
 from stagefold.backends import get_default_backend, resolve_backend
 from stagefold.compiled_module import CompiledModule
 from stagefold.errors import BadModel, BadOption, NoEffect
-from stagefold.pipeline import StageLike, resolve_stage
+from stagefold.pipeline import StageLike, resolve_stage, takes_symbols
 
 
 def compile(
@@ -72,8 +72,12 @@ def compile(
         raise BadOption("guard_filter_fn is for bytecap's guards, and another stage captures")
     backend = get_default_backend() if backend is None else backend
     capture_backend, parsed = resolve_backend(backend, mode, options, behind)
-    if dynamic is True and not getattr(capture_backend, "takes_symbols", False):
-        warnings.warn(f"dynamic=True: backend {backend!r} compiles each new size again", NoEffect, stacklevel=2)
+    if dynamic is True and not takes_symbols(capture_backend, False):
+        pipeline = getattr(capture_backend, "pipeline", None)
+        rows = () if pipeline is None else pipeline.stages
+        fixed = [f"stage {one.name!r} in slot {slot!r}" for slot, one, _ in rows if not takes_symbols(one)]
+        who = fixed[0] if fixed else f"backend {backend!r}"
+        warnings.warn(f"dynamic=True: {who} takes no symbols; each new size is compiled again", NoEffect, stacklevel=2)
     recorder = getattr(capture_backend, "recorder", None)
     if front is None:
         call = bytecap.optimize(

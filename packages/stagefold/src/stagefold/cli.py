@@ -74,6 +74,9 @@ def _run_command(chosen: argparse.Namespace) -> int:
         return chosen.run(chosen)
     except FileNotFoundError as error:
         raise CommandFault(f"there is no file {error.filename!r}") from None
+    except IsADirectoryError as error:
+        names = ", ".join(sorted(one.name for one in Path(error.filename).iterdir())[:3])
+        raise CommandFault(f"{error.filename!r} is a directory", fix=f"Name a file, such as {names}.") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -81,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     show = commands.add_parser("show", help="print a document, or what a capsule or an artifact holds")
-    show.add_argument("file", type=Path, help="a document, or what STAGEFOLD_TRACE, stagefold.record or export wrote")
+    what = "documents, or what STAGEFOLD_TRACE, stagefold.record or export wrote"
+    show.add_argument("files", type=Path, nargs="+", metavar="file", help=what)
     show.add_argument("--only", default="", metavar=_ONLY, help="documents of a capsule, or one graph of them")
     show.add_argument("-o", "--output", type=Path, help="write the one document there instead")
     show.set_defaults(run=_show)
@@ -132,9 +136,8 @@ def _parser() -> argparse.ArgumentParser:
 
     reduced = commands.add_parser("reduce", help="the smallest document for which a command still succeeds")
     reduced.add_argument("file", type=Path, help="a document, or a capsule")
-    reduced.add_argument(
-        "--keep", required=True, metavar="COMMAND", help="exits with 0 for a document to keep; {} is it"
-    )
+    kept = "exits with 0 for a document to keep, whose file is {}, or its last word"
+    reduced.add_argument("--keep", required=True, metavar="COMMAND", help=kept)
     reduced.add_argument("--only", default="", metavar=_ONLY, help="of a capsule, the document")
     reduced.add_argument("--timeout", type=float, metavar="SECONDS", help="for each run of the command")
     reduced.add_argument("-o", "--output", type=Path, help="write it there; it is printed otherwise")
@@ -164,32 +167,39 @@ _ONLY = "[RUN/]FORM[/GRAPH]"
 
 
 def _show(chosen: argparse.Namespace) -> int:
-    if not is_capsule(chosen.file) or is_artifact(chosen.file):
-        of_artifact = is_artifact(chosen.file)
+    if chosen.output is not None and len(chosen.files) > 1:
+        raise CommandFault(f"{len(chosen.files)} files, of which one document is to be written", fix="Name one file.")
+    for file in chosen.files:
+        _show_one(chosen, file)
+    return 0
+
+
+def _show_one(chosen: argparse.Namespace, file: Path) -> None:
+    if not is_capsule(file) or is_artifact(file):
+        of_artifact = is_artifact(file)
         if of_artifact and not chosen.only:
-            print(artifact_contents(chosen.file))
-            return 0
-        document = document_in(chosen.file, chosen.only) if of_artifact else read(chosen.file)
+            print(artifact_contents(file))
+            return
+        document = document_in(file, chosen.only) if of_artifact else read(file)
         if chosen.output is not None:
             write(document, chosen.output)
         else:
             print(print_part(document, "" if of_artifact else chosen.only), end="")
-        return 0
-    capsule = Capsule(chosen.file)
+        return
+    capsule = Capsule(file)
     if not chosen.only:
         print(contents(capsule))
-        return 0
+        return
     found = list(chosen_documents(capsule, chosen.only))
     if chosen.output is not None:
         if len(found) != 1:
             names = ", ".join(f"{run.member}/{form}" for run, form, _ in found)
             raise CommandFault(f"{chosen.only!r} is {len(found)} documents", fix=f"Name one of them: {names}.")
         write(found[0][2], chosen.output)
-        return 0
+        return
     for run, form, document in found:
         print(f"# {run.member}/{form}")
         print(print_part(document, graph_of(chosen.only)), end="")
-    return 0
 
 
 def _replay(chosen: argparse.Namespace) -> int:
@@ -200,16 +210,16 @@ def _replay(chosen: argparse.Namespace) -> int:
             print(f"# {run.member} after {chosen.print_after}")
             print(print_document(after_pass(capsule, run, chosen.print_after, options, stages)), end="")
         return 0
-    others = 0
+    others = wrong_results = 0
     for one in replay(capsule, only=chosen.only, until=BOUNDARIES[chosen.until][1], options=options, stages=stages):
         others += not one.is_same
         word = "same" if one.is_same else f"was {one.recorded[:12]}" if one.recorded else "not recorded"
         print(f"{one.run.member:24} {one.form:10} {one.digest[:12]}  {word}")
         if chosen.compute and one.form == "program":
             wrong = computed_difference(capsule, one, stages)
-            others += wrong is not None
+            wrong_results += wrong is not None
             print(f"{'':24} {'results':10} {wrong or 'those of eager'}")
-    return 1 if others and not (options or stages) else 0
+    return 1 if wrong_results or (others and not (options or stages)) else 0
 
 
 def _report(chosen: argparse.Namespace) -> int:
@@ -250,6 +260,7 @@ def _run_stage(chosen: argparse.Namespace) -> int:
     consumes, produces = BOUNDARIES[chosen.slot]
     expect(document, consumes, chosen.slot)
     pipeline = Pipeline.build(*_settings(chosen))
+    _refuse_unused(chosen, pipeline, document, produces)
 
     def run() -> Document:
         return pipeline.run(document, until=produces)  # type: ignore[no-any-return]
@@ -262,6 +273,16 @@ def _run_stage(chosen: argparse.Namespace) -> int:
 def _changes(chosen: argparse.Namespace) -> tuple[dict[str, Any], dict[str, str]]:
     """What `--option` and `--stage` say."""
     return {key: _value(text) for key, text in _pairs("--option", chosen.option)}, dict(_pairs("--stage", chosen.stage))
+
+
+def _refuse_unused(chosen: argparse.Namespace, pipeline: Pipeline, document: Document, until: str = "program") -> None:
+    """Raise `CommandFault` for what `--option` and `--stage` say of slots that do not run."""
+    options, stages = _changes(chosen)
+    run = {slot for slot, _, _ in pipeline.between(document, until)} | ({"load"} if until == "program" else set())
+    unused = sorted(({key.partition(".")[0] for key in options if "." in key} | stages.keys()) - run)
+    if unused:
+        message = f"what is said of {', '.join(unused)} would change nothing: {', '.join(sorted(run))} alone run"
+        raise CommandFault(message, fix="Leave it away, or start from an earlier document.")
 
 
 def _settings(chosen: argparse.Namespace) -> tuple[Options, dict[str, str]]:
@@ -286,6 +307,7 @@ def _value(text: str) -> Any:
 def _run(chosen: argparse.Namespace) -> int:
     backend = StagefoldBackend(*_settings(chosen))
     document = read_verified(chosen.file)
+    _refuse_unused(chosen, backend.pipeline, document)
     program = backend.pipeline.run(document)
     torch.save(_outputs(backend.load(program), _tensors(chosen.inputs)), chosen.outputs)
     return 0
@@ -308,7 +330,9 @@ def _cases(chosen: argparse.Namespace) -> Iterator[tuple[Document, Sequence[Any]
     if not is_capsule(chosen.file):
         if chosen.inputs is None:
             raise CommandFault("a document alone has no inputs", fix="Name the torch.save file, or give a capsule.")
-        yield read_verified(chosen.file), _tensors(chosen.inputs), Pipeline.build(*_settings(chosen))
+        document, pipeline = read_verified(chosen.file), Pipeline.build(*_settings(chosen))
+        _refuse_unused(chosen, pipeline, document)
+        yield document, _tensors(chosen.inputs), pipeline
         return
     capsule = Capsule(chosen.file)
     for run in capsule.runs:

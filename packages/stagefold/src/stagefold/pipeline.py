@@ -139,6 +139,11 @@ def resolve_stage(slot: str, stage: StageLike) -> Stage:
     )
 
 
+def takes_symbols(one: Any, default: bool = True) -> bool:
+    """Whether a stage, target or back end takes symbolic sizes; `default` where it does not say."""
+    return bool(getattr(one, "takes_symbols", default))
+
+
 def registered_name(slot: str, stage: Stage) -> str | None:
     """The name by which another process finds a stage; None for an object of the program."""
     if slot in DEFAULT_STAGES and type(stage) is _class(DEFAULT_STAGES[slot]):
@@ -220,7 +225,7 @@ class Pipeline:
     @property
     def takes_symbols(self) -> bool:
         """Whether all stages take symbolic sizes: one that takes none says so (`takes_symbols = False`)."""
-        return all(getattr(one, "takes_symbols", True) for row in self.stages for one in (row[1], *_used(*row[1:])))
+        return all(takes_symbols(one) for row in self.stages for one in (row[1], *_used(*row[1:])))
 
     def run(
         self, document: stagewire.Document, *, until: str = "program", observe: Callable[[Event], None] | None = None

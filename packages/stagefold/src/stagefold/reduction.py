@@ -125,6 +125,11 @@ def command(text: str, suffix: str = ".json", timeout: float | None = None) -> C
                 done = subprocess.run(line, shell=True, capture_output=True, timeout=timeout)
             except subprocess.TimeoutExpired:
                 return False
+            if done.returncode in (126, 127):  # the shell has not run it
+                told = done.stderr.decode(errors="replace").strip()
+                raise CommandFault(
+                    f"{text!r} cannot be run: {told}", fix="Give a shell command, such as './fails.sh {}'."
+                )
             return done.returncode == 0
 
     return keep

@@ -14,6 +14,7 @@ from stagefold.bisector import first_difference, results_of
 from stagefold.capsule.file_format import Capsule, Event, Run
 from stagefold.capsule.inputs import inputs_of
 from stagefold.capsule.replay import Replayed, loader_of, pipeline_of
+from stagefold.capsule.settings import as_text
 from stagefold.errors import BadCapsule, CommandFault
 from stagefold.options import Options
 from stagefold.pipeline import BOUNDARIES, StageLike, stopped_after
@@ -48,7 +49,7 @@ def contents(capsule: Capsule) -> str:
 def _run_line(capsule: Capsule, run: Run) -> str:
     seconds = sum(step.seconds for step in run.steps)
     own = [f"{row.slot}={row.name}" for row in run.stages if row.registered != row.slot]
-    settings = [f"{key}={value}" for key, value in run.options.items()]
+    settings = [f"{key}={as_text(value)}" for key, value in run.options.items()]
     forms = " ".join(f"{form}:{digest[:8]}" for form, digest in run.digests.items())
     what = "".join(f"\n    {one}" for one in (*own, *settings, *([f"failed: {run.error}"] if run.error else ())))
     return f"{run.member}  {seconds:.2f} s  {len(run.inputs)} inputs{what}\n    {forms}"
@@ -74,7 +75,7 @@ def _parts(only: str) -> tuple[str, str, str]:
         elif word in _GRAPHS:
             graph = word
         elif run:
-            raise CommandFault(f"--only {only!r} names two runs", fix=f"Write {_HOW}.")
+            raise CommandFault(f"{word!r} in --only {only!r} is no form and no graph", fix=f"Write {_HOW}.")
         else:
             run = word
     return run, form, graph
@@ -138,7 +139,8 @@ def one_document(path: Path, only: str) -> Document:
         return read(path)
     found = [document for _, _, document in chosen_documents(Capsule(path), only)]
     if len(found) != 1:
-        raise CommandFault(f"{path} has {len(found)} documents {only!r}", fix=f"Name one: --only {_HOW}.")
+        which = f", of which {len(found)} are {only!r}" if only else ""
+        raise CommandFault(f"{path} has several documents{which}", fix=f"Name one: --only {_HOW}.")
     return found[0]
 
 

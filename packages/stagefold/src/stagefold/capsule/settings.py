@@ -1,6 +1,7 @@
 """Options as data: what they were is written down, and made again from that.
 
     data ::= None | bool | int | float | str | {"tuple": [data*]} | {"frozenset": [data*]} | {"path": str}
+           | {"dict": [[data, data]*]}
            | {"object": "module:name", "fields"?: {name: data}} | {"opaque": str}
 
 Functions and objects of a module are written as where they are imported from, a dataclass or named tuple with its
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ def as_data(value: Any) -> Any:
             return {"frozenset": [as_data(one) for one in sorted(value)]}
         case Path():
             return {"path": str(value)}
+        case Mapping():
+            return {"dict": [[as_data(key), as_data(one)] for key, one in value.items()]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and _found(type(value)):
         fields = {field.name: as_data(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
         return {"object": _path(type(value)), "fields": fields}
@@ -50,6 +54,8 @@ def as_value(data: Any, what: str) -> Any:
             return frozenset([as_value(one, what) for one in items])
         case {"path": str(path)}:
             return Path(path)
+        case {"dict": list(items)}:
+            return {as_value(key, what): as_value(one, what) for key, one in items}
         case {"object": str(path)}:
             module, _, name = path.partition(":")
             try:
@@ -65,6 +71,24 @@ def as_value(data: Any, what: str) -> Any:
         case {"opaque": str(text)}:
             raise BadCapsule(f"{what} is {text}, which only the recorded program had", fix=_ELSEWHERE)
     return data
+
+
+def as_text(data: Any) -> str:
+    """What `as_data` wrote, to be read: objects by their names.
+
+    >>> as_text({"tuple": [{"object": "loopir.passes.fuse_nests:FuseNests", "fields": {}}, 1]})
+    '(FuseNests, 1)'
+    """
+    match data:
+        case {"tuple": list(items)}:
+            return f"({', '.join(map(as_text, items))})"
+        case {"object": str(path)}:
+            return path.partition(":")[2]
+        case {"opaque": str(text)}:
+            return text
+        case {"dict": list(items)}:
+            return f"{{{', '.join(f'{as_text(key)}: {as_text(one)}' for key, one in items)}}}"
+    return str(data)
 
 
 _ELSEWHERE = (
