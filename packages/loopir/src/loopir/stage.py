@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 from msgspec.structs import replace
@@ -26,11 +27,14 @@ class Options:
     passes: on schedules, before layouts are fixed: fusion, layouts. `UNFUSED` fuses nothing.
     kernel_passes: on kernels over memory: the order of loops, what memory is used again.
     numerics: "eager" rounds to half precision wherever eager stores (no `KeepFloat32`).
+    repeats: whether of what repeats itself in a graph a few copies are scheduled, and the others copied
+        (`loopir.repeats`).
     """
 
     passes: tuple[SchedulePass, ...] = PASSES
     kernel_passes: tuple[KernelPass, ...] = KERNEL_PASSES
     numerics: Literal["default", "eager"] = "default"
+    repeats: bool = True
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,15 @@ class LoopIR:
         binding = document.binding
         updates = possible_updates(binding, document.forward)
         hints = hints_of(binding.symbols)
-        forward = schedule_graph(
-            document.forward, private_results(binding), passes, kernel_passes, updates, hints=hints
+        schedule = partial(
+            schedule_graph, passes=passes, kernel_passes=kernel_passes, hints=hints, repeats=options.repeats
         )
+        forward = schedule(document.forward, private_results(binding), updates=updates)
         backward = None
         if document.backward is not None:
             graph = with_strides_of(document.backward, saved_types(document.backward, binding, forward))
             ending = ending_inputs(graph, binding)
-            backward = schedule_graph(graph, frozenset(), passes, kernel_passes, ending=ending, hints=hints)
+            backward = schedule(graph, ending=ending)
         return Loop(binding=with_updates(binding, forward), forward=forward, backward=backward)
 
 

@@ -24,6 +24,7 @@ class PlanMemory:
     what libraries hold beside their operands cannot have it. (That of a CPU is in its cache, and all of it stays.)"""
 
     name = "plan_memory"
+    sees_whole_graph = True
 
     def run(self, graph: LoopGraph) -> LoopGraph:
         return _Plan(graph).result()
