@@ -16,6 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from codegen.choices import Bound
 from codegen.cpp.kernel import KernelWriter
 from codegen.cpp.operations import FORMS
@@ -35,7 +37,7 @@ from stagewire.loop import Kernel, Load, LoopGraph, Scan, Store
 from stagewire.loop_ops import cost
 from stagewire.program import KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
-from stagewire.statements import select
+from stagewire.statements import buffers_of, map_buffers, select
 from stagewire.types import TensorType
 
 if TYPE_CHECKING:
@@ -236,8 +238,15 @@ def emit_unit(
     infos: list[KernelInfo] = []
     launches: dict[str, Launch | None] = {}
     groups = list(group_kernels(graph, roots, threshold)) if kernels is None else [[[kernel]] for kernel in kernels]
+    texts: dict[bytes, tuple[KernelText, list[int]]] = {}
     for stages in groups:
-        text = _write(stages, types, roots, threshold)
+        names = list(dict.fromkeys(name for stage in stages for kernel in stage for name in buffers_of(kernel)))
+        key = _key(stages, names, types, roots)
+        if key not in texts:
+            written = _write(stages, types, roots, threshold)
+            texts[key] = written, [names.index(name) for name in written.parameters]
+        text, places = texts[key]
+        text = text._replace(parameters=tuple([names[place] for place in places]))
         if text.body not in functions:
             name = f"{prefix}{len(functions)}"
             functions[text.body] = name
@@ -246,10 +255,20 @@ def emit_unit(
         launches |= {first: Launch(functions[text.body], text.parameters, text.sizes), **dict.fromkeys(rest)}
     body = "\n\n".join(f'extern "C" void {name}{text}' for text, name in functions.items())
     source = prelude(body) + "\n\n" + body + "\n" if functions else ""
-    written = (kernel for stages in groups for stage in stages for kernel in stage)
-    if any(one.mask is not None for kernel in written for one in select(kernel.sections, Load | Store)):
+    every = (kernel for stages in groups for stage in stages for kernel in stage)
+    if any(one.mask is not None for kernel in every for one in select(kernel.sections, Load | Store)):
         source = WITH_MASKS + source
     return source, tuple(infos), launches
+
+
+def _key(stages: Stages, names: Sequence[str], types: Mapping[str, TensorType], roots: Mapping[str, str]) -> bytes:
+    """What the text of kernels depends on, equal where only the names of kernels and buffers differ. names: of all
+    buffers, in order of appearance."""
+    numbers = {name: str(number) for number, name in enumerate(names)}
+    loops = [[(kernel.axes, map_buffers(kernel, numbers).sections) for kernel in stage] for stage in stages]
+    first: dict[str, int] = {}
+    memory = [first.setdefault(roots.get(name, name), number) for number, name in enumerate(names)]
+    return msgspec.msgpack.encode((loops, [types.get(name) for name in names], memory))
 
 
 def _write(stages: Stages, types: Mapping[str, TensorType], roots: Mapping[str, str], threshold: int) -> KernelText:
