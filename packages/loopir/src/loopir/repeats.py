@@ -30,7 +30,7 @@ from stagewire.loop import Buffer, Decision, Free, Kernel, LoopGraph, Step
 from stagewire.statements import buffers_of, map_buffers, reads_of, writes_of
 from stagewire.types import TensorType
 
-KEPT = 5
+KEPT = 4
 """Copies that are scheduled: the first and the last have other neighbours, and two alike stand between them."""
 
 FEWEST = 8
