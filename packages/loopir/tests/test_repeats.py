@@ -121,6 +121,19 @@ def test_results_of_every_copy_are_given_out() -> None:
     assert items_seen(text) < 8 * COUNT
 
 
+def test_results_are_given_out_the_last_copy_first() -> None:
+    """As gradients are; a view, which is made where it is given out, stands behind all copies then."""
+
+    def layer(number: int, x: str) -> str:
+        return product(number, x) + f"%g{number}: f32[32] = prims.reshape(%p{number}, [32])\n"
+
+    gives = ", ".join(f"%g{number}" for number in reversed(range(COUNT)))
+    text = stack(layer, end=f"return %y{COUNT - 1}, {gives}\n")
+    short, whole = check(text)
+    assert short == whole
+    assert items_seen(text) < 8 * COUNT
+
+
 def test_inputs_and_values_that_all_copies_share() -> None:
     def layer(number: int, x: str) -> str:
         shared = f"%s{number}: {F} = prims.mul(%{x}, %half)\n%u{number}: {F} = prims.add(%s{number}, %v)\n"

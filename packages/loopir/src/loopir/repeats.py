@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import groupby
 from operator import sub
 from typing import TypeVar
 
@@ -46,6 +47,7 @@ _NUMBERED = re.compile(r"\w+_\w+")
 """Words of a reason that are names, and none of English."""
 
 T = TypeVar("T")
+Key = tuple[tuple[str, ...], int]
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Repeat:
         if base not in self.place:
             return name
         row, position = self.place[base]
-        if position + copies >= len(row):
+        if not 0 <= position + copies < len(row):
             raise _Irregular
         return row[position + copies] + name[len(base) :]
 
@@ -176,19 +178,45 @@ class Repeat:
         move: Callable[[T, int], T],
         zones: Sequence[Set[int]] | None = None,
     ) -> list[T]:
-        """The items with what was left out.
+        """The items with what was left out; names, move, zones: see `_in_order`.
+
+        Copies stand in order, or the last one first (gradients are given out in the order of the parameters).
+        """
+        zones = zones or [frozenset[int]()] * len(items)
+        keys = _numbered(tuple(names(item)) for item in items)
+        where = {key: position for position, key in enumerate(keys)}
+        signs: list[int] = []
+        for position, key in enumerate(keys):
+            later, earlier = (where.get(self._key(key, copies), position) - position for copies in (1, -1))
+            signs.append((later > earlier) - (later < earlier) or (signs[-1] if signs else 1))
+        made: list[T] = []
+        for sign, group in groupby(range(len(items)), signs.__getitem__):
+            order = [*group][::sign]
+            of_group = [items[n] for n in order], [keys[n] for n in order], [zones[n] for n in order]
+            made += self._in_order(*of_group, move)[::sign]
+        return made
+
+    def _key(self, key: Key, copies: int) -> Key | None:
+        """The key of what stands for an item some copies further on; None if there is none."""
+        try:
+            return self._names(key[0], copies), key[1]
+        except _Irregular:
+            return None
+
+    def _in_order(
+        self, items: Sequence[T], keys: Sequence[Key], zones: Sequence[Set[int]], move: Callable[[T, int], T]
+    ) -> list[T]:
+        """Items, copies of which stand in order, with what was left out.
 
         A run of items each of which stands, one copy further on, at one distance behind itself is what repeats itself;
         behind its first copy come those that were left out, and what follows that belongs to the last copies.
 
-        names: what an item makes. move: it, some copies further on. zones: see `_zones`; of the first copy nothing is
-        known, and what follows the copies follows the last of them. Raises `_Irregular` where this is in the way.
+        keys: what an item makes, numbered. move: an item, some copies further on. zones: see `_zones`; of the first
+        copy nothing is known, and what follows the copies follows the last of them. Raises `_Irregular` where this is
+        in the way.
         """
-        keys = _numbered(tuple(names(item)) for item in items)
         where = {key: position for position, key in enumerate(keys)}
-        later = [(tuple([self.moved(name, 1) for name in made]), number) for made, number in keys]
-        distances = [where.get(key, position) - position for position, key in enumerate(later)]
-        zones = zones or [frozenset[int]()] * len(items)
+        distances = [where.get(self._key(key, 1), position) - position for position, key in enumerate(keys)]
 
         def repeats(start: int, distance: int) -> bool:
             """Whether the items of that distance are, one copy further on, those that follow them."""
@@ -278,14 +306,14 @@ class _Irregular(Exception):
     """The loops do not repeat themselves as the graph does."""
 
 
-def _numbered(keys: Iterable[Hashable]) -> list[tuple[tuple[str, ...], int]]:
-    """Each key with how many equal ones stand before it."""
-    seen: Counter[Hashable] = Counter()
+def _numbered(every: Iterable[tuple[str, ...]]) -> list[Key]:
+    """Names of what is made, with how many equal ones stand before them."""
+    seen: Counter[tuple[str, ...]] = Counter()
     found = []
-    for key in keys:
-        found.append((key, seen[key]))
-        seen[key] += 1
-    return found  # type: ignore[return-value]
+    for names in every:
+        found.append((names, seen[names]))
+        seen[names] += 1
+    return found
 
 
 def _same(one: object, other: object) -> bool:
