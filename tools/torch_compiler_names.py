@@ -365,7 +365,9 @@ ROWS: dict[str, Row] = {
         "the same", f"{_FILTER}.", filters("skip_all_guards_unsafe", module=False, inner=False, names=False)
     ),
     "nested_compile_region": Row(
-        _AS_IT_IS, "Traced like any function: it is no compilation of its own.", nested_compile_region
+        _AS_IT_IS,
+        "Traced like any function: equal layers are found without it.",
+        nested_compile_region,
     ),
 }
 
