@@ -184,7 +184,7 @@ class Repeat:
         """
         zones = zones or [frozenset[int]()] * len(items)
         keys = _numbered(tuple(names(item)) for item in items)
-        where = {key: position for position, key in enumerate(keys)}
+        where: dict[Key | None, int] = {key: position for position, key in enumerate(keys)}
         signs: list[int] = []
         for position, key in enumerate(keys):
             later, earlier = (where.get(self._key(key, copies), position) - position for copies in (1, -1))
@@ -215,7 +215,7 @@ class Repeat:
         copy nothing is known, and what follows the copies follows the last of them. Raises `_Irregular` where this is
         in the way.
         """
-        where = {key: position for position, key in enumerate(keys)}
+        where: dict[Key | None, int] = {key: position for position, key in enumerate(keys)}
         distances = [where.get(self._key(key, 1), position) - position for position, key in enumerate(keys)]
 
         def repeats(start: int, distance: int) -> bool:
