@@ -203,7 +203,8 @@ def _is_contiguous(kernel: Kernel, axis: Axis) -> bool:
 
 def _in_sections(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
     """The parts along a contiguous axis: sections of one kernel, unless something is read across."""
-    parts = parts_along(kernel, axis, TUNED.shortest_piece)
+    is_long = isinstance(axis.size, int) and axis.size >= TUNED.long_row
+    parts = parts_along(kernel, axis, 1 if is_long else TUNED.shortest_piece)
     if len(parts) == 1:
         parts = _around_interior(kernel, axis)
     else:
@@ -270,7 +271,8 @@ def parts_along(kernel: Kernel, given: Axis, shortest: int) -> tuple[Kernel, ...
     """The kernel cut along one axis, into parts of no fewer points than `shortest`."""
     axis = next(axis for axis in kernel.axes if axis.name == given.name)
     every = Lines(kernel.sections[0].statements).conditions
-    lines = {k: one for k, one in every.items() if axis_of(one) == axis.name and isinstance(one.constant, int)}
+    every = {k: one for k, one in every.items() if isinstance(one.constant, int)}
+    lines = {k: one for k, one in every.items() if axis_of(one) == axis.name}
     if not isinstance(axis.size, int):
         return (kernel,)
     cuts = [0]
@@ -279,9 +281,12 @@ def parts_along(kernel: Kernel, given: Axis, shortest: int) -> tuple[Kernel, ...
             cuts.append(cut)  # type: ignore[arg-type]
     if len(cuts) == 1:
         return (kernel,)
+    sizes = {one.name: (0, one.size - 1) for one in kernel.axes if isinstance(one.size, int) and one.size}
     parts = []
     for start, end in pairwise((*cuts, axis.size)):
-        known = {name: holds(one, start) for name, one in lines.items() if holds(one, start) == holds(one, end - 1)}
+        ends = sizes | {axis.name: (start, end - 1)}
+        truths = {k: {holds(one, at) for at in ends.get(axis_of(one), ())} for k, one in every.items()}
+        known = {name: found.pop() for name, found in truths.items() if len(found) == 1}
         parts.append(_span(kernel, axis, start, end, _settled_where(kernel.sections[0].statements, known)))
     return tuple(parts)
 

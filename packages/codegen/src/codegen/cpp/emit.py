@@ -27,6 +27,7 @@ from codegen.cpp.plan import COSTLY, Plan, make_plan, shares, total_work
 from codegen.cpp.statements import Scope
 from codegen.cpp.tuning import TUNED
 from codegen.cpp.types import c_type
+from codegen.cpp.unroll_and_jam import unroll_and_jam
 from codegen.errors import UnsupportedKernel
 from codegen.index_splitting import split_pieces
 from codegen.memory import memory_roots
@@ -72,7 +73,10 @@ def write_function(
 
     threshold: work below which they stay on one thread. aliased: whether parameters may share memory.
     """
-    pieces = [[piece for kernel in stage for piece in split_pieces(order_free(kernel))] for stage in stages]
+    pieces = [
+        [part for kernel in stage for piece in split_pieces(order_free(kernel)) for part in unroll_and_jam(piece)]
+        for stage in stages
+    ]
     scope = Scope(pieces[0][0], buffers)
     if len(pieces) == 1 and len(pieces[0]) == 1:
         lines = _alone(scope, pieces[0][0], threshold)

@@ -50,7 +50,8 @@ _FLOAT: dict[str, str] = _COMMON | {
     **{op: f"sf_{{form}}{op}({{0}}, {{1}})" for op in (
         "nextafter", "floor_div", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin")},
     "neg": "(-{0})", "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "div": "({0} / {1})",
-    "fma": "({0} * {1} + {2})", "copysign": "__builtin_copysign{mark}({0}, {1})",
+    "fma": "(SF_HAS_FMA ? __builtin_fma{mark}({0}, {1}, {2}) : {0} * {1} + {2})",
+    "copysign": "__builtin_copysign{mark}({0}, {1})",
     "sign": "({0} > 0 ? 1.0{mark} : {0} < 0 ? -1.0{mark} : 0.0{mark})",  # zero for nan and -0, as in torch
     "rsqrt": "(1.0{mark} / __builtin_sqrt{mark}({0}))", "reciprocal": "(1.0{mark} / {0})",
     "isnan": "({0} != {0})", "isinf": "(__builtin_fabs{mark}({0}) == __builtin_inf{mark}())",

@@ -14,6 +14,7 @@ COLUMNS = 'micro.py "column sums" "batch norm, both" "layer norm, both" softmax'
 POINTWISE = 'micro.py "concatenate + relu" "transpose + add" "upsample + add"'
 SCATTERED = 'micro.py "index_put, accumulate" "embedding + sum, both"'
 CONVOLUTIONS = "dynamic.py ResNet"
+CHANNELS = "convolutions.py"
 REGIONS = "parallel_regions.py"
 
 
@@ -85,8 +86,16 @@ class Tuning:
     large_product_weights: int = tuned(1 << 17, "elements", "of a large weight", CONVOLUTIONS)
     product_taps: int = tuned(9, "elements", "of a window; larger ones are left to ATen", CONVOLUTIONS)
 
+    # unroll and jam
+    jammed_cost: int = tuned(8, "operations", "the same for neighbours, from which they are computed at once", CHANNELS)
+    jammed_points: int = tuned(8, "points", "that are computed at once, at most", CHANNELS)
+    jammed_statements: int = tuned(1300, "statements", "of a kernel at most", CHANNELS)
+    jammed_lanes: int = tuned(8, "elements", "of an axis of lanes at least", CHANNELS)
+    jammed_blocks: tuple[int, ...] = tuned((32, 48, 64), "elements", "of blocks of lanes", CHANNELS)
+
     # index-set splitting
-    most_pieces: int = tuned(4, "pieces", "of a kernel", POINTWISE)
+    most_pieces: int = tuned(5, "pieces", "of a kernel", POINTWISE)
+    long_row: int = tuned(128, "points", "along a contiguous axis, from which pieces of it may be shorter", CHANNELS)
     shortest_piece: int = tuned(16, "points", "of a piece along a contiguous axis: what fills the lanes", POINTWISE)
 
 
