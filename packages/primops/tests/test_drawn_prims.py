@@ -1,4 +1,4 @@
-"""What 500 drawn `Prim` documents hold: nearly every prim."""
+"""What 600 drawn `Prim` documents hold: nearly every prim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stagewire.verify import verify
 
 def test_nearly_every_prim_is_drawn() -> None:
     called = set()
-    for document in examples(prims(), 500):
+    for document in examples(prims(), 600):
         verify(document)
         graphs = [graph for graph in (document.joint, document.forward, document.backward) if graph is not None]
         called |= {node.target.removeprefix("prims.") for graph in graphs for node in graph.nodes}

@@ -171,3 +171,65 @@ def test_what_stays_a_call(sizes: list[list[int]]) -> None:
     assert [step.target for step in loop.forward.steps if isinstance(step, Extern)] == [
         "aten.max_pool2d_with_indices.default"
     ]
+
+
+CONVOLVED = """input %x: {0}
+input %w: {1}
+%p: {2} = prims.pad(%x, [0, 1, 2, 0], [0, 1, 2, 0], 0.0)
+%y: {3} = prims.direct_conv(%p, %w, [2, 1], [1, 2])
+return %y
+"""
+
+
+def convolved(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Steps of (2, 1), dilation (1, 2), padding (1, 2), by definition."""
+    x = np.pad(x.astype("float64"), ((0, 0), (1, 1), (2, 2), (0, 0)))
+    whole = weight if weight.ndim == 4 else weight[..., None, :] * np.eye(weight.shape[-1])
+    out = (x.shape[1] - weight.shape[0]) // 2 + 1, x.shape[2] - 2 * (weight.shape[1] - 1)
+    made = np.zeros((x.shape[0], *out, weight.shape[-1]))
+    for n, i, j in np.ndindex(*made.shape[:3]):
+        for k, m in np.ndindex(*weight.shape[:2]):
+            made[n, i, j] += x[n, 2 * i + k, j + 2 * m] @ whole[k, m]
+    return made
+
+
+@pytest.mark.parametrize("weight", [(3, 2, 5), (3, 2, 5, 4)], ids=["each channel", "all channels"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_convolutions_of_few_terms(weight: tuple[int, ...], dtype: str) -> None:
+    shapes = [[2, 7, 6, 5], [*weight], [2, 9, 10, 5], [2, 4, 8, weight[-1]]]
+    loop = LoopIR().run(document(parse_graph(CONVOLVED.format(*(f"{dtype}{shape}" for shape in shapes)))))
+    verify(loop)
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-3, 4, shape).astype("float32") for shape in shapes[:2])
+    (found,) = interpret(loop.forward, [x, w], {})
+    np.testing.assert_array_equal(found, convolved(x, w))
+
+
+def test_images_of_symbolic_sizes_are_convolved() -> None:
+    shapes = ["[n, h, w, 3]", "[3, 2, 3]", "[n, h + 2, w + 4, 3]", "[n, (h - 1)//2 + 1, w + 2, 3]"]
+    prim = document(parse_graph(CONVOLVED.format(*(f"f32{shape}" for shape in shapes))))
+    symbols = tuple(Symbol(name, None, 8, 2) for name in "nhw")
+    loop = LoopIR().run(replace(prim, binding=replace(prim.binding, symbols=symbols)))
+    verify(loop)
+    rng = np.random.default_rng(0)
+    for shape in ((1, 8, 7, 3), (3, 5, 2, 3)):
+        x, w = rng.integers(-3, 4, shape).astype("float32"), rng.integers(-3, 4, (3, 2, 3)).astype("float32")
+        (found,) = interpret(loop.forward, [x, w], {})
+        np.testing.assert_array_equal(found, convolved(x, w))
+
+
+TURNED = """input %x: f32[1, 40, 40, 8]
+input %w: f32[3, 3, 8]
+%p: f32[1, 42, 42, 8] = prims.pad(%x, [0, 1, 1, 0], [0, 1, 1, 0], 0.0)
+%y: f32[1, 40, 40, 8] = prims.direct_conv(%p, %w, [1, 1], [1, 1])
+%t: f32[1, 8, 40, 40]{12800, 1, 320, 8} = prims.permute(%y, [0, 3, 1, 2])
+%z: f32[1, 8, 40, 40]{12800, 1, 320, 8} = prims.maximum(%t, 0)
+return %z
+"""
+
+
+def test_a_padded_image_lies_as_what_is_made_of_it() -> None:
+    """Its readers go over channels fastest, though these are the second axis of the loops that they are lowered to."""
+    loop = LoopIR().run(document(parse_graph(TURNED)))
+    (padded,) = [buffer.type for buffer in loop.forward.buffers if buffer.type.shape == (1, 42, 42, 8)]
+    assert padded.stride[1:] == (336, 8, 1)

@@ -218,3 +218,31 @@ def test_what_may_raise_is_computed_where_nobody_reads_it(start: str, stop: str,
     assert len(kernels(inlined(text))) == count
     on_gpu = text.replace("]\n", "]@cuda:0\n").replace("] =", "]@cuda:0 =").replace(", 1]@cuda:0)", ", 1])")
     assert len(kernels(inlined(on_gpu))) == 1
+
+
+WINDOWED = """\
+input %x: f32[2, 6, 6, 8]{{{strides}}}
+input %w: f32{weight}
+%relu: f32[2, 6, 6, 8] = prims.maximum(%x, 0)
+%p: f32[2, 8, 8, 8] = prims.pad({image}, [0, {pad}, {pad}, 0], [0, {pad}, {pad}, 0], 0.0)
+%y: f32[2, 6, 6, 8] = prims.direct_conv(%p, {kernel}, [1, 1], [1, 1])
+return %y
+"""
+PLAIN = dict(strides="288, 48, 8, 1", weight="[3, 3, 8]", kernel="%w", image="%relu", pad=1)
+TURNED = {
+    "weight": "[8, 3, 3]\n%turned: f32[3, 3, 8]{3, 1, 9} = prims.permute(%w, [1, 2, 0])",
+    "kernel": "%turned",
+}
+
+
+def test_windows_read_what_lies_in_memory_without_masks() -> None:
+    """The padded image; a weight that lies otherwise is copied, one that lies so is not."""
+    graph = inlined(WINDOWED.format(**PLAIN))
+    why = "read at several places of each point, under masks or across its memory"
+    assert reasons(graph, "materialised") == {"p": why}
+    turned = reasons(inlined(WINDOWED.format(**(PLAIN | TURNED))), "materialised")
+    assert set(turned.values()) == {why}
+    assert len(turned) == 2
+    on_gpu = WINDOWED.format(**(PLAIN | TURNED)).replace("]\n", "]@cuda:0\n").replace("] =", "]@cuda:0 =")
+    on_gpu = on_gpu.replace("}\n", "}@cuda:0\n").replace("} =", "}@cuda:0 =")
+    assert reasons(inlined(on_gpu), "materialised") == {}

@@ -4,9 +4,10 @@ Strides of values inside of a graph are free, but for calls that address memory;
 convolution is given, and gives, channels last: no copy is needed. (On a GPU, where images have to be copied at the ends
 and calls of both directions are looked at, it is a pass over loops: `loopir.passes.channels_last`.)
 
-oneDNN computes depthwise convolutions in this layout at twice the speed; others it computes as fast as before, and
-reorders their weights in each call, which is why networks without depthwise convolutions keep their layout (a ResNet-18
-at batch 8: 0.6 of the speed; a MobileNet: 1.7). Symbolic sizes make no difference.
+Depthwise convolutions are loops in this layout, and 1x1 ones products (`decompositions.convolution_rules`); oneDNN,
+too, computes the former at twice the speed. Others it computes as fast as before, and reorders their weights in each
+call, which is why networks without depthwise convolutions keep their layout (a ResNet-18 at batch 8: 0.6 of the speed).
+Symbolic sizes make no difference.
 """
 
 from __future__ import annotations

@@ -157,7 +157,17 @@ def _aten(name: str) -> Meaning:
     return lambda *arguments: function(*[list(a) if isinstance(a, tuple) else a for a in arguments])
 
 
+def _direct_conv(x: torch.Tensor, weight: torch.Tensor, stride: Sequence[int], dilation: Sequence[int]) -> torch.Tensor:
+    rank = x.dim() - 2
+    groups = x.shape[-1] if weight.dim() == rank + 1 else 1
+    kernel = weight.reshape(*weight.shape[:rank], -1, weight.shape[-1]).movedim((-1, -2), (0, 1))
+    none = [0] * rank
+    made = torch.convolution(x.movedim(-1, 1), kernel, None, list(stride), none, list(dilation), False, none, groups)
+    return made.movedim(1, -1)
+
+
 MEANINGS: dict[str, Meaning] = {
+    "direct_conv": _direct_conv,
     **{f"max_pool{n}d{way}": _aten(f"max_pool{n}d_with_indices{way}") for n in (2, 3) for way in ("", "_backward")},
     "philox_state": philox.state,
     "philox_uniform": philox.uniform,

@@ -54,6 +54,75 @@ def test_both_ways(case: tuple, layout: torch.memory_format, bias: bool, dtype: 
         assert max(outcome.ulps.values()) <= bound(target)[dtype is torch.bfloat16]
 
 
+# channels, kernel, stride, padding, dilation, size
+DEPTHWISE = {
+    "3x3": (24, 3, 1, 1, 1, 9),
+    "steps": (24, 3, 2, 1, 1, 8),
+    "spread": (16, 5, 1, 4, 2, 11),
+    "uneven": (8, (7, 1), (1, 3), (2, 0), (1, 1), 10),
+    "no padding": (40, 2, 1, 0, 1, 5),
+    "one place": (16, 7, 1, 3, 1, 1),
+}
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("case", DEPTHWISE.values(), ids=DEPTHWISE)
+def test_single_channels(case: tuple, bias: bool) -> None:
+    channels, kernel, stride, padding, dilation, size = case
+    torch.manual_seed(0)
+    sides = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    x = torch.randn(2, channels, size, size).to(memory_format=torch.channels_last)
+    weight, shift = torch.randn(channels, 1, *sides), torch.randn(channels) if bias else None
+    mode = Compare()
+    with mode:
+        F.conv2d(x, weight, shift, stride, padding, dilation, channels)
+    outcome = mode.outcomes[FORWARD]
+    assert (outcome.faults, outcome.compared, outcome.declined) == ([], 1, 0)
+    assert max(outcome.ulps.values()) <= bound(FORWARD)[0]
+
+
+FEW_TERMS = """\
+input %x: {dtype}[{n}, {channels}, {size}, {size}]{layout}
+input %w: {dtype}[{features}, {each}, 3, 3]
+%y: {dtype}[{n}, {features}, {size}, {size}]{{{strides}}} = aten.convolution.default(%x, %w, None, [1, 1], [1, 1], \
+[1, 1], False, [0, 0], {groups})
+return %y
+"""
+FIRST = dict(dtype="f32", n=2, channels=3, size=8, layout="", features=16, each=3, strides="1024, 1, 128, 16", groups=1)
+SINGLE = FIRST | dict(channels=16, each=1, groups=16, layout="{1024, 1, 128, 16}")
+
+
+@pytest.mark.parametrize("image", [FIRST, SINGLE], ids=["first of a network", "single channels"])
+def test_images_whose_channels_become_fastest(image: dict) -> None:
+    graph = parse_graph(FEW_TERMS.format(**image))
+    lowered = lower_graph(graph, TABLE)
+    verify_graph(lowered)
+    assert "prims.direct_conv" in [node.target for node in lowered.nodes]
+    assert FORWARD in [node.target for node in lower_graph(graph, TABLE, trains=True).nodes]
+    assert FORWARD in [node.target for node in lower_graph(graph, TABLE, exact=True).nodes]
+    torch.manual_seed(0)
+    x, w = torch.randn(2, image["channels"], 8, 8), torch.randn(16, image["each"], 3, 3)
+    (found,) = interpret(lowered, (x, w))
+    torch.testing.assert_close(found, F.conv2d(x, w, padding=1, groups=image["groups"]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        FIRST | dict(strides="1024, 64, 8, 1"),
+        FIRST | dict(layout="{192, 1, 24, 3}"),
+        FIRST | dict(channels=6, each=6),
+        FIRST | dict(channels=6, each=3, groups=2),
+        FIRST | dict(channels=3, each=1, groups=3, features=6, strides="384, 1, 48, 6"),
+        SINGLE | dict(dtype="bf16"),
+    ],
+    ids=["planes", "channels fastest already", "more terms", "groups", "two features of a channel", "bfloat16"],
+)
+def test_what_is_no_sum_of_few_terms(change: dict) -> None:
+    nodes = lower_graph(parse_graph(FEW_TERMS.format(**change)), TABLE).nodes
+    assert FORWARD in [node.target for node in nodes]
+
+
 def test_one_dimension() -> None:
     mode = Compare()
     with mode:

@@ -14,7 +14,7 @@ from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, map_arg
 from stagewire.loop import Buffer, Extern, Index
 from stagewire.sizes import NO_HINTS, Hints
 from stagewire.statements import reads_of
-from stagewire.types import TensorType
+from stagewire.types import TensorType, contiguous
 
 PointFunction = Callable[..., Scalar]
 
@@ -73,6 +73,15 @@ class Lowering:
             ops.store(name, indices, ops.load_buffer(source, place))
 
         self._record((name,), type.shape, body, self.lines[name])
+
+    def copied(self, source: str) -> str:
+        """A row-major copy; one that only a nest reads is kept where that pays (`inline_pointwise`)."""
+        type, name = self.types[source], self.names(f"{source}_rows")
+        self.declare(name, contiguous(type.dtype, type.shape, type.device))
+        self._record(
+            (name,), type.shape, lambda ops, *i: ops.store(name, i, ops.load(source, *i)), self.lines.get(source)
+        )
+        return name
 
     def pointwise(self, call: Call, function: PointFunction) -> None:
         """Define the call's result: element at `indices` is `function(ops, *indices)`."""

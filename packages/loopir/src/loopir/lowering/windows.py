@@ -2,6 +2,8 @@
 
 Its gradient, on a GPU: an element gathers from the windows that cover it, few as they are, in the order in which ATen
 adds them up. (On a CPU ATen goes over the windows once, and writes where each has its position.)
+
+Convolutions of few terms (depthwise, or of few channels): the sum, written out likewise.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from stagewire import index as ix
 from stagewire.expr import Dim, Expr
-from stagewire.literals import FLOATS
+from stagewire.literals import FLOATS, wider
 from stagewire.loop import Index
 from stagewire.sizes import at_least, lower_bounds
 from stagewire.types import DType, TensorType, numel
@@ -166,6 +168,28 @@ def _covering(ops: Recorder, place: Index, side: Side) -> list[Index]:
     return [ix.shift(last, -back) for back in reversed(range(-(-side.window // side.step)))]
 
 
+def lower_direct_conv(lowering: Lowering, call: Call) -> None:
+    """Written out: vectors run along the channels of the result. Half precision is summed in float32, rounded once."""
+    (buffer, type), (weight, kernel) = call.tensor("x"), call.tensor("weight")
+    stride, dilation = call.dims("stride"), call.dims("dilation")
+    rows, dtype, rank = lowering.copied(weight), wider(call.type.dtype), len(type.shape) - 2
+
+    def point(ops: Recorder, image: Index, *i: Index) -> Typed:
+        *out, channel = i
+        total: Typed | None = None
+        for term in product(*map(range, kernel.shape[:-1])):  # type: ignore[arg-type]
+            sides = zip(out, stride, term, dilation, strict=False)
+            place = [ix.shift(ix.scale(k, step), n * reach) for k, step, n, reach in sides]
+            source = ix.constant(term[rank]) if len(term) > rank else channel
+            element = ops.convert(ops.load(buffer, image, *place, source), dtype)
+            factor = ops.convert(ops.load(rows, *map(ix.constant, term), channel), dtype)
+            total = ops.mul(element, factor) if total is None else ops.fma(element, factor, total)
+        assert total is not None
+        return ops.convert(total, call.type.dtype)
+
+    lowering.pointwise(call, point)
+
+
 def lower_prim_call(lowering: Lowering, call: Call) -> None:
     """The call that `PRIM_CALLS` names."""
     lowering.aten(call, PRIM_CALLS[call.name])
@@ -189,6 +213,9 @@ def is_call(target: str) -> bool:
 
 
 _WINDOWS = ("kernel", "stride", "padding", "dilation", "ceil_mode")
-TABLE = {"philox_state": (("count", "device"), lower_prim_call)}
+TABLE = {
+    "philox_state": (("count", "device"), lower_prim_call),
+    "direct_conv": (("x", "weight", "stride", "dilation"), lower_direct_conv),
+}
 TABLE |= {f"max_pool{n}d": (("x", *_WINDOWS), lower_max_pool) for n in (2, 3)}
 TABLE |= {f"max_pool{n}d_backward": (("grad", "x", *_WINDOWS, "indices"), lower_max_pool_backward) for n in (2, 3)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from loopir.passes.alias_views import window_of
 from loopir.passes.channels_last import is_image, is_last
 from loopir.schedule import Item, Schedule, output_names, substitute_axes
 from stagewire import index as ix
-from stagewire.loop import Buffer, Extern, Kernel, Load, Store
+from stagewire.loop import Axis, Buffer, Extern, Kernel, Load, Store
 from stagewire.sizes import estimate
 from stagewire.statements import map_buffers, points_of, reads_of, statements_of, writes_of
 from stagewire.types import TensorType, numel
@@ -107,7 +107,7 @@ def reading_orders(schedule: Schedule, free: Container[str]) -> dict[str, tuple[
         if not isinstance(item, Kernel):
             continue
         for section in item.sections:
-            axes = (*item.axes, *section.axes)
+            axes = (*_by_memory(item, schedule.buffers), *section.axes)
             reads = [s for s in section.statements if isinstance(s, Load) and len(s.index) > 1 and s.buffer in free]
             if not reads:
                 continue
@@ -123,6 +123,16 @@ def reading_orders(schedule: Schedule, free: Container[str]) -> dict[str, tuple[
         if order is not None and points >= MANY * elements and 2 * found[order] > points:
             orders[name] = order
     return orders
+
+
+def _by_memory(nest: Kernel, buffers: Mapping[str, Buffer]) -> tuple[Axis, ...]:
+    """The outer axes of a nest, slowest first, as it goes over what it writes: on a CPU `order_axes` sees to that."""
+    write = next((s for s in statements_of(nest) if isinstance(s, Store)), None)
+    if write is None or buffers[write.buffer].type.device != "cpu":
+        return nest.axes
+    place = ix.linear(write.index, buffers[write.buffer].type.stride)
+    steps = {axis: ix.coefficient(place, axis.name) for axis in nest.axes}
+    return tuple(sorted(nest.axes, key=lambda axis: -estimate(steps[axis]))) if all(steps.values()) else nest.axes  # type: ignore[arg-type]
 
 
 def _order(read: Load, place: dict[str, int]) -> tuple[int, ...] | None:

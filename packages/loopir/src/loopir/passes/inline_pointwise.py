@@ -10,6 +10,7 @@ from typing import NamedTuple
 from loopir.passes.definitions import Definition, cost_of, definitions
 from loopir.passes.expand import Expander
 from loopir.schedule import Item, Rewriting, Schedule, axis_sizes, output_names, read_elsewhere
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.index import axes_of, has_values, steps, values_of
 from stagewire.loop import Decision, Extern, Index, Kernel, Load, Statement, Store
@@ -41,6 +42,7 @@ class InlinePointwise:
     costly: int = 20
     launch: int = 100_000_000
     gathers: int = 4
+    window: int = 3
 
     def run(self, schedule: Schedule) -> Schedule:
         analysis = _Analysis(schedule, self)
@@ -76,6 +78,8 @@ class _Analysis(Rewriting):
             if isinstance(item, Extern):
                 self.forced.update(reads_of(item))
         self.elsewhere = read_elsewhere(self.schedule)
+        self.windowed: set[str] = set()
+        """Buffers that a nest reads at several places of each point."""
         self.users: dict[str, int] = {}
         self.points: dict[str, int] = {}
         self.apart: set[str] = set()
@@ -103,6 +107,8 @@ class _Analysis(Rewriting):
             if is_view and target in self.apart:
                 self.apart.update(reads_of(item))
             for name, places in places_of(item).items():
+                if places >= self.options.window:
+                    self.windowed.add(name)
                 self.users[name] = self.users.get(name, 0) + users
                 self.points[name] = self.points.get(name, 0) + points * places
 
@@ -196,6 +202,8 @@ class _Analysis(Rewriting):
             return None if free else "an output or an operand of an extern"
         if self.unread.of(definition, virtual):
             return "what may raise is computed also where nobody reads it"
+        if name in self.windowed and self._is_costly_to_window(definition):
+            return "read at several places of each point, under masks or across its memory"
         if is_view and work.depth <= options.largest_depth:
             return None
         if work.depth > options.largest_depth or work.cost > options.largest_cost:
@@ -205,6 +213,17 @@ class _Analysis(Rewriting):
         if len(work.reads) > options.largest_reads:
             return f"reads {len(work.reads)} buffers"
         return self._traffic(definition, work)
+
+    def _is_costly_to_window(self, definition: Definition) -> bool:
+        """Whether the vectors of a CPU read what a buffer is made of under masks, or in steps where they would read the
+        buffer as it lies."""
+        type, piece = self.buffers[definition.buffer].type, definition.pieces[0]
+        loads = [s for s in piece.statements if isinstance(s, Load)]
+        if not type.device.startswith("cpu"):
+            return False
+        fastest = next((a.name for a, step in zip(piece.places, type.stride, strict=True) if a and step == 1), "")
+        strides = [ix.coefficient(ix.linear(s.index, self.buffers[s.buffer].type.stride), fastest) for s in loads]
+        return any(s.mask is not None for s in loads) or any(step not in (0, 1, None) for step in strides)
 
     def _traffic(self, definition: Definition, work: Work) -> str | None:
         options, name = self.options, definition.buffer

@@ -230,6 +230,26 @@ def convolution(b: Builder) -> None:
     b.add("aten.convolution.default", (Ref(x), Ref(weight), None, *sizes), "float32", shape, bound)
 
 
+def direct_conv(b: Builder) -> None:
+    """A convolution of images whose channels are last: of each of them, or of all together."""
+    x = b.pick(floating=True, rank=3)
+    type = b.types[x]
+    if not math.prod(type.shape) or math.prod(type.shape) > 2000 or b.bounds[x] > 1000:
+        return
+    count, *sides, channels = type.shape
+    numbers = st.lists(st.integers(1, 3), min_size=len(sides), max_size=len(sides))
+    window, stride, dilation = b.draw(numbers), b.draw(numbers), b.draw(numbers)
+    sizes = tuple(windows(*side, False) for side in zip(sides, window, stride, [0] * len(sides), dilation, strict=True))
+    if min(sizes) < 1:
+        return
+    lead = b.draw(st.sampled_from(((), (channels,))))
+    made = b.draw(st.integers(1, 3)) if lead else channels
+    weight = b.input(type.dtype, (*window, *lead, made))
+    bound = 3 * b.bounds[x] * math.prod(window) * math.prod(lead)
+    arguments = Ref(x), Ref(weight), List(tuple(stride)), List(tuple(dilation))
+    b.add("direct_conv", arguments, type.dtype, (count, *sizes, made), bound)
+
+
 def library_pool(b: Builder) -> None:
     x = b.pick(dtype="float32", rank=4)
     type = b.types[x]
@@ -258,7 +278,7 @@ def _is_updated(type: TensorType) -> bool:
 
 IRREGULAR: tuple[Step, ...] = (
     elementwise, variance, fold, scan, scatter, put, max_pool, random_numbers, bits, as_strided, count_up, halves,
-    convolution, library_pool, weighted, update,
+    convolution, direct_conv, library_pool, weighted, update,
 )  # fmt: skip
 FAMILIES: dict[str, tuple[Step, ...]] = {
     "anything": (*STEPS, *IRREGULAR),
@@ -268,7 +288,10 @@ FAMILIES: dict[str, tuple[Step, ...]] = {
         steps.choose, steps.gather, steps.index, scatter, put, as_strided, update,
     ),
     "updates": (update, update, steps.gather, steps.index, scatter, put, steps.reduce, steps.broadcast),
-    "windows": (max_pool, max_pool, convolution, convolution, steps.unary, steps.binary, steps.permute),
+    "windows": (
+        max_pool, max_pool, convolution, convolution, direct_conv, direct_conv, steps.pad, steps.unary, steps.binary,
+        steps.permute,
+    ),
     "images": (convolution, convolution, convolution, library_pool, steps.unary, steps.binary, update),
     "products": (halves, halves, halves, steps.permute, steps.unary, steps.binary),
     "calls": (

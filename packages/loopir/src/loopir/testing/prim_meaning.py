@@ -222,7 +222,19 @@ def _philox_uniform(
     return uniform(seed, offset, np.arange(count), np.array(threads), np.array(width)).reshape(type.shape)
 
 
+def _direct_conv(type: TensorType, x: Array, weight: Array, stride: Sequence[int], dilation: Sequence[int]) -> Array:
+    rank = x.ndim - 2
+    combine = np.multiply if weight.ndim == rank + 1 else np.matmul
+    total = np.zeros(type.shape)
+    for tap in np.ndindex(*weight.shape[:rank]):
+        starts = [n * d for n, d in zip(tap, dilation, strict=True)]
+        place = [slice(a, a + s * (n - 1) + 1, s) for a, s, n in zip(starts, stride, type.shape[1:-1], strict=True)]
+        total = total + combine(x[(slice(None), *place)].astype(np.float64), weight[tap])
+    return total
+
+
 PRIMS: dict[str, Meaning] = {
+    "direct_conv": _direct_conv,
     "convert_element_type": lambda type, x, dtype: rounded(x, type.dtype),
     "bitcast": _bitcast_from,
     "broadcast_in_dim": _broadcast,

@@ -1,4 +1,4 @@
-"""Where a product of matrices computes a convolution better than ATen's kernels of convolutions.
+"""Where a product of matrices, or loops, compute a convolution better than ATen's kernels of convolutions.
 
 CPU. ATen has kernels of oneDNN for convolutions. Before each call these bring weights into an order of their own, which
 takes longer than the convolution itself where there are few windows; and images of few pixels fill their tiles badly.
@@ -11,9 +11,15 @@ A product reads the weights as they are. Measured on one core with AVX-512, in m
     256 ->  256 features, 3x3, 8 images of 4x4      1145 +  3647     1780 + 3330      (left to ATen)
    2048 ->  512 features, 1x1, 8 of 2x2, bfloat16   1030 +  5472      381 +  787
 
-Convolutions of single channels stay oneDNN's. (Sums over 3x3 taps in a loop of ours, with the norm and the activation
-behind them, took from 0.14 of its time, 32 channels of 112x112, to six times as long, 480 channels of 14x14 in steps of
-2 and several images: vectors along narrow rows, with masks at their ends.)
+In inference, convolutions of few terms are loops where images have their channels fastest: depthwise ones, and the
+first one of a network. A call of oneDNN takes 30 us besides what it computes (inside of a network up to 100), and
+what stands before and behind it is a pass of its own. Vectors run along the channels, the padding lies in memory, and
+several neighbours share the weights (`codegen.cpp.unroll_and_jam`). By `benchmarks/convolutions.py`, on one core with
+AVX-512 (Zen 4), ATen's time over ours, 1 and 4 images: 8 channels of 14x14, 3x3: 14 and 6; 144 of 28x28, 3x3: 1.7 and
+1.1; 512 of 7x7, 3x3: 2.7 and 1.4. Large images lose (96 of 112x112, 5x5: 0.65): what is padded leaves the cache. A
+first convolution with what follows it, 3 -> 32 features, 64x64 in steps of 2: 4.7 and 1.8. 1x1 convolutions of such
+images are products, 1.0 to 1.25. (Vectors along rows of planes, with masks at their ends, took up to six times
+oneDNN's time.)
 
 Where a weight is infinite, the zeros of the padding make it nan. ATen does this too for one image (a kernel that copies
 patches), and gives inf for several images or bfloat16 (a kernel that leaves the padding out).
@@ -44,7 +50,7 @@ from typing import NamedTuple
 from primops.builder import Value
 from primops.errors import Decline
 from stagewire.expr import Dim
-from stagewire.types import numel
+from stagewire.types import TensorType, numel
 
 DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("bfloat16", "float16")}
 """Those in which it was measured; on a GPU, flags of torch let convolutions round float32 and products not."""
@@ -55,16 +61,26 @@ SUMMED_APART = 1 << 19
 """Up to so many weights of a 1x1 kernel, cuDNN sums its gradients of all images at the end."""
 FEW_PIXELS = 64
 """Up to so many places of an image, a 1x1 convolution is a product (of those of a GPU, some gradients)..."""
+FEW_ELEMENTS = 1 << 20
+"""Up to so many elements of the result, a 1x1 convolution of rows is a product in inference."""
 LARGE_WEIGHT = 1 << 17
 """...if it has so many weights, or if the image lies as its rows: else bringing it into rows takes what is gained."""
 SOME_WEIGHT = 1 << 14
 """From so many weights on, bringing them into oneDNN's order takes longer than a call of ATen."""
 FEW_WINDOWS, FEW_WINDOWS_BACKWARD = 32, 64
 """Up to so many windows in all images, any convolution is a product: forward, and backward."""
-SMALL_PATCHES = 1 << 18
+SMALL_PATCHES = 1 << 20
 """Up to so many elements, patches side by side are copied for a product; backward any number is."""
 MOST_TAPS = 9
 """Windows of more elements stay with ATen, if they overlap: the sum over them is written out."""
+
+
+MOST_TERMS = 49
+"""Windows of more elements that are summed stay with ATen: the sum is written out."""
+MANY_CHANNELS, FEW_TERMS = 16, 9
+"""Fewer channels do not fill the lanes, which pays for windows of few elements alone..."""
+LARGEST_IMAGE = 1 << 19
+"""...and so much of a depthwise convolution's images is padded in the cache; half of it for other windows."""
 
 
 class Window(NamedTuple):
@@ -125,9 +141,32 @@ def refuse_forward(window: Window, x: Value, transposed: bool, trains: bool) -> 
     if transposed and (x.device == "cpu" or trains):
         raise Decline("a transposed convolution on a CPU, or in a training step")
     if x.device == "cpu":
+        if window.is_pointwise and not trains and _in_rows(x) and window.count * window.features <= FEW_ELEMENTS:
+            return
         _refuse_on_cpu(window, FEW_WINDOWS, SMALL_PATCHES, _in_rows(x))
     elif not window.is_patches:
         raise Decline("windows that do not lie side by side")
+
+
+def refuse_direct(x: Value, weight: Value, out: TensorType, padding: Sequence[int], groups: int, trains: bool) -> None:
+    """Decline what is no convolution of few terms into images whose channels are fastest, or better left to ATen."""
+    if x.device != "cpu" or weight.device != "cpu" or {x.dtype, weight.dtype} != {"float32"}:
+        raise Decline("on a GPU, or in a dtype in which loops are slower (bfloat16: a tenth of the speed)")
+    if trains or out.stride[1] != 1 or 0 in (*x.shape, *out.shape) or min(padding, default=0) < 0:
+        raise Decline("in a training step, empty, or images whose channels are not fastest")
+    if not all(isinstance(n, int) for n in (*weight.shape, x.shape[1])) or prod(weight.shape[1:]) > MOST_TERMS:  # type: ignore[arg-type]
+        raise Decline("windows of many elements")
+    if groups == 1:
+        if set(weight.shape[2:]) <= {1} or x.type.stride[-1] != 1:
+            raise Decline("a product, or images whose rows do not lie in memory")
+        return
+    if weight.shape[:2] != (groups, 1) or x.shape[1] != groups:
+        raise Decline("groups of several channels")
+    terms, size = prod(weight.shape[2:]), numel(x.shape)  # type: ignore[arg-type]
+    if terms > FEW_TERMS and groups < MANY_CHANNELS:
+        raise Decline("large windows of few channels")
+    if isinstance(size, int) and size > (LARGEST_IMAGE if terms <= FEW_TERMS else LARGEST_IMAGE // 2):
+        raise Decline("images that do not stay in the cache")
 
 
 def is_image_a_product(window: Window, x: Value, wants_kernel: bool) -> bool:

@@ -17,7 +17,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from primops.builder import Builder, Value, opmath
-from primops.decompositions.convolution_rules import Window, is_image_a_product, refuse_forward, window_of
+from primops.decompositions.convolution_rules import (
+    Window,
+    is_image_a_product,
+    refuse_direct,
+    refuse_forward,
+    window_of,
+)
 from primops.decompositions.operands import Table, first_of
 from primops.errors import Decline
 from primops.prims.layouts import row_major
@@ -40,6 +46,28 @@ def product(
     else:
         result = _images(p, _product(p, _patches(p, x, window), _turned(p, matrix)), window.features, window)
     return result if bias is None else _biased(p, result, bias)
+
+
+def direct(
+    p: Builder, x: Value, weight: Value, bias: Value | None, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+) -> Value:  # fmt: skip
+    """The sum over the few terms of each window; the padding lies in memory."""
+    if transposed:
+        raise Decline("a transposed convolution")
+    refuse_direct(x, weight, p.out, padding, groups, p.trains)
+    rank = x.rank - 2
+    step, pad, reach = (tuple(s) * rank if len(s) == 1 else tuple(s) for s in (stride, padding, dilation))
+    image = p.permute(x, (0, *range(2, x.rank), 1))
+    if any(pad):
+        image = p.pad(image, (0, *pad, 0), (0, *pad, 0), 0.0)
+    kernel = p.permute(weight, (*range(2, x.rank), 1, 0))
+    if groups != 1:
+        kernel = p.reshape(kernel, (*weight.shape[2:], groups))
+    result = p.direct_conv(image, kernel, step, reach)
+    if bias is not None:
+        result = p.add(result, p.along(bias, result.shape, rank + 1))
+    return p.permute(result, (0, rank + 1, *range(1, rank + 1)))
 
 
 def product_backward(
@@ -212,6 +240,6 @@ def _widened(p: Builder, x: Value, low: tuple[int, ...], sizes: tuple[Dim, ...])
 
 
 TABLE: Table = {
-    "aten.convolution.default": first_of(product, biased_convolution),
+    "aten.convolution.default": first_of(direct, product, biased_convolution),
     "aten.convolution_backward.default": first_of(product_backward, biased_convolution_backward),
 }

@@ -9,7 +9,7 @@ FAMILIES = (elementwise, casts, shapes, creation, random, reductions, scans, ind
 VOCABULARY = register(
     Vocabulary(
         namespace="prims",
-        version=6,
+        version=7,
         ops={op.name: op for family in FAMILIES for op in family.OPS},
         families={family.OPS[0].family: family.__doc__ or "" for family in FAMILIES},
     )

@@ -1,4 +1,5 @@
-"""Windows: max pooling with strides, overlap and padding, forward and backward. Large windows are calls of ATen."""
+"""Windows: max pooling with strides, overlap and padding, forward and backward (large windows are calls of ATen), and
+convolutions of images whose channels are their last dimension."""
 
 from __future__ import annotations
 
@@ -45,6 +46,12 @@ def _max_pool(
 
 def _like_second(grad: TensorType, x: TensorType, *_: object) -> tuple[TensorType, ...]:
     return (dense_like(x),)
+
+
+def _convolved(x: TensorType, weight: TensorType, stride: Sizes, dilation: Sizes) -> tuple[TensorType, ...]:
+    sides = zip(x.shape[1:-1], weight.shape, stride, dilation, strict=False)
+    sizes = [(size - reach * (window - 1) - 1) // step + 1 for size, window, step, reach in sides]  # type: ignore[operator]
+    return (tensor(x.dtype, (x.shape[0], *sizes, weight.shape[-1]), x.device),)
 
 
 # --- constraints ---------------------------------------------------------------------------------------------------
@@ -112,6 +119,34 @@ def W6(x: TensorType, kernel: Sizes, *window: Any) -> str | None:
     return None if all(size > 0 for size in shape) else f"windows of {list(kernel)} on {list(x.shape)}"  # type: ignore[operator]
 
 
+_N, _K = tensor("float32", (1, 5, 5, 8)), tensor("float32", (3, 3, 8))
+
+
+@constraint(
+    "The weight is of the operand's float dtype: sizes for the spatial dimensions, the operand's channels unless each "
+    "makes one of the result, and the result's. Its sizes, stride and dilation are positive numbers.",
+    ("direct_conv", (_N, _K, (1,), (1, 1))),
+)  # fmt: skip
+def W7(x: TensorType, weight: TensorType, stride: Sizes, dilation: Sizes) -> str | None:
+    rank = len(x.shape) - 2
+    if x.dtype not in FLOATS or weight.dtype != x.dtype or rank < 1 or x.shape[-1:] != weight.shape[rank : rank + 1]:
+        return f"{weight.dtype}{list(weight.shape)} for {x.dtype}{list(x.shape)}"
+    if len(weight.shape) > rank + 2 or {len(stride), len(dilation)} != {rank}:
+        return f"{list(weight.shape)}, strides {list(stride)}, dilations {list(dilation)} for rank {rank}"
+    known = all(isinstance(n, int) and n > 0 for n in (*weight.shape, *stride, *dilation))
+    return None if known else "a size is no positive number"
+
+
+@constraint(
+    "Each spatial dimension has room for a window.",
+    ("direct_conv", (tensor("float32", (1, 2, 5, 8)), _K, (1, 1), (1, 1))),
+)
+def W8(x: TensorType, weight: TensorType, stride: Sizes, dilation: Sizes) -> str | None:
+    (made,) = _convolved(x, weight, stride, dilation)
+    fits = all(n > 0 for n in made.shape[1:-1] if isinstance(n, int))
+    return None if fits else f"windows on {list(x.shape)}"  # type: ignore[operator]
+
+
 _WINDOW = "kernel: dims, stride: dims, padding: dims"
 _MAX = ("values", "indices")
 
@@ -147,4 +182,13 @@ def _of_rank(n: int) -> tuple[Op, ...]:
     )  # fmt: skip
 
 
-OPS: tuple[Op, ...] = (*_of_rank(2), *_of_rank(3))
+OPS: tuple[Op, ...] = (
+    *_of_rank(2),
+    *_of_rank(3),
+    Op(
+        "direct_conv", "windows", parameters("x: tensor, weight: tensor, stride: dims, dilation: dims"),
+        "The sum of the elements of each window, each times the weight at its place. Channels are the last dimension: "
+        "a weight without those of the operand is for each of them by itself.", _convolved, (W7, W8),
+        "direct_conv(x: f32[1, 5, 5, 8], weight: f32[3, 3, 8], [1, 1], [1, 1]) -> f32[1, 3, 3, 8]",
+    ),
+)  # fmt: skip

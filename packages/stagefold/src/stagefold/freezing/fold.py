@@ -18,6 +18,7 @@ from absint.cpu_kernels import onednn_computes
 from absint.schema import effect_of
 from aotgrad.ops import is_pure
 from primops.channels_last import CONVOLUTION, may_turn
+from primops.channels_last import suits as is_depthwise
 from stagewire.grad import Grad
 from stagewire.graph import Arg, Graph, List, Node, Ref, Value, definitions, node_references, references
 from stagewire.graph_passes import live_nodes
@@ -204,14 +205,15 @@ LEAST_ELEMENTS = 1 << 16
 
 
 def suits(graph: Graph) -> bool:
-    """Whether packed convolutions in channels-last layout are the faster ones for a program."""
+    """Whether packed convolutions in channels-last layout are the faster ones; where many are depthwise, loops and
+    products are."""
     values = definitions(graph)
     sizes = []
     for node in graph.nodes:
         if node.target == CONVOLUTION:
             tensors = [*(values[arg.name] for arg in node.args[:2] if isinstance(arg, Ref)), *node.results]
             sizes.append(sum(numel(value.type.shape) for value in tensors if isinstance(value.type, TensorType)))
-    return bool(sizes) and sum(sizes) >= LEAST_ELEMENTS * len(sizes) and may_turn(graph)
+    return bool(sizes) and sum(sizes) >= LEAST_ELEMENTS * len(sizes) and may_turn(graph) and not is_depthwise(graph)
 
 
 FROZEN_ROLES = frozenset(("parameter", "buffer"))
