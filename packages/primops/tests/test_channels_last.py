@@ -33,6 +33,17 @@ def test_convolutions_and_what_follows_them() -> None:
     assert (found["e"], found["f"]) == ((8, 1, 1, 1), (8, 1))
 
 
+def test_gates_of_channels_are_not_counted() -> None:
+    """Convolutions of images of one place: three of them, and one of places makes two."""
+    gate = "%{}: f32[2, 8, 1, 1] = aten.convolution.default(%{}, %g, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)\n"
+    gates = "".join(gate.format(*names) for names in ("ge", "hg", "ih"))
+    text = SEPARABLE.replace("input %d", "input %g: f32[8, 8, 1, 1]\ninput %d").replace("%f:", gates + "%f:")
+    assert suits(parse_graph(text))
+    assert not suits(
+        parse_graph(text.replace("[2, 8, 1, 1]", "[2, 8, 2, 1]").replace("view.default(%e", "view.default(%i"))
+    )
+
+
 def test_symbolic_sizes_have_it_too() -> None:
     text = SEPARABLE.replace("2, 3, 8, 8", "s0, 3, s1, s1").replace("2, 8, 8, 8", "s0, 8, s1, s1")
     graph = parse_graph(text.replace("[2, 8, 1, 1]", "[s0, 8, 1, 1]").replace("[2, 8]", "[s0, 8]"))

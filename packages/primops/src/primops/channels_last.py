@@ -43,9 +43,11 @@ def may_turn(graph: Graph) -> bool:
 
 
 def suits(graph: Graph) -> bool:
-    """Whether the layout is the faster one with weights as they are: a quarter of the convolutions is depthwise."""
+    """Whether the layout is the faster one with weights as they are: a quarter of the convolutions is depthwise, not
+    counting those of images of one place (gates of channels)."""
     values = definitions(graph)
-    found = [_is_depthwise(node, values) for node in graph.nodes if node.target == CONVOLUTION]
+    calls = [node for node in graph.nodes if node.target == CONVOLUTION]
+    found = [_is_depthwise(node, values) for node in calls if set(node.results[0].type.shape[2:]) != {1}]  # type: ignore[union-attr]
     return bool(found) and 4 * sum(found) >= len(found) and may_turn(graph)
 
 
