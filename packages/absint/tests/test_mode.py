@@ -58,6 +58,15 @@ PROGRAMS = {
     "out": (lambda x: torch.add(x.detach(), 1, out=torch.empty(2, 3, 8)), (X,)),
     "numbers": (lambda x: x * torch.div(7, 2, rounding_mode="floor") + torch.add(2, 3.0), (X,)),
     "t_": (lambda w: (w * 1).t_(), (W,)),
+    "power of columns": (lambda w: torch.pow(2.0, w.t()), (W,)),
+    "rsub of columns": (lambda w: torch.rsub(w.t(), w.t()[:, None].transpose(0, 1)[0]), (W,)),
+    "degrees of one": (lambda x: torch.deg2rad(x[:1, :1, 0]), (X,)),
+    "dropout of columns": (lambda w: torch.native_dropout(w.t(), 0.5, True), (W,)),
+    "copied view": (lambda w: torch.view_copy(w.t(), (-1,)), (W,)),
+    "complex steps": (lambda w: torch.linspace(0, 1j, 3) * w[0, 0], (W,)),
+    "loss of rows": (lambda x: torch.ops.aten.mse_loss(x[0], x, 2), (X,)),
+    "loss of halves": (lambda w: torch.ops.aten.huber_loss(w.detach().half(), w.detach(), 0), (W,)),
+    "lists": (lambda w: torch.ops.aten._foreach_copy([w.detach().t()], [w.detach()[:1, :1]]), (W,)),
     "unsqueeze_": (lambda w: (w * 1).unsqueeze_(0).squeeze_(), (W,)),
 }
 

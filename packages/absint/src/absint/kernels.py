@@ -158,7 +158,9 @@ def _key(value: Any, question: Question) -> Any:
         if value.device.type != "cpu":
             raise _Unasked
         return value.dtype, _shape(value.shape, question)
-    if value is None or kind is torch.Generator:
+    if kind is torch.device and value.type != "cpu":
+        raise _Unasked
+    if value is None or kind in (torch.Generator, torch.device):
         return None
     if kind in _PLAIN:
         return kind, value

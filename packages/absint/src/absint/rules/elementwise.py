@@ -35,7 +35,6 @@ _UNARY_FLOAT = """
     special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1
     special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0
     special_scaled_modified_bessel_k1 special_spherical_bessel_j0 special_airy_ai logit
-    deg2rad rad2deg
 """
 _UNARY_BOOL = "isposinf isneginf signbit logical_not"
 _BINARY = """
@@ -46,10 +45,10 @@ _BINARY = """
     bitwise_xor.Scalar_Tensor bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar
     bitwise_left_shift.Scalar_Tensor bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar
     bitwise_right_shift.Scalar_Tensor __lshift__.Tensor __lshift__.Scalar __rshift__.Tensor
-    __rshift__.Scalar gcd lcm hypot nextafter logaddexp logaddexp2 heaviside pow.Tensor_Tensor pow.Scalar
+    __rshift__.Scalar gcd lcm hypot nextafter logaddexp logaddexp2 heaviside pow.Tensor_Tensor
     igamma igammac
 """
-_SUMS = "add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar"
+_SUMS = "add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Scalar"
 _BINARY_FLOAT = """
     div.Tensor div.Scalar atan2 copysign.Tensor copysign.Scalar xlogy.Tensor xlogy.Scalar_Other
     xlogy.Scalar_Self special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar special_zeta
@@ -130,10 +129,13 @@ def _frexp(self: Meta) -> tuple[Meta, Meta]:
 TABLE.rows({
     _UNARY_SAME: lambda self: pointwise((self,), self.dtype),
     _UNARY_FLOAT: lambda self, /: pointwise((self,), float_dtype(self.dtype)),
+    "deg2rad rad2deg": lambda self: empty_like(self, dtype=float_dtype(self.dtype)),
     "polygamma": lambda self: pointwise((self,), float_dtype(self.dtype)),
     _UNARY_BOOL: lambda self: pointwise((self,), self.dtype, torch.bool),
     f"{_BINARY} clamp_min.Tensor clamp_max.Tensor": _binary,
     _SUMS: _sum,
+    "rsub.Tensor": lambda self, other, alpha: _sum(other, self, alpha),
+    "pow.Scalar": lambda self, exponent: fresh(exponent, dtype=result_type((self, exponent))),
     f"{_BINARY_FLOAT} {_POLYNOMIALS}": lambda self, other, /: float_pointwise((self, other)),
     _COMPARISON: lambda self, other, /: pointwise((self, other), None, torch.bool),
     "abs": _abs,

@@ -61,6 +61,8 @@ def _empty_permuted(size: Sizes, physical_layout: Sizes, dtype: DType, device: A
 def _arange(end: Any, dtype: DType, device: Any, start: Any = 0, step: Any = 1) -> Meta:
     if step == 0:
         raise TypeRuleError("step must be nonzero")
+    if any(isinstance(bound, float) and not math.isfinite(bound) for bound in (start, end)):
+        raise TypeRuleError(f"unsupported range: {start} -> {end}")
     if (step > 0 and start > end) or (step < 0 and start < end):
         raise TypeRuleError("upper bound and lower bound inconsistent with step sign")
     if dtype is None:
@@ -77,6 +79,16 @@ def _arange(end: Any, dtype: DType, device: Any, start: Any = 0, step: Any = 1) 
 def _as_whole(bound: Any, dtype: DType) -> Any:
     """A float as an integer where that counts the same: of an integer's value, or cut off, as int64 has it."""
     return int(bound) if isinstance(bound, float) and (dtype is torch.int64 or bound.is_integer()) else bound
+
+
+def _spaced(start: Any, end: Any, steps: int, dtype: DType, device: Any) -> Meta:
+    if dtype is None and any(_is_complex(bound) for bound in (start, end)):
+        dtype = torch.get_default_dtype().to_complex()
+    return _made((steps,), dtype, device)
+
+
+def _is_complex(bound: Any) -> bool:
+    return bound.dtype.is_complex if isinstance(bound, Meta) else isinstance(bound, complex)
 
 
 def _triangle_count(row: int, col: int, offset: int) -> int:
@@ -115,7 +127,7 @@ TABLE.rows({
     "arange arange.start arange.start_step": _arange,
     """linspace logspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor
     logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor
-    """: lambda steps, dtype, device: _made((steps,), dtype, device),
+    """: _spaced,
     "eye": lambda n, dtype, device: _made((n, n), dtype, device),
     "eye.m": lambda n, m, dtype, device: _made((n, m), dtype, device),
     "tril_indices": lambda row, col, offset, dtype, device: (
@@ -129,6 +141,21 @@ TABLE.rows({
 })  # fmt: skip
 
 
+_OF_SIZE = Question(of=lambda size: {"size": [1] * len(size)})
+TABLE.ask("""
+    rand randn rand.generator randn.generator normal.float_float randint randint.generator randint.low
+    randint.low_generator full new_full
+""", _OF_SIZE)  # fmt: skip
+TABLE.ask("rand_like randn_like full_like randint_like randint_like.low_dtype fill.Scalar fill.Tensor")
+TABLE.ask("arange arange.start arange.start_step", Question(of=lambda end: {"start": 0, "end": 1, "step": 1}))
+TABLE.ask(
+    """linspace logspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor logspace.Tensor_Tensor
+    logspace.Tensor_Scalar logspace.Scalar_Tensor""", Question(of=lambda steps: {"steps": min(steps, 1)}),
+)  # fmt: skip
+TABLE.ask("randperm randperm.generator", Question(of=lambda n: {"n": min(n, 1)}))
+TABLE.ask("tril_indices triu_indices", Question(of=lambda row, col: {"row": min(row, 1), "col": min(col, 1)}))
+
+
 # Random sampling from tensors.
 
 _DRAWN = Constraint(
@@ -140,7 +167,7 @@ _DRAWN = Constraint(
 
 
 def _native_dropout(input: Meta) -> tuple[Meta, Meta]:
-    mask = fresh(input, dtype=torch.bool)
+    mask = empty_like(input, dtype=torch.bool)
     return pointwise((input, mask), input.dtype), mask
 
 
@@ -148,17 +175,28 @@ def _rrelu_backward(grad_output: Meta, self: Meta, noise: Meta, lower: float, up
     return pointwise((grad_output, noise) if training and upper - lower > 1e-6 else (self, grad_output))
 
 
+_NOISE = Constraint(
+    "C1", "noise has the shape of self", lambda self, noise: self.shape == noise.shape,
+    Refused("rrelu_with_noise", (f32(3), f32(4))),
+)  # fmt: skip
+_NOISE_TOO = Constraint(
+    "C1", "noise has the shape of self", lambda self, noise: self.shape == noise.shape,
+    Refused("rrelu_with_noise_functional", (f32(3), f32(4))),
+)  # fmt: skip
 _FILLS = "uniform normal_functional exponential log_normal cauchy geometric random"
 TABLE.rows({
-    "bernoulli bernoulli.p bernoulli.Tensor rrelu_with_noise": lambda self: fresh(self),
+    "bernoulli bernoulli.p bernoulli.Tensor": lambda self: fresh(self),
+    "rrelu_with_noise": Rule(lambda self: fresh(self), (_NOISE,)),
     f"{_FILLS} random.from random.to": lambda self: empty_like(self),
     "multinomial": Rule(lambda self, num_samples: fresh(self, (*self.shape[:-1], num_samples), torch.int64), (_DRAWN,)),
     "native_dropout": _native_dropout,
-    "normal.Tensor_float": lambda mean: empty_like(mean),
-    "normal.float_Tensor": lambda std: empty_like(std),
+    "normal.Tensor_float": lambda mean: fresh(mean),
+    "normal.float_Tensor": lambda std: fresh(std),
     "normal.Tensor_Tensor": lambda mean, std: fresh(mean, broadcast(mean.shape, std.shape)),
-    "rrelu_with_noise_functional": lambda self, noise: (fresh(self), noise),
+    "rrelu_with_noise_functional": Rule(lambda self, noise: (fresh(self), empty_like(noise)), (_NOISE_TOO,)),
     "rrelu_with_noise_backward": _rrelu_backward,
 })  # fmt: skip
-TABLE.ask(f"bernoulli bernoulli.Tensor {_FILLS} normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor")
+TABLE.ask(f"bernoulli bernoulli.Tensor {_FILLS} random.from random.to")
+TABLE.ask("native_dropout rrelu_with_noise rrelu_with_noise_functional")
+TABLE.ask("normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor")
 TABLE.ask("multinomial", Question(of=lambda self: {"self": ones(self), "num_samples": 1}, drops_sizes=True))

@@ -11,7 +11,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.meta import Meta
 from absint.rules import elementwise, reduce
-from absint.rules.shapes import empty_like
+from absint.rules.movement import copied
 from absint.rules.table import RuleTable, TypeOf
 from absint.signatures import full_name
 from stagewire.capabilities import find
@@ -79,8 +79,9 @@ for _name, _of in SINGLES.items():
         TABLE.rows({_name: _on(_of, 3 if _stem in ("addcmul", "addcdiv") else 2 if "." in _name else 1)})
 TABLE.rows({
     "_foreach_addcmul.Tensor _foreach_addcdiv.Tensor": _on("addcmul", 3),
-    "_foreach_lerp.List _foreach_lerp.Scalar _foreach_lerp.ScalarList":
-        lambda self, tensors1: _each("lerp.Scalar", self, tensors1, 0.5),
+    "_foreach_lerp.List": lambda self, tensors1, weights: _each("lerp.Tensor", self, tensors1, weights),
+    "_foreach_lerp.Scalar _foreach_lerp.ScalarList": lambda self, tensors1: _each("lerp.Scalar", self, tensors1, 0.5),
     "_foreach_norm.Scalar": _norm,
-    "_foreach_copy": lambda self: [empty_like(tensor) for tensor in self],
+    "_foreach_copy": lambda self, src: [copied(*pair) for pair in zip(self, src, strict=True)],
 })  # fmt: skip
+TABLE.ask("_foreach_copy _foreach_lerp.List _foreach_add.Tensor _foreach_mul.Tensor _foreach_div.Tensor")

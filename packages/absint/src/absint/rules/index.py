@@ -11,7 +11,7 @@ from typing import NoReturn
 import torch
 
 from absint.errors import DataDependentError, DimensionError, TypeRuleError, UnsupportedTensor
-from absint.kernels import Question
+from absint.kernels import Question, ones
 from absint.meta import Meta, numel
 from absint.rules.pointwise import broadcast
 from absint.rules.shapes import broadcasts_to, empty_like, expand_stride, fresh, resized, wrap_dim
@@ -277,7 +277,10 @@ TABLE.rows({
     "nonzero masked_select": _selected,
     "_unique": _unique,
     "repeat_interleave.Tensor": _repeat_interleave,
-    "nonzero_static": lambda self, size: fresh(self, (size, self.ndim), torch.int64),
+    "nonzero_static": Rule(
+        lambda self, size: fresh(self, (size, self.ndim), torch.int64), (),
+        Question(of=lambda self, size: {"self": ones(self), "size": min(size, 1)}),
+    ),
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag_forward_only,
     "_embedding_bag_dense_backward _embedding_bag_backward": _bag_gradient,
@@ -288,6 +291,6 @@ TABLE.rows({
 TABLE.ask(
     """index_select index_fill.int_Scalar index_fill.int_Tensor index_add index_copy index_reduce index_put
     _unsafe_index_put gather scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add
-    scatter_reduce.two masked_scatter embedding _unsafe_masked_index take put""",
+    scatter_reduce.two masked_scatter embedding _unsafe_masked_index take put embedding_renorm""",
     Question(fill=0, empties=True),
 )

@@ -109,7 +109,7 @@ TABLE.rows({
     "_cdist_backward": _cdist_backward,
     "_pdist_forward": _pdist,
     "_pdist_backward renorm": lambda self: fresh(self),
-    "dist": lambda self, other: fresh(self, (), result_type((self, other)).to_real()),
+    "dist": lambda self, other: fresh(pointwise((self, other)), (), result_type((self, other)).to_real()),
     "linalg_cross": Rule(
         lambda self, other: fresh(self, broadcast(self.shape, other.shape), result_type((self, other))), (_THREES,)
     ),
@@ -329,7 +329,9 @@ _LDL = Constraint(
 TABLE.rows({
     "_linalg_solve_ex": _solve,
     "linalg_lu_solve": Rule(_lu_solve, (_SQUARE_LU, _PIVOT_EACH)),
-    "linalg_solve_triangular": lambda self, B, left: _by_columns(self, _solution_shape(self, B, left)),
+    "linalg_solve_triangular": lambda self, B, left: (
+        _by_columns(self, _solution_shape(_square(self, "linalg.solve_triangular"), B, left))
+    ),
     "triangular_solve": Rule(_triangular_solve, (_TRIANGLE,)),
     "cholesky_solve": Rule(
         lambda self, input2: _by_columns(self, (*_batch(self, input2), *self.shape[-2:])), (_FACTOR,)

@@ -8,7 +8,7 @@ from typing import Any
 from absint.errors import DataDependentError, TypeRuleError
 from absint.kernels import Question
 from absint.meta import Meta, numel
-from absint.rules.pointwise import pointwise
+from absint.rules.pointwise import broadcast, pointwise
 from absint.rules.shapes import broadcasts_to, fresh
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 
@@ -130,9 +130,10 @@ def _ctc_of_tensors(log_probs: Meta) -> Any:
 
 
 _BACKWARDS = """
-    nll_loss_backward nll_loss2d_backward mse_loss_backward smooth_l1_loss_backward huber_loss_backward
-    binary_cross_entropy_backward soft_margin_loss_backward multi_margin_loss_backward multilabel_margin_loss_backward
+    nll_loss_backward nll_loss2d_backward binary_cross_entropy_backward multi_margin_loss_backward
+    multilabel_margin_loss_backward
 """
+_POINTWISE_BACKWARDS = "mse_loss_backward smooth_l1_loss_backward huber_loss_backward"
 TABLE.rows({
     "nll_loss_forward": Rule(_nll, (_WEIGHED,)),
     "nll_loss2d_forward": Rule(
@@ -140,7 +141,10 @@ TABLE.rows({
         (_WEIGHED_2D, _PIXELS),
     ),
     _BACKWARDS: lambda self: fresh(self),
-    "mse_loss smooth_l1_loss huber_loss": _pointwise,
+    _POINTWISE_BACKWARDS: lambda self, target: fresh(self, broadcast(self.shape, target.shape)),
+    "soft_margin_loss_backward": lambda self, target: pointwise((target, pointwise((target, self)))),
+    "mse_loss smooth_l1_loss": _pointwise,
+    "huber_loss": lambda self, target, reduction: _loss(pointwise((self, target), None, self.dtype), reduction),
     "soft_margin_loss": Rule(_pointwise, (_SOFT_MARGIN,)),
     "binary_cross_entropy": Rule(
         lambda self, reduction: _loss(fresh(self), reduction), (_SAME_SHAPE, _WEIGHT_FITS)
@@ -157,6 +161,7 @@ TABLE.rows({
 })  # fmt: skip
 TABLE.ask(
     f"""nll_loss_forward nll_loss2d_forward mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss
-    binary_cross_entropy_with_logits multi_margin_loss multilabel_margin_loss_forward {_BACKWARDS}""",
+    binary_cross_entropy_with_logits multi_margin_loss multilabel_margin_loss_forward {_BACKWARDS}
+    {_POINTWISE_BACKWARDS} soft_margin_loss_backward""",
     Question(fill=0),
 )

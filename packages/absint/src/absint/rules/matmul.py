@@ -81,9 +81,9 @@ TABLE.rows({
     "bmm bmm.dtype": _bmm,
     "baddbmm": lambda self, batch1, batch2: _expanded(self, _bmm(batch1, batch2)),
     "mv": _mv,
-    "addmv": lambda mat, vec: _mv(mat, vec),
+    "addmv": lambda self, mat, vec: _expanded(self, _mv(mat, vec)),
     "dot vdot": _dot,
     "addr": _addr,
     "_grouped_mm": _grouped_mm,
 })  # fmt: skip
-TABLE.ask("addmm addmv addr baddbmm bmm dot mm mv vdot")
+TABLE.ask("addmm _addmm_activation addmv addr baddbmm bmm dot mm mv vdot")

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from absint.errors import DimensionError, TypeRuleError
-from absint.kernels import Question, ones, shaped
-from absint.meta import Meta, contiguous, span
+from absint.kernels import Question, ask, ones, shaped
+from absint.meta import Meta, contiguous, numel, span
 from absint.promote import result_type
 from absint.rules import view
 from absint.rules.pointwise import broadcast, common_device
 from absint.rules.reduce import sum_dtype
-from absint.rules.shapes import empty_like, fresh, resized, suggested, wrap_dim
+from absint.rules.shapes import empty_like, fresh, infer_size, resized, suggested, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, TypeOf, f32
 from absint.rules.view import as_strided, diagonal, narrowed, selected, sliced, transposed, viewed
 from absint.signatures import full_name
@@ -37,7 +37,7 @@ _OF_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex
 """What a number is as a tensor, on its way through C++."""
 
 
-def _copy(self: Meta, src: Meta) -> Meta:
+def copied(self: Meta, src: Meta) -> Meta:
     if broadcast(self.shape, src.shape) != self.shape:
         raise TypeRuleError(f"{list(src.shape)} does not expand to {list(self.shape)}")
     return span_clone(self)
@@ -51,7 +51,7 @@ def span_clone(self: Meta) -> Meta:
 
 def _cat(tensors: Sequence[Meta], dim: int) -> Meta:
     if not tensors:
-        raise TypeRuleError("torch.cat(): expected a non-empty list of Tensors")
+        ask(torch.ops.aten.cat.default, Question(), (tensors, dim), {})
     kept = [t for t in tensors if t.ndim != 1 or t.shape != (0,)]
     dtype = result_type(tensors)
     device = common_device(tensors)
@@ -136,7 +136,7 @@ def _scattered(self: Meta, src: Meta, view: Meta) -> Meta:
 TABLE.rows({
     "clone": lambda self, memory_format: empty_like(self, memory_format),
     "_to_copy": _to_copy,
-    "copy": _copy,
+    "copy": copied,
     "cat": _cat,
     "stack": _stack,
     "flip": _flip,
@@ -158,7 +158,7 @@ TABLE.rows({
     ),
     "slice_backward select_backward diagonal_backward unfold_backward": lambda grad, sizes, /: fresh(grad, sizes),
 })  # fmt: skip
-TABLE.ask("flip stack tril triu")
+TABLE.ask("flip stack tril triu roll")
 TABLE.ask("diagonal_scatter", Question(of=lambda self, src: {"self": ones(self), "src": ones(src), "offset": 0}))
 TABLE.ask("select_scatter", Question(
     of=lambda self, src: {"self": ones(self), "src": ones(src), "index": 0}, drops_sizes=True
@@ -226,6 +226,9 @@ _GROUPS = Constraint(
     lambda self, groups: groups < 1 or self.ndim < 3 or self.shape[1] % groups == 0,
     Refused("channel_shuffle", (f32(1, 4, 2, 2), 3)),
 )  # fmt: skip
+_DIMENSION = Constraint(
+    "C3", "there is a dimension", lambda self: bool(self.shape), Refused("narrow_copy", (f32(), 0, 0, 1))
+)
 _START = Constraint(
     "C1", "start is in the dimension", _starts_within, Refused("narrow_copy", (f32(3), 0, 4, 0)), DimensionError
 )
@@ -234,7 +237,7 @@ _LENGTH = Constraint(
 )
 _OF_VIEWS = """
     alias as_strided detach diagonal expand permute select.int slice.Tensor split.Tensor split_with_sizes squeeze
-    squeeze.dim squeeze.dims t transpose.int unbind.int unfold unsqueeze view view.dtype
+    squeeze.dim squeeze.dims t transpose.int unbind.int unfold unsqueeze view.dtype
 """
 for _name in _OF_VIEWS.split():
     _packet, *_overload = _name.split(".")
@@ -243,15 +246,18 @@ TABLE.rows({
     # These return views in all but the schema.
     "unsafe_split.Tensor": view.TABLE[full_name("split.Tensor")],
     "unsafe_split_with_sizes": view.TABLE[full_name("split_with_sizes")],
+    "view_copy": lambda self, size: fresh(self, infer_size(size, numel(self.shape))),  # of what no view has, too
     "diag_embed": _diag_embed,
     "rot90": _rot90,
     "channel_shuffle": Rule(_channel_shuffle, (_GROUPS,)),
     "block_diag": _block_diag,
     "masked_scatter_backward": lambda grad_output, sizes: fresh(grad_output, sizes),
     "trace": lambda self: fresh(self, (), sum_dtype(self)),
-    "narrow_copy": Rule(lambda self, dim, length: fresh(self, resized(self, dim, length)), (_START, _LENGTH)),
+    "narrow_copy": Rule(
+        lambda self, dim, length: fresh(self, resized(self, dim, length)), (_DIMENSION, _START, _LENGTH)
+    ),
 })  # fmt: skip
-TABLE.ask("rot90 trace")
+TABLE.ask("rot90 trace block_diag")
 TABLE.ask("channel_shuffle", Question(of=lambda self, groups: {
     "self": shaped(self, [max(groups, 1) if dim == 1 else 1 for dim in range(self.ndim)])
 }))  # fmt: skip

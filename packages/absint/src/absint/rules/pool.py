@@ -97,6 +97,18 @@ _PAIRS = Constraint(
 )  # fmt: skip
 
 
+def _cuts_within(self: Meta, pad: Sizes) -> bool:
+    sizes = [size for size in reversed(self.shape) for _ in range(2)]
+    cut = [min(amount, 0) if isinstance(amount, int) else 0 for amount in pad]
+    return all(size + before + after >= 0 for size, before, after in zip(sizes[::2], cut[::2], cut[1::2], strict=False))
+
+
+_CUTS = Constraint(
+    "C2", "what is cut off is no more than there is, whatever is added", _cuts_within,
+    Refused("constant_pad_nd", (f32(1), [2, -2])),
+)  # fmt: skip
+
+
 def _constant_pad(self: Meta, pad: Sizes) -> Meta:
     shape = _padded(self, pad)
     if all(isinstance(n, int) and n <= 0 for n in pad):
@@ -212,6 +224,11 @@ def _of_padding(self: Meta, padding: Sizes) -> dict[str, Any]:
     return {"self": _windowed(self, len(padding) // 2, 2 * max((abs(n) for n in padding), default=0) + 1)}
 
 
+def _of_border(self: Meta, pad: Sizes) -> dict[str, Any]:
+    """Whether the value fits the dtype, where there is a border."""
+    return {"self": ones(self), "pad": [1, 1] if self.shape and any(n > 0 for n in pad) else []}
+
+
 def _channels(self: Meta, count: int) -> Meta:
     """One pixel of so many channels."""
     return shaped(self, [1 if dim != self.ndim - 3 else max(count, 1) for dim in range(self.ndim)])
@@ -251,7 +268,7 @@ TABLE.rows({
     "adaptive_max_pool2d adaptive_max_pool3d": Rule(_adaptive_max, (), _OUTPUTS),
     _UPSAMPLE: Rule(lambda self, output_size: formatted(self, (*self.shape[:2], *output_size)), (), _OUTPUTS),
     " ".join(f"{name}_backward" for name in _UPSAMPLE.split()): _upsample_backward,
-    "constant_pad_nd": Rule(_constant_pad, (_PAIRS,)),
+    "constant_pad_nd": Rule(_constant_pad, (_PAIRS, _CUTS), Question(of=_of_border)),
     "reflection_pad1d reflection_pad3d": Rule(
         lambda self, padding: fresh(self, _padded(self, padding)), (_REFLECTS,), _PADDED
     ),

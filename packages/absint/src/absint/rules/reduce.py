@@ -113,7 +113,7 @@ def _sort(self: Meta, dim: int) -> Pair:
 
 def _topk(self: Meta, k: int, dim: int) -> Pair:
     dim = wrap_dim(dim, self.ndim)
-    if self.shape and not 0 <= k <= self.shape[dim]:
+    if not 0 <= k <= (self.shape[dim] if self.shape else 1):
         raise TypeRuleError("selected index k out of range")
     values = fresh(self, resized(self, dim, k) if self.shape else ())
     return values, fresh(values, dtype=torch.int64)

@@ -8,7 +8,7 @@ import torch
 
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import Meta, numel
-from absint.rules.shapes import expand_stride, infer_size, wrap_dim
+from absint.rules.shapes import expand_stride, infer_size, wrap_dim, wrap_dims
 from absint.rules.table import Constraint, Refused, RuleTable, f32, i64
 from absint.strides import view_stride
 from absint.symbolic.size import is_unbacked, known_negative, surely_equal, sym_max, sym_min
@@ -107,9 +107,9 @@ def _expand(self: Meta, size: Sizes) -> Meta:
 
 @TABLE.rule("permute")
 def _permute(self: Meta, dims: Sizes) -> Meta:
+    if len(dims) != self.ndim:
+        raise TypeRuleError(f"permute: {len(dims)} numbers for {self.ndim} dimensions")
     order = [wrap_dim(dim, self.ndim) for dim in dims]
-    if len(order) != self.ndim:
-        raise TypeRuleError(f"permute: {len(order)} numbers for {self.ndim} dimensions")
     if len(set(order)) != len(order):
         raise TypeRuleError("permute(): duplicate dims are not allowed.")
     return _restrided(self, tuple([self.shape[d] for d in order]), tuple([self.stride[d] for d in order]))
@@ -182,9 +182,9 @@ def _counted_from_the_end(bound: int, size: int) -> int | None:
 def sliced(self: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Meta:
     if not self.shape:
         raise DimensionError("slice() cannot be applied to a 0-dim tensor.")
+    dim = wrap_dim(dim, self.ndim)
     if step <= 0:
         raise TypeRuleError("slice step must be positive")
-    dim = wrap_dim(dim, self.ndim)
     start, end = clamp_slice(self.shape[dim], start, end)
     count = (end - start + step - 1) // step
     return _restrided(
@@ -220,6 +220,8 @@ def _split(self: Meta, split_size: int, dim: int) -> list[Meta]:
 
 @TABLE.rule("split_with_sizes")
 def _split_with_sizes(self: Meta, split_sizes: Sizes, dim: int) -> list[Meta]:
+    if not self.shape:
+        raise TypeRuleError("split expects at least a 1-dimensional tensor")
     dim = wrap_dim(dim, self.ndim)
     if sum(split_sizes) != self.shape[dim]:
         raise TypeRuleError(f"split_with_sizes: {list(split_sizes)} for a size of {self.shape[dim]}")
@@ -241,7 +243,7 @@ def _unbind(self: Meta, dim: int) -> list[Meta]:
 @TABLE.rule("squeeze squeeze.dim squeeze.dims")
 def _squeeze(self: Meta, dim: int | Sizes | None = None) -> Meta:
     dims = (dim,) if isinstance(dim, int) else range(self.ndim) if dim is None else dim
-    wrapped = [wrap_dim(d, self.ndim) for d in dims]
+    wrapped = wrap_dims(dims, self.ndim) if dims else ()
     return _without(self, [d for d, size in enumerate(self.shape) if d in wrapped and size == 1])
 
 
