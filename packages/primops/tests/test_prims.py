@@ -51,6 +51,7 @@ def test_each_prim_has_a_meaning_and_takes_its_own_example(op: Op) -> None:
     verify_graph(example(f"prims.{op.name}"))
 
 
+VIEWS = [f"prims.{name}" for name, op in OPS.items() if op.is_view and name != "flip"]  # no view of torch has it
 COMPUTED = [f"prims.{name}" for name, op in OPS.items() if op.family != "random"]
 
 
@@ -58,7 +59,15 @@ COMPUTED = [f"prims.{name}" for name, op in OPS.items() if op.family != "random"
 def test_drawn_calls_hold_the_constraints_and_mean_what_their_rule_says(graph: Graph) -> None:
     verify_graph(graph)
     number = 0 if OPS[graph.nodes[0].target.removeprefix("prims.")].family in ("indexing", "windows") else 1
-    interpret(graph, [torch.full(v.type.shape, number, dtype=DTYPES[v.type.dtype]) for v in graph.inputs])  # type: ignore[union-attr, arg-type]
+    given = [torch.full(v.type.shape, number, dtype=DTYPES[v.type.dtype]) for v in graph.inputs]  # type: ignore[union-attr, arg-type]
+    interpret(graph, given)
+    (node,) = graph.nodes
+    if node.target in VIEWS:
+        rest = [tuple(arg.items) if isinstance(arg, List) else arg for arg in node.args[1:]]
+        (seen,), (result,) = [MEANINGS[node.target.removeprefix("prims.")](*given, *rest)], node.results
+        assert isinstance(result.type, TensorType)
+        strides = zip(result.type.shape, result.type.stride, seen.stride(), strict=True)
+        assert seen.numel() == 0 or all(n == 1 or stated == found for n, stated, found in strides)
 
 
 @pytest.mark.parametrize("label", sorted(VOCABULARY.constraints))

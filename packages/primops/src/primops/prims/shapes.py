@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import mul
+
 from primops.errors import Decline
 from primops.prims.layouts import dense_like, row_major, tensor
 from stagewire.expr import Dim
@@ -53,7 +55,7 @@ def _reshape(x: TensorType, shape: Sizes) -> tuple[TensorType, ...]:
 
 def _slice(x: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> tuple[TensorType, ...]:
     shape = tuple(map(sliced_size, start, stop, step))
-    return _view(x, shape, tuple(s if k == 1 else s * k for s, k in zip(x.stride, step, strict=True)))
+    return _view(x, shape, tuple(map(mul, x.stride, step)))
 
 
 def _same(x: TensorType, *_: object) -> tuple[TensorType, ...]:
