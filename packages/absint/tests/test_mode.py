@@ -58,6 +58,10 @@ PROGRAMS = {
     "out": (lambda x: torch.add(x.detach(), 1, out=torch.empty(2, 3, 8)), (X,)),
     "numbers": (lambda x: x * torch.div(7, 2, rounding_mode="floor") + torch.add(2, 3.0), (X,)),
     "t_": (lambda w: (w * 1).t_(), (W,)),
+    "volumes of one row": (
+        lambda x: torch.isnan(x.as_strided((1, 3, 2, 1, 2), (3, 1, 6, 12, 3))),
+        (X.detach().flatten(),),
+    ),
     "power of columns": (lambda w: torch.pow(2.0, w.t()), (W,)),
     "rsub of columns": (lambda w: torch.rsub(w.t(), w.t()[:, None].transpose(0, 1)[0]), (W,)),
     "degrees of one": (lambda x: torch.deg2rad(x[:1, :1, 0]), (X,)),

@@ -202,7 +202,7 @@ def elementwise_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) ->
     if same_shape:
         if all(is_contiguous(*op) for op in operands):
             return contiguous_stride(shape)
-        if all(is_channels_last(*op) for op in operands):
+        if len(shape) == 4 and all(is_channels_last(*op) for op in operands):
             return channels_last_stride(shape)
         first = operands[0][1]
         if all(op[1] == first for op in operands) and is_dense(shape, first):
@@ -213,7 +213,7 @@ def elementwise_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) ->
 def _unary_stride(shape: Shape, stride: Shape) -> Shape:
     if is_contiguous(shape, stride):
         return contiguous_stride(shape)
-    if is_channels_last(shape, stride):
+    if len(shape) == 4 and is_channels_last(shape, stride):  # TensorIterator knows no volumes
         return channels_last_stride(shape)
     if is_dense(shape, stride):
         return stride
