@@ -10,6 +10,7 @@ from primops.decompositions.operands import Function, Table, by_name, elementwis
 from primops.errors import Decline
 from primops.passes.fold_constants import in_dtype
 from primops.prims.layouts import FLOATS, HALVES
+from stagewire.expr import Expr
 
 
 def _simple(prim: str) -> Function:
@@ -112,6 +113,8 @@ def nextafter(p: Builder, x: Value, y: Value) -> Value:
 
 def pow_scalar(p: Builder, x: Value, exponent: Any) -> Value:
     """Eager's own special cases: 0, 1, 2, 3, -2; and roots and the reciprocal, but for float16 on a CPU."""
+    if isinstance(exponent, Expr):
+        raise Decline(f"the exponent {exponent} is a symbol")
     special = p.out.dtype != "float16" or p.out.device != "cpu"
     if p.out.dtype in HALVES:
         exponent = in_dtype(exponent, p.out.dtype)  # its kernel is given it in half precision
