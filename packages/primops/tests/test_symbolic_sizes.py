@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from primops import interpret, lower_graph
 from stagewire.expr import symbol
 from stagewire.graph import Graph, List, Node, Ref, Value
+from stagewire.parser import parse_graph
 from stagewire.types import ScalarType, TensorType, contiguous
 
 N = symbol("n")
@@ -113,3 +115,9 @@ def test_sizes_that_may_differ_are_not_broadcast() -> None:
     x, y = Value("x", contiguous("float32", (N,))), Value("y", contiguous("float32", (symbol("m"),)))
     graph = lowered("aten.add.Tensor", (Ref("x"), Ref("y")), x.type, x, y)
     assert [node.target for node in graph.nodes] == ["aten.add.Tensor"]
+
+
+@pytest.mark.parametrize("call", ["pow.Tensor_Scalar(%x, n)", "_foreach_pow.Scalar([%x], n)"])
+def test_a_symbolic_exponent_stays_with_aten(call: str) -> None:
+    graph = lower_graph(parse_graph(f"input %x: f32[n]\n%y: f32[n] = aten.{call}\nreturn %y"))
+    assert [node.target for node in graph.nodes] == [f"aten.{call.partition('(')[0]}"]
