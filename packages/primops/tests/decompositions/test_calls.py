@@ -35,6 +35,9 @@ CALLS: dict[str, Callable[[], Any]] = {
     "some chosen, turned": lambda: torch.zeros(4, 3).masked_scatter(torch.rand(4, 3) > 0.4, _table(20)),
     "slopes in the gradient": lambda: F.rrelu(_table(40), 0.1, 0.4, training=True),
     "slopes all alike": lambda: F.rrelu(_table(40), 0.2, 0.2, training=True),
+    "slopes that are not alike": lambda: torch.ops.aten.rrelu_with_noise_backward(
+        _table(40).detach(), _table(40).detach(), torch.rand(40), 0.2, 0.2, True, False
+    ),
     "outer products": lambda: (torch.randn(3, 1).bfloat16() @ torch.randn(1, 5).bfloat16()) @ _table(5, 1).bfloat16(),
     "batches of outer products": lambda: torch.einsum("bi,bj->bij", _table(2, 3), _table(2, 4)),
     "scaled outer products": lambda: torch.addr(_table(4), _table(3), _table(4), beta=0.5, alpha=2),
@@ -44,8 +47,10 @@ CALLS: dict[str, Callable[[], Any]] = {
     "no rows": lambda: torch.randn(0, 3) @ torch.randn(3),
     "added to a vector": lambda: torch.addmv(_table(3), _table(3, 5), _table(5), beta=0.5, alpha=-2),
     "added to a number": lambda: torch.addmv(_table(1), _table(3, 5), _table(5)),
+    "a number and no rows": lambda: torch.addmv(torch.ones(1), torch.zeros(0, 5), torch.ones(5), beta=0.5),
     "in place of nan": lambda: torch.addmv(torch.full((3,), torch.nan), _table(3, 5), _table(5), beta=0),
     "a diagonal of another dtype": lambda: torch.diagonal_scatter(torch.ones(3, 4), _table(3).double()),
+    "weights of classes in a row": lambda: F.nll_loss(_table(2, 3, 4, 5), torch.ones(2, 4, 5).long(), torch.rand(1, 3)),
     "two vectors": lambda: torch.dot(_table(9), _table(9)) + torch.vdot(_table(9), _table(9)),
 }
 
@@ -106,3 +111,19 @@ def test_products_of_few_rows_on_a_gpu_are_sums(
     targets = [node.target for node in lower_graph(graph, TABLE).nodes]
     assert (f"{target}.default" in targets) == stays
     assert ("prims.sum" in targets) != stays
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scalar", [torch.tensor(0.3337), torch.tensor(0.3337, dtype=torch.float64), 0.3337])
+@pytest.mark.parametrize("rounding_mode", [None, "floor", "trunc"])
+def test_what_has_no_dimensions_is_not_rounded_to_half_precision(
+    dtype: torch.dtype, scalar: Any, rounding_mode: str | None
+) -> None:
+    torch.manual_seed(0)
+    numbers, mode = (torch.randn(2000) * 10).to(dtype), Compare()
+    with mode:
+        torch.div(numbers, scalar, rounding_mode=rounding_mode)
+        torch.mul(numbers, scalar)
+        torch.mul(torch.as_tensor(scalar), numbers)
+    for target, outcome in mode.outcomes.items():
+        assert (outcome.faults, outcome.bitwise) == ([], outcome.compared), target

@@ -117,7 +117,7 @@ def lower_var_mean(lowering: Lowering, call: Call) -> None:
             average = ops.convert(ops.load(buffer, *window.point(outer, ())), dtype)
             squares = ops.sub(average, average)
         if isinstance(count, int) and not isinstance(correction, Expr):
-            divisor = Typed(float(max(count - correction, 0)), dtype)  # type: ignore[operator]
+            divisor = Typed(float(max(0, count - correction)), dtype)  # type: ignore[operator]
         else:
             degrees = ops.sub(_number(ops, count, dtype), ops.number(correction, dtype))  # type: ignore[arg-type]
             divisor = ops.maximum(degrees, 0.0)

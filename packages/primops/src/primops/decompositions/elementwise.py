@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from primops.builder import Builder, Value
+from primops.builder import Builder, Value, opmath
 from primops.decompositions.operands import Function, Table, by_name, elementwise, is_float, result_type
 from primops.errors import Decline
 from primops.passes.fold_constants import in_dtype
@@ -81,11 +81,27 @@ def sub(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
     return p.pointwise(lambda p, x, y: _plus(p, x, y, -alpha), x, y)
 
 
+def _by_scalar(p: Builder, prim: str, x: Any, y: Any) -> Value:
+    if type(y) is not Value or p.out.dtype not in HALVES or not _is_number(p, y):
+        return p.pointwise(prim, x, y)
+    y = p.broadcast(p.convert(y, opmath(p.out.dtype)), p.out.shape)
+    return p.pointwise(lambda p, x: getattr(p, prim)(x, y), x)
+
+
+def _is_number(p: Builder, y: Any) -> bool:
+    """Whether a kernel does not round y to half precision: on a CPU, one without dimensions."""
+    return type(y) is not Value or (not y.rank and p.out.device == "cpu")
+
+
+def mul(p: Builder, x: Any, y: Any) -> Value:
+    return _by_scalar(p, "logical_and" if p.out.dtype == "bool" else "mul", x, y)
+
+
 def div_mode(p: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Value:
-    if rounding_mode == "trunc" and p.out.dtype in HALVES:
+    if rounding_mode == "trunc" and p.out.dtype in HALVES and not _is_number(p, y):
         return p.pointwise(_half_quotient, x, y)
     prim = {None: "div", "floor": "floor_div", "trunc": "trunc_div"}[rounding_mode]
-    return p.pointwise(prim, x, y)
+    return _by_scalar(p, prim, x, y)
 
 
 def _half_quotient(p: Builder, x: Value, y: Value) -> Value:
@@ -296,7 +312,7 @@ TABLE: Table = {
     **{f"aten.add.{o}": add for o in _OVERLOADS},
     **{f"aten.sub.{o}": sub for o in _OVERLOADS},
     **{f"aten.rsub.{o}": lambda p, x, y, alpha=1: sub(p, y, x, alpha) for o in _OVERLOADS},
-    **{f"aten.mul.{o}": _either("mul", "logical_and") for o in _OVERLOADS},
+    **{f"aten.mul.{o}": mul for o in _OVERLOADS},
     **{f"aten.div.{o}": div_mode for o in (*_OVERLOADS, "Tensor_mode", "Scalar_mode")},
     **{f"aten.true_divide.{o}": div_mode for o in _OVERLOADS},
     "aten.floor_divide.default": lambda p, x, y: div_mode(p, x, y, "floor"),

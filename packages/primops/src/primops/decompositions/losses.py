@@ -6,6 +6,7 @@ from typing import Any
 
 from primops.builder import Builder, Value, opmath
 from primops.decompositions.operands import Function, Table, broadcast_shape, by_name, literal_count
+from stagewire.types import numel
 
 NONE, MEAN, SUM = 0, 1, 2
 
@@ -158,7 +159,8 @@ def _weights(p: Builder, weight: Value | None, safe: Value, valid: Value, dtype:
     """The weight of each target's class, 0 for ignored ones."""
     if weight is None:
         return p.convert(valid, dtype)
-    chosen = p.index(p.convert(weight, dtype), (safe,), False)
+    flat = p.reshape(weight, (numel(weight.shape),))  # for images it may have more dimensions
+    chosen = p.index(p.convert(flat, dtype), (safe,), False)
     return p.where(valid, chosen, 0.0)
 
 

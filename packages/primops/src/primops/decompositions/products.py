@@ -51,6 +51,8 @@ def matrix_and_vector(p: Builder, left: Value, right: Value) -> Value:
 def added_matrix_and_vector(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     """beta * x + alpha * left @ right, where right is a vector."""
     shape = p.out.shape
+    if left.shape[:1] != shape:
+        raise Decline("one number, and a matrix without rows")
     return p.reshape(_product(p, left, _column(p, right), _column(p, p.broadcast(x, shape)), beta, alpha), shape)
 
 

@@ -160,8 +160,8 @@ def bernoulli_p(p: Builder, x: Value, probability: float = 0.5, *, generator: An
 def rrelu_backward(
     p: Builder, grad: Value, x: Value, noise: Value, lower: float, upper: float, training: bool, self_is_result: bool
 ) -> Value:
-    """The slopes drawn while training; else, or where they are all alike, their middle."""
-    if training and upper - lower > 1e-6:
+    """The slopes drawn while training, else their middle."""
+    if training:
         return p.mul(noise, grad)
     return leaky_relu_backward(p, grad, x, (lower + upper) / 2, self_is_result)
 

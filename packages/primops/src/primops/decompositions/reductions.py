@@ -62,7 +62,7 @@ def _shifted_var_mean(
     deviation = p.sub(p.convert(x, "float64"), p.broadcast(first, x.shape))
     total = p.sum(deviation, dims)
     squares = p.sub(p.sum(p.mul(deviation, deviation), dims), p.div(p.mul(total, total), float(count)))
-    var = p.div(p.maximum(squares, 0.0), float(max(count - correction, 0)))
+    var = p.div(p.maximum(squares, 0.0), float(max(0, count - correction)))
     return var, p.add(p.reshape(first, total.shape), p.div(total, float(count)))
 
 
