@@ -185,8 +185,7 @@ def _neutral(walk: _Walk, node: Node) -> Node | None:
 
 
 def _where(walk: _Walk, node: Node) -> Node | None:
-    same = type(node.args[1]) is Ref and node.args[1] == node.args[2]
-    return walk.dropped(node, node.args[1]) if same else node
+    return walk.dropped(node, node.args[1]) if node.args[1] == node.args[2] else node
 
 
 _REWRITES = {
