@@ -10,6 +10,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType
 
@@ -70,12 +71,18 @@ PROBE = "_mutant_probe"
 
 def source_code(file: str) -> CodeType:
     """A module as it is."""
-    return _compiled(file, ast.parse((ROOT / file).read_text()))
+    return _compiled(file, ast.parse(_text(file)))
+
+
+@cache
+def _text(file: str) -> str:
+    """The source as it was when it was read first: functions that are alive do not follow what changes later."""
+    return (ROOT / file).read_text()
 
 
 def planted(mutant: Mutant) -> CodeType:
     """The module with the edit."""
-    tree = ast.parse((ROOT / mutant.file).read_text())
+    tree = ast.parse(_text(mutant.file))
     for function, edit, number, _, apply in _places(tree):
         if (function, edit, number) == (mutant.function, mutant.edit, mutant.number):
             apply(None)
@@ -85,7 +92,7 @@ def planted(mutant: Mutant) -> CodeType:
 
 def probed(file: str, chosen: list[Mutant]) -> CodeType:
     """The module with a probe in front of each place that one of these edits changes."""
-    tree = ast.parse((ROOT / file).read_text())
+    tree = ast.parse(_text(file))
     wanted = {(mutant.function, mutant.edit, mutant.number): mutant.name for mutant in chosen}
     places = [(wanted.get(tuple(key)), node, apply) for *key, node, apply in _places(tree)]
     for name, node, apply in reversed(places):  # what is inside first, since its parent is then put into a probe whole
@@ -114,11 +121,12 @@ def mutants(area: str) -> list[Mutant]:
     """Every mutant of an area, in the order of the files."""
     found = []
     for path in sorted({path for pattern in AREAS[area] for path in PACKAGES.glob(pattern)}):
-        source = path.read_text()
+        file = str(path.relative_to(ROOT))
+        source = _text(file)
         lines = source.splitlines()
         for function, edit, number, node, _ in _places(ast.parse(source)):
             text = lines[node.lineno - 1].strip()
-            found.append(Mutant(area, str(path.relative_to(ROOT)), function, edit, number, node.lineno, text))
+            found.append(Mutant(area, file, function, edit, number, node.lineno, text))
     return found
 
 
