@@ -177,6 +177,7 @@ DRAWN = {
     "aten.rand_like.default(%x)": (0.5, 1 / 12),
     "aten.randn_like.default(%x)": (0.0, 1.0),
     "aten.bernoulli.p(%x, 0.25)": (0.25, 0.1875),
+    "aten.native_dropout.default(%ones, 0.5, True)": (1.0, 1.0),
 }
 """Calls, with the mean and the variance of what they draw."""
 
@@ -193,8 +194,15 @@ def test_what_is_drawn_has_its_distribution(
     call: str, shape: tuple[int, ...], dtype: str, threads: int, layout: str
 ) -> None:
     """On a CPU, and on a GPU by ATen or by formula."""
-    kind = f"{dtype}[{', '.join(map(str, shape))}]{layout}"
-    graph = lowered(f'input %x: {kind}\n%y: {kind} = {call} with effect="draws"\nreturn %y', threads)
+    kind = f"[{', '.join(map(str, shape))}]{layout}"
+    results = f"%y: {dtype}{kind}" + f", %m: b8{kind}" * ("dropout" in call)
+    text = f"""
+        input %x: {dtype}{kind}
+        %ones: {dtype}{kind} = aten.add.Tensor(%x, 1.0)
+        {results} = {call} with effect="draws"
+        return %y
+    """
+    graph = lowered(text, threads)
     graph = on_device(graph, "cuda:0", "cpu")
     torch.manual_seed(0)
     numbers = interpret(graph, [graph_input(graph)])[0].double()

@@ -19,8 +19,8 @@ from stagewire.types import TensorType
 
 _BOUNDS: tuple[tuple[tuple[int, int], str], ...] = (
     ((0, 2),
-     "avg_pool2d_backward binary_cross_entropy_backward embedding_dense_backward huber_loss index_add logit "
-     "logit_backward logsumexp mse_loss nextafter nll_loss2d_backward prod rrelu_with_noise_backward rsqrt "
+     "avg_pool2d_backward embedding_dense_backward huber_loss index_add logit "
+     "logit_backward logsumexp mse_loss nextafter nll_loss2d_backward rrelu_with_noise_backward rsqrt "
      "sigmoid_backward smooth_l1_loss soft_margin_loss soft_margin_loss_backward special_entr sqrt"),
     ((0, 4),
      "binary_cross_entropy_with_logits"),
@@ -28,7 +28,8 @@ _BOUNDS: tuple[tuple[tuple[int, int], str], ...] = (
      "_adaptive_avg_pool2d _fused_rms_norm _fused_rms_norm_backward _log_softmax _log_softmax_backward_data "
      "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training "
      "_safe_softmax _softmax _softmax_backward_data _weight_norm_interface _weight_norm_interface_backward "
-     "addcdiv addcmul addr dist elu_backward fmod gelu gelu_backward glu_backward huber_loss_backward ldexp "
+     "addcdiv addcmul addr binary_cross_entropy_backward dist elu_backward fmod gelu gelu_backward "
+     "binary_cross_entropy glu_backward huber_loss_backward ldexp prod "
      "lerp linalg_cross linspace log_sigmoid_backward log_sigmoid_forward logaddexp logaddexp2 mean mish "
      "mish_backward mse_loss_backward multi_margin_loss multi_margin_loss_backward mvlgamma native_batch_norm "
      "native_batch_norm_backward native_group_norm native_layer_norm nll_loss2d_forward nll_loss_forward norm "
@@ -41,7 +42,7 @@ _BOUNDS: tuple[tuple[tuple[int, int], str], ...] = (
     ((16, 2),
      "linalg_vector_norm native_layer_norm_backward var"),
     ((16, 4),
-     "native_group_norm_backward upsample_bicubic2d"),
+     "addmv dot mv native_group_norm_backward upsample_bicubic2d vdot"),
     ((32, 4),
      "convolution convolution_backward"),
 )  # fmt: skip

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import random
+from typing import Any
+
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from primops import interpret
 from primops.decompositions import TABLE
 from primops.exactness import bound
+from primops.interpret import tensor_type
 from primops.stage import lower_graph
-from primops.testing.opinfo import Compare
+from primops.testing.opinfo import Compare, Outcome, compare_call, compare_results, plain, run_as_graph
 from stagewire.graph import Graph, List
 from stagewire.parser import parse_graph
 from stagewire.printer import print_graph
+from stagewire.types import NoneType
 from stagewire.verify import verify_graph
 
 Sizes = tuple[int, ...]
@@ -121,6 +129,68 @@ def test_images_whose_channels_become_fastest(image: dict) -> None:
 def test_what_is_no_sum_of_few_terms(change: dict) -> None:
     nodes = lower_graph(parse_graph(FEW_TERMS.format(**change)), TABLE).nodes
     assert FORWARD in [node.target for node in nodes]
+
+
+def convolution(seed: int) -> tuple[tuple[Any, ...], tuple[bool, ...]]:
+    """The operands of a convolution, and which gradients are wanted: few channels mostly, windows of all kinds."""
+    draw = random.Random(seed)
+
+    def each(low: int, high: int) -> tuple[int, ...]:
+        return tuple([draw.randint(low, high) for _ in range(rank)])
+
+    rank, kind, transposed = draw.randint(1, 3), draw.choice(KINDS), (draw.random() < 0.5)
+    kernel = (1,) * rank if kind == "pointwise" else each(1, 4)
+    step = kernel if kind == "patches" else each(1, 3)
+    pad, dilation = (each(0, 2), each(1, 2)) if kind == "any" else ((0,) * rank, (1,) * rank)
+    spread = tuple([d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)])
+    rest = tuple([draw.randint(0, n - 1) for n in step])
+    small = each(1, 3)
+    sides = zip(small, step, spread, rest, pad, strict=True)
+    large = tuple([max((n - 1) * each_step + w + r - 2 * p, 1) for n, each_step, w, r, p in sides])
+    groups, narrow = draw.choice((1, 1, 1, 2)), (draw.random() < 0.5)
+    wide = math.isqrt((1 << 17) // math.prod(kernel)) + 1  # of many weights
+    channels, features = (groups * (draw.randint(1, 4) if narrow else wide) for _ in range(2))
+    order = torch.Generator().manual_seed(draw.randint(0, 999))
+    layout = torch.channels_last if rank == 2 and (draw.random() < 0.5) else torch.contiguous_format
+    dtype = draw.choice((torch.float32, torch.bfloat16))
+    image = (draw.randint(1, 3), channels, *(small if transposed else large))
+    weight = (channels, features // groups) if transposed else (features, channels // groups)
+    x, w, b = (torch.randn(*n, generator=order).to(dtype) for n in (image, (*weight, *kernel), (features,)))
+    x = x.to(memory_format=layout)
+    more = rest if transposed else (0,) * rank
+    geometry = ([*step], [*pad], [*dilation], transposed, [*more], groups)
+    return (x, w, b if (draw.random() < 0.5) else None, *geometry), tuple([(draw.random() < 0.5) for _ in range(3)])
+
+
+KINDS = ("patches", "pointwise", "any")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.sampled_from(range(100)))
+def test_a_drawn_convolution_and_its_gradients(seed: int) -> None:
+    """As on a CPU, and as on a GPU."""
+    (x, w, bias, *geometry), wanted = convolution(seed)
+    forward = (x, w, bias, *geometry)
+    try:
+        result = torch.ops.aten.convolution(*forward)
+    except RuntimeError:
+        return  # an image smaller than its window
+    check(FORWARD, forward, result)
+    if any(wanted):
+        sizes = None if bias is None else [len(bias)]
+        backward = (torch.randn_like(result), x, w, sizes, *geometry, [*wanted])
+        made = torch.ops.aten.convolution_backward(*backward)  # some kernels give what nobody asked for
+        check(BACKWARD, backward, [one if asked else None for one, asked in zip(made, wanted, strict=True)])
+
+
+def check(target: str, args: tuple[Any, ...], result: Any) -> None:
+    expected, outcome = [result] if isinstance(result, torch.Tensor) else result, Outcome()
+    compare_call(outcome, target, args, {}, result)
+    assert not outcome.faults, outcome.faults
+    types = tuple([NoneType() if one is None else tensor_type(one) for one in expected])
+    found = run_as_graph(target, plain(args), {}, types, device="cuda:0")
+    faults = [] if found is None else compare_results(target, args, {}, found, expected)
+    assert not faults, faults
 
 
 def test_one_dimension() -> None:

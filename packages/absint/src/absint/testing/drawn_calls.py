@@ -1,7 +1,7 @@
 """Calls of ATen with real operands: those of torch's operator database, forward and backward, and alterations of them.
 
     call       ::= target args kwargs
-    alteration ::= layout | dtype | size | rank | number | values
+    alteration ::= layout | dtype | floats | size | rank | number | values | magnitudes | first
 
     for call in recorded_calls()["aten.add.Tensor"]:
         altered(call, random.Random(0))
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 SAMPLES, CALLS = 30, 4
-"""Samples of each row of the database; calls of each operator that are kept, spread over those that are unlike."""
+"""Samples of each row of the database; calls of each operator that are kept."""
 DATABASES = ("op_db", "foreach_unary_op_db", "foreach_binary_op_db", "foreach_pointwise_op_db", "foreach_reduce_op_db",
              "foreach_other_op_db")  # fmt: skip
 SKIPPED = ("jiterator", "sparse", "pca_lowrank", "svd_lowrank", "grid_sampler_3d", "bmm_triton")
@@ -203,8 +203,14 @@ def _key(args: Any, kwargs: Any) -> str:
 
 
 @cache
-def recorded_calls(part: int = 0, parts: int = 1) -> dict[str, tuple[Call, ...]]:
-    """Calls by operator, unlike in types and attributes, of every so many-th row of the database."""
+def recorded_calls(
+    part: int = 0, parts: int = 1, among: int = SAMPLES, kept: int = CALLS
+) -> dict[str, tuple[Call, ...]]:
+    """Calls by operator, unlike in types and attributes, of every so many-th row of the database.
+
+    among: how many samples of a row are looked at. kept: calls of an operator. Both are spread, since neighbours are
+    alike.
+    """
     recorder = _Recorder()
     state, stream = random.getstate(), torch.get_rng_state()
     with warnings.catch_warnings():
@@ -213,12 +219,12 @@ def recorded_calls(part: int = 0, parts: int = 1) -> dict[str, tuple[Call, ...]]
             torch.manual_seed(0)
             random.seed(0)
             try:
-                _record(recorder, info)
+                _record(recorder, info, among)
             except (AssertionError, *REFUSALS):
                 continue  # without samples in this environment
     random.setstate(state)
     torch.set_rng_state(stream)
-    return {target: _spread(tuple(calls.values())) for target, calls in sorted(recorder.calls.items())}
+    return {target: _spread(tuple(calls.values()), kept) for target, calls in sorted(recorder.calls.items())}
 
 
 @cache
@@ -232,11 +238,12 @@ def _rows() -> list[Any]:
     return [info for info in usable if not any(word in info.name for word in SKIPPED)]
 
 
-def _record(recorder: _Recorder, info: Any) -> None:
+def _record(recorder: _Recorder, info: Any, among: int) -> None:
     supported = info.supported_dtypes("cpu")
     dtype = next(one for one in (*FLOATS, torch.int64, torch.bool, *supported) if one in supported)
     trained = bool(info.supports_autograd) and dtype in info.supported_backward_dtypes("cpu")
-    for sample in itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=trained), SAMPLES):
+    samples = list(itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=trained), among))
+    for sample in samples[:: max(1, math.ceil(len(samples) / SAMPLES))]:
         try:
             with recorder:
                 made = info.op(sample.input, *sample.args, **sample.kwargs)
@@ -246,21 +253,24 @@ def _record(recorder: _Recorder, info: Any) -> None:
             continue  # a sample for other builds of torch
 
 
-def _spread(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    return calls[:: max(1, len(calls) // CALLS)][:CALLS]
+def _spread(calls: tuple[Call, ...], most: int) -> tuple[Call, ...]:
+    return calls[:: max(1, len(calls) // most)][:most]
 
 
 # --- alterations -----------------------------------------------------------------------------------------------------
-def altered(call: Call, order: random.Random, kinds: tuple[str, ...] = ()) -> Call:
-    """The call with one of its operands, or all of them, otherwise: by one of these kinds of alterations, or of all."""
-    if any(word in call.target for word in TRUSTING):
-        kinds = ("layout", "first")
-    kind = order.choice(kinds or tuple(_ALTERATIONS)[:-1])
-    if kind == "number":
-        return _with_other_numbers(call, order)
-    leaves, tree = tree_flatten((call.args, call.kwargs))
-    args, kwargs = tree_unflatten(_ALTERATIONS[kind](list(leaves), order), tree)
-    return Call(call.target, args, kwargs)
+def altered(call: Call, order: random.Random, kinds: tuple[str, ...] = (), most: int = 1) -> Call:
+    """The call with one of its operands, or all of them, otherwise: by up to `most` alterations, of these kinds or of
+    all; operands that are trusted lie elsewhere, if nothing is said."""
+    trusted = ("layout", "first") if any(word in call.target for word in TRUSTING) else ALTERATIONS
+    for _ in range(order.randint(1, most) if most > 1 else 1):
+        kind = order.choice(kinds or trusted)
+        if kind == "number":
+            call = _with_other_numbers(call, order)
+        else:
+            leaves, tree = tree_flatten((call.args, call.kwargs))
+            args, kwargs = tree_unflatten(_ALTERATIONS[kind](list(leaves), order), tree)
+            call = Call(call.target, args, kwargs)
+    return call
 
 
 def resized(call: Call, old: int, new: int) -> Call:
@@ -399,6 +409,12 @@ _OPTIONAL: dict[str, Callable[[random.Random], Any]] = {
 }
 
 
+def _floats(leaves: list[Any], order: random.Random) -> list[Any]:
+    """All floating-point tensors of one other dtype."""
+    dtype = order.choice(FLOATS)
+    return [x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in leaves]
+
+
 def _values(leaves: list[Any], order: random.Random) -> list[Any]:
     kind = order.choice(("grid", "grid", "hostile", "large"))
     for at in _some(leaves, order):
@@ -426,6 +442,16 @@ def _hostile(tensor: torch.Tensor, order: random.Random) -> torch.Tensor:
     return flat.view(tensor.shape)
 
 
+def _magnitudes(leaves: list[Any], order: random.Random) -> list[Any]:
+    """Floating-point numbers of many magnitudes."""
+    for at in _some(leaves, order):
+        if leaves[at].is_floating_point():
+            generator = torch.Generator().manual_seed(order.randrange(1 << 30))
+            powers = torch.randint(-4, 9, leaves[at].shape, generator=generator)
+            leaves[at] = leaves[at] * 2.0 ** powers.to(leaves[at].dtype)
+    return leaves
+
+
 _VALUES: dict[str, Callable[[torch.Tensor, random.Random], torch.Tensor]] = {
     "grid": _grid,
     "hostile": _hostile,
@@ -436,7 +462,9 @@ _ALTERATIONS: dict[str, Callable[[list[Any], random.Random], list[Any]]] = {
     "dtype": _dtype,
     "size": _size,
     "rank": _rank,
-    "number": lambda leaves, _: leaves,
     "values": _values,
+    "magnitudes": _magnitudes,
+    "floats": _floats,
     "first": _first,
 }
+ALTERATIONS = ("layout", "dtype", "size", "rank", "number", "values")

@@ -98,15 +98,10 @@ def mul(p: Builder, x: Any, y: Any) -> Value:
 
 
 def div_mode(p: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Value:
-    if rounding_mode == "trunc" and p.out.dtype in HALVES and not _is_number(p, y):
-        return p.pointwise(_half_quotient, x, y)
+    if rounding_mode and p.out.dtype in HALVES and not _is_number(p, y):
+        raise Decline("eager rounds to half precision before it rounds to an integer, and what it subtracts")
     prim = {None: "div", "floor": "floor_div", "trunc": "trunc_div"}[rounding_mode]
     return _by_scalar(p, prim, x, y)
-
-
-def _half_quotient(p: Builder, x: Value, y: Value) -> Value:
-    """Eager rounds the quotient to the half dtype before it truncates."""
-    return p.trunc(p.convert(p.convert(p.div(x, y), p.out.dtype), "float32"))
 
 
 def nextafter(p: Builder, x: Value, y: Value) -> Value:
