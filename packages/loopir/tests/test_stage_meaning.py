@@ -95,7 +95,7 @@ def test_each_kernel_pass_preserves_the_meaning_of_loops(scenario: Scenario) -> 
 
 
 @pytest.mark.parametrize("family", ["anything", "rows", "products"])
-@GENERATED
+@settings(GENERATED, max_examples=120)
 @given(st.data())
 def test_what_pays_for_large_sizes_alone_preserves_meaning(family: str, data: st.DataObject) -> None:
     """With limits so low that small examples meet them."""

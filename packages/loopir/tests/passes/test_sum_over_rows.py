@@ -113,29 +113,36 @@ def test_the_last_part_may_have_fewer_rows() -> None:
     check(loop, (4099,), 256)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=80)
 @given(
     rows=st.lists(st.sampled_from((1, 2, 3, 4, 6, 8)), min_size=1, max_size=3).map(tuple),
     size=st.integers(2, 9),
     shortest=st.integers(1, 4),
     seed=st.integers(0, 9),
     shared=st.booleans(),
+    parts=st.integers(0, 2),
+    turned=st.booleans(),
 )
-def test_the_numbers_are_the_same(rows: tuple[int, ...], size: int, shortest: int, seed: int, shared: bool) -> None:
+def test_the_numbers_are_the_same(
+    rows: tuple[int, ...], size: int, shortest: int, seed: int, shared: bool, parts: int, turned: bool
+) -> None:
     loop = LoopIR().run(document(norm(rows, size)), eager(shortest))
     verify(loop)
     check(loop, rows, size, seed)
-    # Sums of something else are combined beside them.
+    # Sums of something else are combined beside them; or sums over some of the rows, each of which is wanted.
     shape = [*rows, size]
     factor = "%x" if shared else "%h"
-    outer = list(range(len(rows)))
-    other = f"%hh: f32{shape}@cuda:0 = prims.mul(%h, {factor})\n%sh: f32[{size}]@cuda:0 = prims.sum(%hh, {outer})"
+    outer, kept = list(range(len(rows)))[parts:], [*rows[:parts], size]
+    other = f"""%hh: f32{shape}@cuda:0 = prims.mul(%h, {factor})
+%ph: f32{kept}@cuda:0 = prims.sum(%hh, {outer})
+%sh: f32{kept}@cuda:0 = prims.{"flip(%ph, [0])" if turned else "neg(%ph)"}"""
     text = f"input %h: f32{shape}@cuda:0\n" + norm(rows, size).replace("return %dx", f"{other}\nreturn %sh, %dx")
     loop = LoopIR().run(document(text), eager(shortest))
     verify(loop)
     inputs, outputs = numbers(rows, size, seed)
     h = np.random.default_rng(seed + 1).integers(-3, 4, shape).astype(np.float32)
-    wanted = [(h * (inputs[0] if shared else h)).sum(tuple(outer)), *outputs]
+    sums = (h * (inputs[0] if shared else h)).sum(tuple(outer))
+    wanted = [np.flip(sums, 0) if turned else -sums, *outputs]
     for found, one in zip(interpret(loop.forward, [h, *inputs]), wanted, strict=True):
         np.testing.assert_array_equal(found, one)
 

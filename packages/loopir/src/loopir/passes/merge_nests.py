@@ -121,18 +121,16 @@ class Correspondence:
             if m == n:
                 if not self.bind(left, right):
                     return False
-            elif m == 0 or n == 0:
+            elif m == 0 or n == 0 or left in self.used or right in self.bound:
                 return False
-            elif divides(m, n) and right not in self.bound:
+            elif divides(m, n):
                 high, low = self.right.cut(right, m, self.names)
                 b.append(high)
-                if not self.bind(left, low[0]):
-                    return False
-            elif divides(n, m) and left not in self.used:
+                self.bind(left, low[0])
+            elif divides(n, m):
                 high, low = self.left.cut(left, n, self.names)
                 a.append(high)
-                if not self.bind(low[0], right):
-                    return False
+                self.bind(low[0], right)
             else:
                 return False
         return not a and not b

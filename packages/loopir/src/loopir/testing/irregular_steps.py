@@ -199,7 +199,7 @@ def halves(b: Builder) -> None:
     small = b.add("remainder", (Ref(x), 3), b.types[x].dtype, shape, 2)
     left = b.add("convert_element_type", (Ref(small), DTypeArg("bfloat16")), "bfloat16", shape, 2)
     columns = b.draw(st.sampled_from(b.sizes))
-    right = b.input("bfloat16", (*shape[:-2], shape[-1], columns))
+    right = _half(b, (*shape[:-2], shape[-1], columns))
     result = (*shape[:-1], columns)
     if len(shape) == 2 and b.draw(st.booleans()):
         biases = st.sampled_from(((columns,), (1, columns), (shape[0], columns), (shape[0], 1)))
@@ -209,6 +209,23 @@ def halves(b: Builder) -> None:
         target = "aten.mm.default" if len(shape) == 2 else "aten.bmm.default"
         y = b.add(target, (Ref(left), Ref(right)), "bfloat16", result, 6 * shape[-1])
     b.add("convert_element_type", (Ref(y), DTypeArg("float32")), "float32", result, 6 * shape[-1] + 3)
+
+
+def _half(b: Builder, shape: tuple[int, ...]) -> str:
+    """An input, a part of one, or one turned."""
+    kind = b.draw(st.sampled_from(("whole", "part", "turned")))
+    if kind == "part":
+        more = [b.draw(st.integers(0, 2)) for _ in shape]
+        low = tuple([b.draw(st.integers(0, n)) for n in more])
+        whole = b.input("bfloat16", tuple([n + k for n, k in zip(shape, more, strict=True)]))
+        stop = tuple([n + start for n, start in zip(shape, low, strict=True)])
+        return b.add("slice", (Ref(whole), List(low), List(stop), List((1,) * len(shape))), "bfloat16", shape)
+    if kind == "turned":
+        order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+        return b.add(
+            "permute", (Ref(b.input("bfloat16", tuple([shape[d] for d in order]))), List(order)), "bfloat16", shape
+        )
+    return b.input("bfloat16", shape)
 
 
 def convolution(b: Builder) -> None:
