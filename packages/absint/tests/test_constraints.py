@@ -136,6 +136,29 @@ def test_what_a_question_draws_is_of_no_stream_of_the_program():
     assert torch.equal(own.get_state(), before[1])
 
 
+RANDOM = {
+    "rand": (torch.ops.aten.rand.default, ([3],)),
+    "randn": (torch.ops.aten.randn.default, ([3],)),
+    "rand_like": (torch.ops.aten.rand_like.default, (contiguous((3,), F32),)),
+    "randint": (torch.ops.aten.randint.low, (1, 9, [3])),
+    "randperm": (torch.ops.aten.randperm.default, (5,)),
+    "normal": (torch.ops.aten.normal.float_float, (0.0, 1.0, [3])),
+    "bernoulli": (torch.ops.aten.bernoulli.p, (contiguous((3,), F32), 0.5)),
+    "dropout": (torch.ops.aten.native_dropout.default, (contiguous((3,), F32), 0.5, True)),
+    "rrelu": (torch.ops.aten.rrelu_with_noise.default, (contiguous((3,), F32), contiguous((3,), F32), 0.1, 0.3, True)),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_no_rule_draws_of_the_programs_stream(name):
+    """Overloads without a generator, too, and those that take theirs by place."""
+    func, args = RANDOM[name]
+    before = torch.get_rng_state()
+    given = tuple(AbstractTensor(one) if isinstance(one, Meta) else one for one in args)
+    abstract_call(func, given, mode=AbstractMode())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_kernel_is_asked_once_for_operands_that_differ_in_sizes():
     calls = []
     question = Question(of=lambda self: calls.append(1) or {})

@@ -96,6 +96,8 @@ def ask(func: OpOverload, question: Question, args: Any, kwargs: dict[str, Any],
     the CPU are not asked about.
     """
     written = []
+    if _drawing(func)[0] is None:
+        return False
     if question.of is not None:
         if not question.drops_sizes and _has_sizes((*args, *kwargs.values())):
             return False  # which attribute would fit the sizes is not to be decided here
@@ -198,18 +200,31 @@ def _answer(func: OpOverload, fill: int, args: Any, kwargs: Any, state: Any) -> 
     with torch.no_grad(), TORCH.no_dispatch():
         operands = [_operand(key, fill) for key in args]
         named = {name: _operand(key, fill) for name, key in kwargs}
-        if _takes_generator(func):
-            named["generator"] = torch.Generator()  # what a question draws is of no stream of the program
+        drawing, place = _drawing(func)
+        if place is not None:  # what a question draws is of no stream of the program
+            operands = (
+                operands[:place] + [torch.Generator() for _ in operands[place : place + 1]] + operands[place + 1 :]
+            )
+            named |= {} if place < len(operands) else {"generator": torch.Generator()}
         try:
-            func(*operands, **named)
+            drawing(*operands, **named)
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             return error.with_traceback(None)
     return None
 
 
 @lru_cache(_LIMIT)
-def _takes_generator(func: OpOverload) -> bool:
-    return any(argument.name == "generator" and argument.kwarg_only for argument in func._schema.arguments)
+def _drawing(func: OpOverload) -> tuple[Any, int | None]:
+    """The overload that is asked in the place of one, and where among its arguments its generator is (None: it draws
+    nothing). No overload where each draws from the program's stream."""
+    packet, name = func.overloadpacket, func._overloadname
+    for one in (name, "generator" if name == "default" else f"{name}_generator"):
+        if one in packet.overloads():
+            overload = getattr(packet, one)
+            places = [n for n, argument in enumerate(overload._schema.arguments) if argument.name == "generator"]
+            if places:
+                return overload, places[0]
+    return (None if torch.Tag.nondeterministic_seeded in func.tags else func), None
 
 
 def _operand(key: Any, fill: int) -> Any:

@@ -146,7 +146,7 @@ TABLE.ask("""
     rand randn rand.generator randn.generator normal.float_float randint randint.generator randint.low
     randint.low_generator full new_full
 """, _OF_SIZE)  # fmt: skip
-TABLE.ask("rand_like randn_like full_like randint_like randint_like.low_dtype fill.Scalar fill.Tensor")
+TABLE.ask("rand_like randn_like full_like randint_like fill.Scalar fill.Tensor")
 TABLE.ask("arange arange.start arange.start_step", Question(of=lambda end: {"start": 0, "end": 1, "step": 1}))
 TABLE.ask(
     """linspace logspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor logspace.Tensor_Tensor
@@ -197,6 +197,6 @@ TABLE.rows({
     "rrelu_with_noise_backward": _rrelu_backward,
 })  # fmt: skip
 TABLE.ask(f"bernoulli bernoulli.Tensor {_FILLS} random.from random.to")
-TABLE.ask("native_dropout rrelu_with_noise rrelu_with_noise_functional")
+TABLE.ask("rrelu_with_noise rrelu_with_noise_functional")
 TABLE.ask("normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor")
 TABLE.ask("multinomial", Question(of=lambda self: {"self": ones(self), "num_samples": 1}, drops_sizes=True))
