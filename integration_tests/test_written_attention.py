@@ -11,9 +11,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import stagefold
+from aotgrad import AotGrad
 from aotgrad.testing.attention_programs import ADDED, BATCH, CAUSAL, FILLED, HEADS, LENGTH, PLAIN, Attention, qkv, t5
 from integration_tests.zoo.devices import NEEDS_GPU, ON_GPU
 from integration_tests.zoo.traces import traced
+from stagefold.pipeline import stage_options
 from stagewire.grad import Grad
 
 LOW = torch.finfo(torch.float32).min
@@ -229,9 +231,10 @@ def test_a_gradient_of_its_own_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_options() -> None:
     def chosen(options: dict[str, Any]) -> Any:
-        return dict(stagefold.options.parse_options(None, options).for_stage("aotgrad")).get("written_attention")
+        parsed = stagefold.options.parse_options(None, options)
+        return stage_options("aotgrad", AotGrad(), parsed).written_attention
 
-    assert chosen({}) is None
+    assert chosen({}) == AotGrad.Options().written_attention == "auto"
     assert chosen({"rng": "eager"}) == "without_dropout"
     assert chosen({"numerics": "eager", "rng": "eager"}) == "keep"
     assert chosen({"numerics": "eager", "aotgrad.written_attention": "fuse"}) == "fuse"

@@ -49,7 +49,7 @@ def test_a_call_is_refused(call: str) -> None:
 
 
 def test_the_nearest_names_are_told() -> None:
-    with pytest.raises(UnknownOp, match=r"Did you mean add\.Tensor"):
+    with pytest.raises(UnknownOp, match=r"Did you mean aten\.add\.Tensor"):
         VOCABULARY.op("aten.ad.Tensor")
 
 
