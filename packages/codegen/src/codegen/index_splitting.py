@@ -36,7 +36,7 @@ from stagewire.loop import (
     Store,
 )
 from stagewire.loop_ops import may_raise
-from stagewire.statements import live_statements, map_indices, merge_axes, select
+from stagewire.statements import live_statements, map_indices, merge_axes, select, settled
 
 COMPARED: dict[str, tuple[int, int]] = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}
 """(s, d) of a comparison of a and b, which says that s * (a - b) + d is at least 0."""
@@ -264,7 +264,7 @@ def _span(kernel: Kernel, axis: Axis, start: Dim, end: Dim, given: Sequence[Stat
 
 def _settled_where(statements: Iterable[Statement], known: dict[str, bool]) -> list[Statement]:
     """What is left to do where the truth of some values is known."""
-    return without_unused([one for s in statements if (one := _settled(s, known)) is not None])
+    return without_unused([one for s in statements if (one := settled(s, known)) is not None])
 
 
 def parts_along(kernel: Kernel, given: Axis, shortest: int) -> tuple[Kernel, ...]:
@@ -320,33 +320,6 @@ def _moved(statement: Statement, axis: str, start: Dim, name: str) -> Statement:
     """The statement with `name` + start for `axis`."""
     meaning = {axis: ix.shift(ix.axis(name), start)}
     return map_indices(statement, lambda index: ix.inline(index, meaning))
-
-
-def _settled(statement: Statement, known: dict[str, bool]) -> Statement | None:
-    """The statement where the truth of some values is known, which grows by what follows; None if it does nothing."""
-    match statement:
-        case Compute(result, "where", (condition, yes, no), dtype) if (truth := _truth(condition, known)) is not None:
-            return Compute(result, "convert", (yes if truth else no,), dtype)
-        case Compute(result, "logical_and" | "logical_or" as op, (left, right), "bool"):
-            for one, other in ((left, right), (right, left)):
-                truth = _truth(one, known)
-                if truth is not None and truth == (op == "logical_or"):
-                    known[result] = truth
-                elif truth is not None and (second := _truth(other, known)) is not None:
-                    known[result] = second
-        case Compute(result, "logical_not", (operand,), "bool") if (truth := _truth(operand, known)) is not None:
-            known[result] = not truth
-        case Load(mask=Ref() as mask) if (truth := _truth(mask, known)) is not None:
-            if not truth:
-                return Compute(statement.result, "convert", (statement.other,), statement.dtype)
-            return replace(statement, mask=None, other=0)
-        case Store(mask=Ref() as mask) if (truth := _truth(mask, known)) is not None:
-            return replace(statement, mask=None) if truth else None
-    return statement
-
-
-def _truth(operand: Operand, known: dict[str, bool]) -> bool | None:
-    return known.get(operand.name) if isinstance(operand, Ref) else operand if isinstance(operand, bool) else None
 
 
 def without_unused(statements: Sequence[Statement]) -> list[Statement]:

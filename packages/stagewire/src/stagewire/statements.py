@@ -236,6 +236,46 @@ def axes_of_values(statements: Iterable[Statement]) -> dict[str, set[str]]:
     return found
 
 
+def summed_products(statements: Iterable[Statement]) -> dict[str, tuple[str, str]]:
+    """For each sum of products of two values, by its name, the names of these."""
+    made: dict[str, tuple[str, str]] = {}
+    found: dict[str, tuple[str, str]] = {}
+    for statement in statements:
+        match statement:
+            case Compute(result, "mul", (Ref(a), Ref(b))):
+                made[result] = a, b
+            case Reduce((total,), "sum", Ref(name)) if name in made:
+                found[total] = made[name]
+    return found
+
+
+def settled(statement: Statement, known: dict[str, bool]) -> Statement | None:
+    """The statement where the truth of some values is known, which grows by what follows; None if it does nothing."""
+    match statement:
+        case Compute(result, "where", (condition, yes, no), dtype) if (truth := _truth(condition, known)) is not None:
+            return Compute(result, "convert", (yes if truth else no,), dtype)
+        case Compute(result, "logical_and" | "logical_or" as op, (left, right), "bool"):
+            for one, other in ((left, right), (right, left)):
+                truth = _truth(one, known)
+                if truth is not None and truth == (op == "logical_or"):
+                    known[result] = truth
+                elif truth is not None and (second := _truth(other, known)) is not None:
+                    known[result] = second
+        case Compute(result, "logical_not", (operand,), "bool") if (truth := _truth(operand, known)) is not None:
+            known[result] = not truth
+        case Load(mask=Ref() as mask) if (truth := _truth(mask, known)) is not None:
+            if not truth:
+                return Compute(statement.result, "convert", (statement.other,), statement.dtype)
+            return replace(statement, mask=None, other=0)
+        case Store(mask=Ref() as mask) if (truth := _truth(mask, known)) is not None:
+            return replace(statement, mask=None) if truth else None
+    return statement
+
+
+def _truth(operand: Operand, known: dict[str, bool]) -> bool | None:
+    return known.get(operand.name) if isinstance(operand, Ref) else operand if isinstance(operand, bool) else None
+
+
 def merge_axes(axes: tuple[Axis, ...], sections: tuple[Section, ...]) -> tuple[tuple[Axis, ...], tuple[Section, ...]]:
     """Axes, and sections inside of them, where neighbours that every index sees as one are one: the inner of them."""
     position = 0

@@ -135,13 +135,14 @@ class _KernelEmitter(FewRowsEmitter):
         self.stored = frozenset([s.buffer for s in statements if isinstance(s, Store)])
         self.widened_later = widened_of(statements)
         self.wide = self.needs_64_bits()
-        start = f"{self.widened(self.block or 'tl.program_id(0)')} * XBLOCK"
+        number = self.widened(self.block or "tl.program_id(0)")
+        start = f"{number} * XBLOCK"
         if self.plan.chained:
             start = self.begin_part()
         if self.plan.part != 0:
             start = self.begin_turns()
         if self.plan.kind == "product":
-            self.begin_rows(self.widened(self.block or "tl.program_id(0)"))
+            self.begin_rows(number)
         else:
             self.tiles["x"] = self.kernel.axes, start
             self.put(f"x = {start} + tl.arange(0, XBLOCK)[:, None]")

@@ -17,7 +17,7 @@ from codegen.triton.reductions import ReductionEmitter, X
 from stagewire.graph import Ref
 from stagewire.literals import HALVES
 from stagewire.loop import Axis, Compute, IndexValue, Kernel, Load, Reduce, Section
-from stagewire.statements import axes_of_values, points_of, results, used_values
+from stagewire.statements import axes_of_values, points_of, results, summed_products, used_values
 
 MOST_ROWS = 16
 """The rows of the tensor cores' smallest tile."""
@@ -46,14 +46,18 @@ def few_rows_of(kernel: Kernel) -> FewRows | None:
     if not kernel.axes or not kernel.sections[0].axes or any(section.axes for section in kernel.sections[1:]):
         return None
     body = kernel.sections[0].statements
+    found = summed_products(body)
     sums = [one for one in body if isinstance(one, Reduce)]
     made = {one.result: one for one in body if isinstance(one, Load | Compute | IndexValue)}
-    along = {name: axes & {axis.name for axis in kernel.axes} for name, axes in axes_of_values(body).items()}
-    found = [_operands(total, made, along) for total in sums]
-    if None in found or len(sums) + len(made) < len(body):
+    if not found or len(found) < len(sums) or len(sums) + len(made) < len(body):
         return None
-    sides = {frozenset(along[a] - along[b]) for pair in found for a, b in (pair, pair[::-1])}
     products = {total.operand.name for total in sums}
+    if any(one.dtype != "float32" for one in (*sums, *(made[name] for name in products))):
+        return None
+    along = {name: axes & {axis.name for axis in kernel.axes} for name, axes in axes_of_values(body).items()}
+    if not along.keys() >= set(chain(*found.values())):
+        return None
+    sides = {frozenset(along[a] - along[b]) for pair in found.values() for a, b in (pair, pair[::-1])}
     rest = [one for one in made.values() if one.result not in products]
     if len(sides) != 2 or not all(sides):
         return None
@@ -63,10 +67,8 @@ def few_rows_of(kernel: Kernel) -> FewRows | None:
     names = [{axis.name for axis in axes} for axes in (few, many)]
     if not 1 < _points(few) <= MOST_ROWS or any(all(along[one.result] & side for side in names) for one in rest):
         return None
-    operands = {
-        total.results[0]: (a, b) if names[0] <= along[a] else (b, a) for total, (a, b) in zip(sums, found, strict=True)
-    }
-    halves = {name: _half(made[name], made) for name in chain(*found)}
+    operands = {total: (a, b) if names[0] <= along[a] else (b, a) for total, (a, b) in found.items()}
+    halves = {name: _half(made[name], made) for name in chain(*found.values())}
     kinds = {frozenset(made[halves[name] or name].dtype for name in pair) for pair in operands.values()}
     form: Any = "half" if len(kinds) == 1 and kinds <= {frozenset([half]) for half in HALVES} else "tf32x3"
     if kinds == {frozenset(("float32", "bfloat16"))}:
@@ -75,16 +77,6 @@ def few_rows_of(kernel: Kernel) -> FewRows | None:
         operands = {total: (halves[a] or a, halves[b] or b) for total, (a, b) in operands.items()}
     batch = tuple(axis for axis in kernel.axes if axis not in few + many)
     return FewRows(few, many, batch, operands, form)
-
-
-def _operands(total: Reduce, made: Mapping[str, Any], along: Mapping[str, set[str]]) -> tuple[str, str] | None:
-    """The values of which a sum in float32 sums up the products."""
-    match total:
-        case Reduce(reduction="sum", operand=Ref(name), dtype="float32"):
-            match made.get(name):
-                case Compute(op="mul", operands=(Ref(a), Ref(b)), dtype="float32") if a in made and b in made:
-                    return a, b
-    return None
 
 
 def _points(axes: tuple[Axis, ...]) -> int:

@@ -67,6 +67,11 @@ class Tiles:
     run: int = 0
     rows: FewRows | None = None
 
+    @property
+    def columns(self) -> int:
+        """Those of a product that a program makes."""
+        return self.outer // MOST_ROWS
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Tiles):
@@ -102,11 +107,6 @@ class Plan(Tiles):
         if self.kind != "tiled":
             return (columns * self.parts,)
         return (columns, (points_of(self.kernel.sections[0].axes) + self.inner - 1) // self.inner)
-
-    @property
-    def columns(self) -> int:
-        """Those of a product that a program makes."""
-        return self.outer // MOST_ROWS
 
     @property
     def parts(self) -> Dim:
@@ -601,7 +601,7 @@ ELEMENTS = (
 takes long to make."""
 
 WARPS = (
-    Row("products of few rows", lambda d: d.tiles.kind == "product", lambda d: max(2, d.tiles.outer // MOST_ROWS**2)),
+    Row("products of few rows", lambda d: d.tiles.kind == "product", lambda d: max(2, d.tiles.columns // 16)),
     Row("sums over rows", lambda d: d.of.sums, lambda d: d.warps(16, 4, 8 if d.tiles.narrow else 16)),
     Row("runs", lambda d: d.tiles.run, lambda d: d.warps(d.run_elements(), most=64)),
     Row("unrolled rows", lambda d: d.tiles.cached is not None, lambda d: d.warps(8, most=64)),

@@ -9,8 +9,15 @@ from msgspec.structs import replace
 from stagewire.graph import Ref
 from stagewire.index import axes_of
 from stagewire.literals import HALVES
-from stagewire.loop import Compute, Kernel, Load, LoopGraph, Reduce, Section, Statement
-from stagewire.statements import axes_of_values, live_statements, replace_values, results, statements_of
+from stagewire.loop import Compute, Kernel, Load, LoopGraph, Section, Statement
+from stagewire.statements import (
+    axes_of_values,
+    live_statements,
+    replace_values,
+    results,
+    statements_of,
+    summed_products,
+)
 
 
 @dataclass(frozen=True)
@@ -71,13 +78,10 @@ _SHORT = frozenset(("bool", "int8", "uint8"))
 
 def _factors(section: Section) -> set[str]:
     """The values of which a loop sums up products, each with an outer axis of its own: elements of two matrices."""
-    along, found = axes_of_values(section.statements), set[str]()
-    products = {one.result: one for one in section.statements if isinstance(one, Compute) and one.op == "mul"}
-    for total in (one for one in section.statements if isinstance(one, Reduce) and one.reduction == "sum"):
-        match products.get(getattr(total.operand, "name", "")):
-            case Compute(operands=(Ref(a), Ref(b))) if a in along and b in along:
-                found |= {a, b} if along[a] - along[b] and along[b] - along[a] else set()
-    return found
+    pairs = summed_products(section.statements).values()
+    along = axes_of_values(section.statements) if pairs else {}
+    both = [pair for pair in pairs if all(name in along for name in pair)]
+    return {name for a, b in both for name in (a, b) if along[a] - along[b] and along[b] - along[a]}
 
 
 def _scaled_and_added(kernel: Kernel) -> set[str]:
