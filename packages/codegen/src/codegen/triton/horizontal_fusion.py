@@ -86,14 +86,15 @@ class Touched:
 
 @dataclass
 class Group:
-    """Kernels of one launch, each with its buffers and what is left open of it. start: the number of the first
-    one's step. touched: by these, and by what runs from there on. bytes: what the later ones allocate."""
+    """Kernels of one launch, each with its buffers and its own: what is left open of it, or the schedule of a product.
+    start: the number of the first one's step. touched: by these, and by what runs from there on. bytes: what the later
+    ones allocate."""
 
     start: int
     form: Form | Products
     kernels: list[loop.Kernel] = field(default_factory=list)
     buffers: list[tuple[str, ...]] = field(default_factory=list)
-    sizes: list[dict[Expr, int]] = field(default_factory=list)
+    own: list[Any] = field(default_factory=list)
     touched: Touched = field(default_factory=Touched)
     bytes: int = 0
 
@@ -135,7 +136,7 @@ def groups_of(
         if step.name not in others:
             alike = _product(step, names, types, device) or _alike(step, names, types, device)
         if alike is not None:
-            form, sizes = alike
+            form, own = alike
             made = [allocated(declared[name]) for name in dict.fromkeys(writes_of(step))]
             size = sum(bytes_ if isinstance(bytes_, int) else tuning.SM_90.fused_bytes + 1 for bytes_ in made)
             group = current.get(form)
@@ -146,7 +147,7 @@ def groups_of(
                 group.bytes += size
             group.kernels.append(step)
             group.buffers.append(names)
-            group.sizes.append(sizes)
+            group.own.append(own)
             place = group.start
         for group in current.values():
             if group.start <= place:
@@ -190,15 +191,15 @@ def _alike(
 
 def _product(
     kernel: loop.Kernel, names: tuple[str, ...], types: dict[str, TensorType], device: str
-) -> tuple[Products, dict[Expr, int]] | None:
-    """The form of a product of few rows that is too small for the device; None for another kernel."""
+) -> tuple[Products, Plan] | None:
+    """The form of a product of few rows that is too small for the device, and its schedule; None for another kernel."""
     if few_rows_of(kernel) is None or any(types[name].device != device for name in names):
         return None
     schedule = plan(kernel)
     (programs,) = schedule.grid if schedule.kind == "product" else (0,)
     if not isinstance(programs, int) or not 0 < programs < tuning.SM_90.multiprocessors:
         return None
-    return Products(schedule.num_warps), {}
+    return Products(schedule.num_warps), schedule
 
 
 def _each(
@@ -281,7 +282,7 @@ def emit_group(group: Group, types: dict[str, TensorType]) -> tuple[str, KernelI
     lines = ["block = tl.program_id(0)"]
     lines += [f"q{n} = p{place}" for place, n in enumerate(shared)]
     start = 0
-    for number, sizes in enumerate(group.sizes):
+    for number, sizes in enumerate(group.own):
         points, rows, place = (sizes[one] for one in (POINTS, ROWS, PLACE))
         selected = {f"q{n}": f"p{len(shared) + number * len(own) + at}" for at, n in enumerate(own)}
         selected |= {"points": str(points // unit), "rows": str(rows), "place": str(place), "start": str(start)}
@@ -305,14 +306,14 @@ def _side_by_side(group: Group, types: dict[str, TensorType]) -> tuple[str, Kern
     """The same of a group of products."""
     name, parameters, start = group.kernels[0].name, group.parameters, 0
     texts, lines = list[str](), ["    block = tl.program_id(0)"]
-    for number, (kernel, names) in enumerate(zip(group.kernels, group.buffers, strict=True)):
-        schedule, own = plan(kernel), f"{name}_{number}"
-        text, _ = _each(schedule, names, types, frozenset(), own)
+    for number, (schedule, names) in enumerate(zip(group.own, group.buffers, strict=True)):
+        function = f"{name}_{number}"
+        text, _ = _each(schedule, names, types, frozenset(), function)
         texts.append(text)
         given = ", ".join(f"p{parameters.index(one)}" for one in names)
         (programs,) = schedule.grid
         lines.append(f"    if (block >= {start}) & (block < {start + programs}):")
-        lines.append(f"        {own}(block - {start}, {given}, {schedule.outer}, {schedule.inner})")
+        lines.append(f"        {function}(block - {start}, {given}, {schedule.outer}, {schedule.inner})")
         start += programs
     texts.append(function_text(name, lines, [*(f"p{n}" for n in range(len(parameters))), "XBLOCK", "RBLOCK"]))
     constants = (("XBLOCK", 1), ("RBLOCK", 1))
