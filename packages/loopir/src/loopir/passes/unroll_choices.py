@@ -29,7 +29,7 @@ from stagewire.loop import (
     Statement,
     Term,
 )
-from stagewire.statements import live_statements, map_indices, map_operands, rename, results
+from stagewire.statements import live_statements, map_indices, rename, results, settled
 
 
 @dataclass(frozen=True)
@@ -65,50 +65,46 @@ class UnrollChoices:
         ):
             return section
         for axis in section.axes:
-            for count in {count for s in section.statements if (count := _choices(s, axis)) <= self.most}:
+            for count in {count for s in section.statements if 1 < (count := _choices(s, axis)) <= self.most}:
                 if isinstance(axis.size, int) and axis.size % count == 0:
                     return _written_out(section, axis, count, outer, names) or section
         return section
 
 
-def _choices(statement: Statement, axis: Axis) -> Any:
-    """How many last places of an axis a statement counts; infinitely many where it counts none."""
+def _choices(statement: Statement, axis: Axis) -> int:
+    """How many last places of an axis a statement counts; 0 where it counts none."""
     match statement:
         case IndexValue(index=Index(0, (Term(1, ModAtom(Index(0, (Term(1, AxisAtom(name)),)), int(count))),))):
-            return count if name == axis.name else float("inf")
-    return float("inf")
+            return count if name == axis.name else 0
+    return 0
 
 
 def _written_out(section: Section, axis: Axis, count: int, outer: Sequence[Axis], names: Names) -> Section | None:
     """The section at `count` points of an axis at a time; None where that settles no mask."""
     short = Axis(axis.name, axis.size // count)
     sizes = {one.name: one.size for one in (*outer, *section.axes)} | {short.name: short.size}
-    made, known, settled = Writer(names), dict[Any, str](), 0
+    made, known, is_settled = Writer(names), dict[Any, str](), False
     terms: dict[str, list[Operand]] = {}
     for place in range(count):
         meaning = {axis.name: Index(place, (Term(count, AxisAtom(axis.name)),))}
-        values: dict[str, Operand] = {}
+        numbers, truths, values = dict[str, int](), dict[str, bool](), dict[str, str]()
         for statement in section.statements:
             moved = map_indices(statement, lambda index, at=meaning: ix.substitute(index, at, sizes))  # type: ignore[misc]
-            moved = map_operands(moved, lambda one, at=values: at.get(one.name, one) if isinstance(one, Ref) else one)  # type: ignore[misc]
-            if isinstance(moved, Reduce):
-                terms.setdefault(moved.results[0], []).append(moved.operand)
+            _learn(moved, numbers, truths)
+            simple = settled(moved, truths)
+            assert simple is not None, "only a store may have nothing to do"
+            is_settled |= isinstance(moved, Load) and simple is not moved
+            simple = rename(simple, values)
+            if isinstance(simple, Reduce):
+                terms.setdefault(simple.results[0], []).append(simple.operand)
                 continue
-            (result,) = results(moved)
-            if isinstance(moved, Load) and isinstance(moved.mask, bool):
-                settled += 1
-                moved = (
-                    replace(moved, mask=None) if moved.mask else Compute(result, "convert", (moved.other,), moved.dtype)
-                )
-            value = _settled(moved)
-            if value is None:
-                key = rename(moved, {result: ""})
-                if key not in known:
-                    known[key] = names("v")
-                    made.append(rename(moved, {result: known[key]}))
-                value = Ref(known[key])
-            values[result] = value
-    if not settled:
+            (result,) = results(simple)
+            key = rename(simple, {result: ""})
+            if key not in known:
+                known[key] = names("v")
+                made.append(rename(simple, {result: known[key]}))
+            values[result] = known[key]
+    if not is_settled:
         return None
     for one in (s for s in section.statements if isinstance(s, Reduce)):
         total, *rest = terms[one.results[0]]
@@ -119,19 +115,15 @@ def _written_out(section: Section, axis: Axis, count: int, outer: Sequence[Axis]
     return Section(axes, tuple(live_statements(made, lambda s: isinstance(s, Reduce), set())))
 
 
-_KNOWN: dict[str, Callable[[Any, Any], bool]] = {
-    **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
-    "logical_and": operator.and_, "logical_or": operator.or_,
-}  # fmt: skip
-
-
-def _settled(statement: Statement) -> Operand | None:
-    """What a statement gives where that is a number, or the value of another."""
+def _learn(statement: Statement, numbers: dict[str, int], truths: dict[str, bool]) -> None:
+    """Note a value that is a number, and a comparison of one with a literal."""
     match statement:
-        case IndexValue(index=Index(int(number), ())):
-            return number
-        case Compute(op=op, operands=(int(a), int(b))) if op in _KNOWN:
-            return _KNOWN[op](a, b)
-        case Compute(op="where", operands=(bool(condition), yes, no)) if isinstance(yes if condition else no, Ref):
-            return yes if condition else no
-    return None
+        case IndexValue(result, Index(int(number), ())):
+            numbers[result] = number
+        case Compute(result, op, (Ref(name), int(other))) if name in numbers and op in _COMPARE:
+            truths[result] = _COMPARE[op](numbers[name], other)
+
+
+_COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
