@@ -202,10 +202,10 @@ def _answer(func: OpOverload, fill: int, args: Any, kwargs: Any, state: Any) -> 
         named = {name: _operand(key, fill) for name, key in kwargs}
         drawing, place = _drawing(func)
         if place is not None:  # what a question draws is of no stream of the program
-            operands = (
-                operands[:place] + [torch.Generator() for _ in operands[place : place + 1]] + operands[place + 1 :]
-            )
-            named |= {} if place < len(operands) else {"generator": torch.Generator()}
+            if place < len(operands):
+                operands[place] = torch.Generator()
+            else:
+                named["generator"] = torch.Generator()
         try:
             drawing(*operands, **named)
         except (RuntimeError, IndexError, ValueError, TypeError) as error:

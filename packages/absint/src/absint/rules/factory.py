@@ -179,10 +179,6 @@ _NOISE = Constraint(
     "C1", "noise has the shape of self", lambda self, noise: self.shape == noise.shape,
     Refused("rrelu_with_noise", (f32(3), f32(4))),
 )  # fmt: skip
-_NOISE_TOO = Constraint(
-    "C1", "noise has the shape of self", lambda self, noise: self.shape == noise.shape,
-    Refused("rrelu_with_noise_functional", (f32(3), f32(4))),
-)  # fmt: skip
 _FILLS = "uniform normal_functional exponential log_normal cauchy geometric random"
 TABLE.rows({
     "bernoulli bernoulli.p bernoulli.Tensor": lambda self: fresh(self),
@@ -193,7 +189,7 @@ TABLE.rows({
     "normal.Tensor_float": lambda mean: fresh(mean),
     "normal.float_Tensor": lambda std: fresh(std),
     "normal.Tensor_Tensor": lambda mean, std: fresh(mean, broadcast(mean.shape, std.shape)),
-    "rrelu_with_noise_functional": Rule(lambda self, noise: (fresh(self), empty_like(noise)), (_NOISE_TOO,)),
+    "rrelu_with_noise_functional": Rule(lambda self, noise: (fresh(self), empty_like(noise)), (_NOISE,)),
     "rrelu_with_noise_backward": _rrelu_backward,
 })  # fmt: skip
 TABLE.ask(f"bernoulli bernoulli.Tensor {_FILLS} random.from random.to")

@@ -61,10 +61,10 @@ SUMMED_APART = 1 << 19
 """Up to so many weights of a 1x1 kernel, cuDNN sums its gradients of all images at the end."""
 FEW_PIXELS = 64
 """Up to so many places of an image, a 1x1 convolution is a product (of those of a GPU, some gradients)..."""
-FEW_ELEMENTS = 1 << 20
-"""Up to so many elements of the result, a 1x1 convolution of rows is a product in inference."""
 LARGE_WEIGHT = 1 << 17
 """...if it has so many weights, or if the image lies as its rows: else bringing it into rows takes what is gained."""
+FEW_ELEMENTS = 1 << 20
+"""Up to so many elements of the result, a 1x1 convolution of rows is a product in inference."""
 SOME_WEIGHT = 1 << 14
 """From so many weights on, bringing them into oneDNN's order takes longer than a call of ATen."""
 FEW_WINDOWS, FEW_WINDOWS_BACKWARD = 32, 64
@@ -73,8 +73,6 @@ SMALL_PATCHES = 1 << 20
 """Up to so many elements, patches side by side are copied for a product; backward any number is."""
 MOST_TAPS = 9
 """Windows of more elements stay with ATen, if they overlap: the sum over them is written out."""
-
-
 MOST_TERMS = 49
 """Windows of more elements that are summed stay with ATen: the sum is written out."""
 MANY_CHANNELS, FEW_TERMS = 16, 9
