@@ -23,13 +23,13 @@ from msgspec.structs import replace
 
 from codegen.memory import allocated, buffers_of, memory_roots, taken_by_value
 from codegen.triton import tuning
+from codegen.triton.accesses import Accesses, varies
 from codegen.triton.emit import emit_kernel, function_text
-from codegen.triton.few_rows import few_rows_of
 from codegen.triton.plan import Plan, Tiles, plan, scheduled
 from stagewire import loop
 from stagewire.expr import Expr, symbol
 from stagewire.program import KernelInfo
-from stagewire.statements import select, statements_of, writes_of
+from stagewire.statements import points_of, select, statements_of, writes_of
 from stagewire.types import TensorType
 
 POINTS, ROWS, PLACE = symbol("points"), symbol("rows"), symbol("place")
@@ -39,7 +39,7 @@ REDUCTIONS = ("sum", "prod", "max", "min")
 
 
 class Products(NamedTuple):
-    """What products of few rows that run side by side have in common."""
+    """What small products that run side by side have in common."""
 
     warps: int
 
@@ -86,9 +86,9 @@ class Touched:
 
 @dataclass
 class Group:
-    """Kernels of one launch, each with its buffers and its own: what is left open of it, or the schedule of a product.
-    start: the number of the first one's step. touched: by these, and by what runs from there on. bytes: what the later
-    ones allocate."""
+    """Kernels of one launch, each with its buffers and its own: what is left open of it, or its schedule. start: the
+    number of the first one's step. touched: by these, and by what runs from there on. bytes: what the later ones
+    allocate."""
 
     start: int
     form: Form | Products
@@ -113,9 +113,10 @@ class Group:
         return frozenset(n for n, names in enumerate(zip(*self.buffers, strict=True)) if len(set(names)) == 1)
 
     def has_room(self, count: int, size: int) -> bool:
-        return (
-            len(self.kernels) + 1
-        ) * count <= tuning.SM_90.fused_buffers and self.bytes + size <= tuning.SM_90.fused_bytes
+        t, kernels = tuning.SM_90, len(self.kernels) + 1
+        if isinstance(self.form, Products) and kernels > t.fused_functions:
+            return False
+        return kernels * count <= t.fused_buffers and self.bytes + size <= t.fused_bytes
 
 
 def groups_of(
@@ -193,13 +194,32 @@ def _product(
     kernel: loop.Kernel, names: tuple[str, ...], types: dict[str, TensorType], device: str
 ) -> tuple[Products, Plan] | None:
     """The form of a product of few rows that is too small for the device, and its schedule; None for another kernel."""
-    if few_rows_of(kernel) is None or any(types[name].device != device for name in names):
+    t, k = tuning.SM_90, Accesses(kernel)
+    sizes = [points_of(kernel.axes), *k.lengths]
+    if len(k.loops) != 1 or k.reductions != {"sum"} or any(types[name].device != device for name in names):
+        return None
+    if not all(isinstance(size, int) for size in sizes) or k.outer * k.inner == 0 or not _is_product(k):
         return None
     schedule = plan(kernel)
-    (programs,) = schedule.grid if schedule.kind == "product" else (0,)
-    if not isinstance(programs, int) or not 0 < programs < tuning.SM_90.multiprocessors:
+    match schedule.kind:
+        case "product":
+            (programs,) = schedule.grid
+            is_small = isinstance(programs, int) and programs < t.multiprocessors
+        case "row":
+            is_small = k.outer * k.inner <= t.fused_row_points
+        case _:
+            return None
+    if not is_small or schedule.part != 0 or schedule.chained or schedule.registers:
         return None
     return Products(schedule.num_warps), schedule
+
+
+def _is_product(k: Accesses) -> bool:
+    """Whether a kernel that sums up rows reads some again at other points of its outer axes, as products do."""
+    indices = [one.index for one in select(k.loops, loop.Load)]
+    inner = [axis for section in k.loops for axis in section.axes]
+    along = [index for index in indices if any(varies(index, axis) for axis in inner)]
+    return len({frozenset(axis.name for axis in k.kernel.axes if varies(index, axis)) for index in along}) > 1
 
 
 def _each(
@@ -303,7 +323,7 @@ def emit_group(group: Group, types: dict[str, TensorType]) -> tuple[str, KernelI
 
 
 def _side_by_side(group: Group, types: dict[str, TensorType]) -> tuple[str, KernelInfo]:
-    """The same of a group of products."""
+    """The same of a group of kernels that differ."""
     name, parameters, start = group.kernels[0].name, group.parameters, 0
     texts, lines = list[str](), ["    block = tl.program_id(0)"]
     for number, (schedule, names) in enumerate(zip(group.own, group.buffers, strict=True)):

@@ -101,6 +101,7 @@ class Tuning:
     fused_points: int = tuned(1 << 20, "points", "of a kernel whose launch is worth saving", OPTIMIZERS)
     fused_row_points: int = tuned(1 << 23, "points", "the same, of one that reduces rows", DECODING)
     fused_buffers: int = tuned(240, "buffers", "of one launch", OPTIMIZERS)
+    fused_functions: int = tuned(6, "kernels", "of a launch of kernels that differ", DECODING)
     fused_bytes: int = tuned(4 << 20, "bytes", "that later kernels of a launch may allocate early", OPTIMIZERS)
     fused_vector: int = tuned(8, "elements", "that all numbers of points are multiples of, or none", OPTIMIZERS)
     fused_row_tile: int = tuned(2048, "elements", "of a row that a program reduces at a time", OPTIMIZERS)
