@@ -100,6 +100,16 @@ class Accesses:
         return min((ITEM_SIZE[load.dtype] for load in select(self.loops, Load)), default=4)
 
     @cached_property
+    def is_product(self) -> bool:
+        """Whether one loop sums up rows, some of which are read again at other outer points, as a product does."""
+        if len(self.loops) != 1 or self.reductions != {"sum"} or self.scans:
+            return False
+        (section,) = self.loops
+        read = [one.index for one in select(self.loops, Load)]
+        along = [index for index in read if any(varies(index, axis) for axis in section.axes)]
+        return len({frozenset(axis.name for axis in self.kernel.axes if varies(index, axis)) for index in along}) > 1
+
+    @cached_property
     def reread(self) -> tuple[int, ...]:
         """The bytes of each element that more than one loop reads at each point of a row; none of loops that scan."""
         if self.scans:

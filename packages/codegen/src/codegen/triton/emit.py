@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from codegen.triton.expressions import TYPES
-from codegen.triton.few_rows import FewRowsEmitter
 from codegen.triton.lookback_scan import Chain, memory_of
 from codegen.triton.online_softmax import value_numbers
+from codegen.triton.packed_loads import PackedLoadEmitter
 from codegen.triton.plan import Plan
 from codegen.triton.reductions import XR, X
 from codegen.triton.scans import parted
@@ -30,7 +30,7 @@ from codegen.triton.tuning import VECTOR_BYTES, WARP
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import affine
-from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Store
+from stagewire.loop import Axis, AxisAtom, Compute, Index, Load, Reduce, Scan, Section, Store
 from stagewire.statements import points_of, select, statements_of
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
@@ -96,10 +96,9 @@ def function_text(name: str, lines: Iterable[str], arguments: Iterable[str], is_
 
 
 @dataclass(kw_only=True)
-class _KernelEmitter(FewRowsEmitter):
+class _KernelEmitter(PackedLoadEmitter):
     """What is known while a kernel is rendered.
 
-    tiles: the axes that run along "x" and "r" in what is being written, and the tile's first point
     shared_places: where, in a kernel of tiles, sections without inner axes load from
     sums: the stores of sums over outer points, with the axes of their sections; tiles add to t0, t1...
     is_whole: whether a tile is as long as the loops of symbolic length
@@ -107,13 +106,11 @@ class _KernelEmitter(FewRowsEmitter):
     held: values that are cached for later loops, by their place, and by place and section
     stored: the buffers that the kernel stores to
     widened_later: values of half precision that are only used in float32
-    number, terms: of the section that is being written, and the numbers of its values, by those `known`
+    terms: the numbers of the values of the section that is being written, by those `known`
     inverses: names of 1 / sum of exponentials
     """
 
-    kernel: Kernel
     plan: Plan
-    tiles: dict[str, tuple[tuple[Axis, ...], str]] = field(default_factory=dict)
     shared_places: list[Index] = field(default_factory=list)
     sums: list[tuple[Store, tuple[Axis, ...]]] = field(default_factory=list)
     is_whole: bool = False
@@ -121,7 +118,6 @@ class _KernelEmitter(FewRowsEmitter):
     held: dict[object, str] = field(default_factory=dict)
     stored: frozenset[str] = frozenset()
     widened_later: frozenset[str] = frozenset()
-    number: int = -1
     known: dict[str, int] = field(default_factory=dict)
     terms: dict[str, int] = field(default_factory=dict)
     inverses: dict[str, str] = field(default_factory=dict)
@@ -214,6 +210,8 @@ class _KernelEmitter(FewRowsEmitter):
                     self.held[self.place(load)] = self.names[load.result]
 
     def load(self, statement: Load) -> None:
+        if self.plan.of_bytes and "r" in self.tiles and self.loads_packed(statement):
+            return
         place = self.place(statement)
         if place in self.held:
             self.once_more(statement, place)
@@ -529,7 +527,7 @@ class _KernelEmitter(FewRowsEmitter):
         if way is None:
             return super().drawn(state, place, sharing)
         gathered = "columns" if way == "x" else "rows"
-        return f"philox_{gathered}(philox_fours({state}, {self.at_fours(place, way)}, {sharing}))"
+        return f"philox_{gathered}(philox_fours({state}, {self.at_every(4, place, way)}, {sharing}))"
 
     def along_fours(self, place: Index) -> str | None:
         """The direction of the tile in which each four neighbours are the elements 4 k to 4 k + 3, if there is one."""
@@ -546,11 +544,11 @@ class _KernelEmitter(FewRowsEmitter):
                 return way
         return None
 
-    def at_fours(self, place: Index, way: str) -> str:
-        """The index at every fourth point of the tile."""
+    def at_every(self, step: int, place: Index, way: str) -> str:
+        """The index at every so many points of the tile."""
         names, spread, (axes, start) = dict(self.names), dict(self.spread), self.tiles[way]
-        flat, points = ("y", "XBLOCK // 4)[:, None]") if way == "x" else ("s", "RBLOCK // 4)[None, :]")
-        self.put(f"{flat} = {start + ' + ' if start else ''}4 * tl.arange(0, {points}")
+        flat, points = ("y", f"XBLOCK // {step})[:, None]") if way == "x" else ("s", f"RBLOCK // {step})[None, :]")
+        self.put(f"{flat} = {start + ' + ' if start else ''}{step} * tl.arange(0, {points}")
         self.split(flat, axes)
         text = self.index(place)
         self.names, self.spread = names, spread

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from codegen.memory import allocated, buffers_of, memory_roots, taken_by_value
 from codegen.triton import tuning
-from codegen.triton.accesses import Accesses, varies
+from codegen.triton.accesses import Accesses
 from codegen.triton.emit import emit_kernel, function_text
 from codegen.triton.plan import Plan, Tiles, plan, scheduled
 from stagewire import loop
@@ -196,9 +196,9 @@ def _product(
     """The form of a product of few rows that is too small for the device, and its schedule; None for another kernel."""
     t, k = tuning.SM_90, Accesses(kernel)
     sizes = [points_of(kernel.axes), *k.lengths]
-    if len(k.loops) != 1 or k.reductions != {"sum"} or any(types[name].device != device for name in names):
+    if not k.is_product or any(types[name].device != device for name in names):
         return None
-    if not all(isinstance(size, int) for size in sizes) or k.outer * k.inner == 0 or not _is_product(k):
+    if not all(isinstance(size, int) for size in sizes) or k.outer * k.inner == 0:
         return None
     schedule = plan(kernel)
     match schedule.kind:
@@ -212,14 +212,6 @@ def _product(
     if not is_small or schedule.part != 0 or schedule.chained or schedule.registers:
         return None
     return Products(schedule.num_warps), schedule
-
-
-def _is_product(k: Accesses) -> bool:
-    """Whether a kernel that sums up rows reads some again at other points of its outer axes, as products do."""
-    indices = [one.index for one in select(k.loops, loop.Load)]
-    inner = [axis for section in k.loops for axis in section.axes]
-    along = [index for index in indices if any(varies(index, axis) for axis in inner)]
-    return len({frozenset(axis.name for axis in k.kernel.axes if varies(index, axis)) for index in along}) > 1
 
 
 def _each(

@@ -52,6 +52,7 @@ class Tiles:
     chained: whether programs share a row (`lookback_scan.py`)
     run: points of the fastest inner axis, where no tile crosses the end of it; what does not vary along it is a scalar
     rows: the axes of a product of few rows
+    of_bytes: whether weights are bytes, and what is multiplied with them is loaded as `packed_loads.py` says
     """
 
     kernel: Kernel
@@ -66,6 +67,7 @@ class Tiles:
     chained: bool = False
     run: int = 0
     rows: FewRows | None = None
+    of_bytes: bool = False
 
     @property
     def columns(self) -> int:
@@ -434,6 +436,17 @@ def _only_sums_halves(k: Accesses, t: Tuning) -> bool:
     return fills and once and k.narrowest <= 2 and k.inner <= t.summed_row
 
 
+def _multiplies_bytes(k: Accesses, t: Tuning) -> bool:
+    """Whether rows of bytes, which may be numbers of four bits in pairs, are multiplied by one that all have."""
+    return (
+        k.is_product and k.narrowest == 1 and all(isinstance(count, int) and count > t.byte_tile for count in k.lengths)
+    )
+
+
+def _of_bytes(k: Accesses, t: Tuning) -> Tiles:
+    return Tiles(kernel=k.kernel, inner=_unmasked(k, t.byte_tile, t.byte_tile // 2), of_bytes=True)
+
+
 def _persistent(k: Accesses, t: Tuning) -> Tiles:
     """Whole rows, several where they are short."""
     row = power_of_two(k.inner)
@@ -528,6 +541,7 @@ LOOPS = (
     Row("columns", _runs_in_columns, _in_columns),
     Row("runs", lambda k, t: True, _in_runs),
     Row("look-back", lambda k, t: k.outer < t.few_rows and k.inner >= t.chained_row and _only_scans(k), _chained),
+    Row("products of bytes", _multiplies_bytes, _of_bytes),
     Row("persistent rows", lambda k, t: k.inner <= t.persistent_row, _persistent),
     Row("sums of half precision", _only_sums_halves, lambda k, t: Tiles(kernel=k.kernel, inner=power_of_two(k.inner))),
     Row("rows in registers", _fits_registers, _in_registers),
@@ -602,6 +616,7 @@ takes long to make."""
 
 WARPS = (
     Row("products of few rows", lambda d: d.tiles.kind == "product", lambda d: max(2, d.tiles.columns // 16)),
+    Row("products of bytes", lambda d: d.tiles.of_bytes, lambda d: d.warps(4)),
     Row("sums over rows", lambda d: d.of.sums, lambda d: d.warps(16, 4, 8 if d.tiles.narrow else 16)),
     Row("runs", lambda d: d.tiles.run, lambda d: d.warps(d.run_elements(), most=64)),
     Row("unrolled rows", lambda d: d.tiles.cached is not None, lambda d: d.warps(8, most=64)),
@@ -648,6 +663,8 @@ def _stages(number: int, p: Tiles, k: Accesses, softmax: Softmax, t: Tuning) -> 
     section = p.kernel.sections[number]
     if p.kind == "product":
         return t.product_stages
+    if p.of_bytes:
+        return 1
     kinds = {s.reduction for s in section.statements if isinstance(s, Reduce)}
     if p.kind == "row" and (kinds & {"argmax", "argmin"} or any(one.maximum == number for one in softmax.online)):
         return 1
@@ -687,7 +704,7 @@ MEASURED_BY = {
     tuning.NORMS: "sums over rows; rows in registers; unrolled rows",
     tuning.SOFTMAX: "persistent rows; rows that are read again; rows that are read again, of less; "
     "short rows of half precision; one vector of float32, or two",
-    tuning.DECODING: "few points; sums of half precision; products of few rows",
+    tuning.DECODING: "few points; sums of half precision; products of few rows; products of bytes",
     tuning.SUMS_AND_SCANS: "scans of columns, in steps; scans in steps; runs; look-back; look-back of 64 bits; loops; "
     "columns of exponentials; scans of more than sums; narrow positions",
 }

@@ -321,6 +321,17 @@ def integer_power(a, b):
 
 
 @triton.jit
+def in_pairs(x):  # of [rows, 2 n]: each second element, from the first and from the second one on
+    return tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
+
+
+@triton.jit
+def repeated(x, times: tl.constexpr):  # of [rows, n]: each element so many times
+    wide = tl.broadcast_to(x[:, :, None], [x.shape[0], x.shape[1], times])
+    return tl.reshape(wide, [x.shape[0], x.shape[1] * times])
+
+
+@triton.jit
 def eight_bits(x):
     high = tl.where(x == x, x.to(tl.int32, bitcast=True) & -65536, 0x7FC00000).to(tl.float32, bitcast=True)
     return high.to(tl.bfloat16), tl.where(tl.abs(x) < float('inf'), x - high, 0.0)

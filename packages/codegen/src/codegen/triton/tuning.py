@@ -113,6 +113,7 @@ class Tuning:
     least_product_side: int = tuned(16, "elements", "of the smallest tile: that of the instructions", PRODUCTS)
 
     # products of few rows
+    byte_tile: int = tuned(512, "elements", "of a tile of one row, where weights are bytes", "decode.py --weights int4")
     least_product: int = tuned(1 << 19, "elements", "of what is read once; others are sums like any", DECODING)
     product_columns: int = tuned(32, "columns", "of a program, if there are enough for all multiprocessors", DECODING)
     product_depth: int = tuned(512, "elements", "of a row at a time at most", DECODING)
