@@ -406,6 +406,18 @@ def test_bags(data):
 
 @RUNS
 @given(st.data())
+def test_jagged_rows(data):
+    lengths = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    rest = data.draw(st.sampled_from(((2,), (1, 3))))
+    values = data.draw(laid_out((sum(lengths), *rest), torch.float32))
+    dense = data.draw(laid_out((len(lengths), 3, *rest), torch.float32))
+    holds(aten._jagged_to_padded_dense_forward, values, [offsets], [3], 0.5)
+    holds(aten._padded_dense_to_jagged_forward, dense, [offsets], sum(lengths))
+
+
+@RUNS
+@given(st.data())
 def test_attention(data):
     batch, heads, length, keys, width = (data.draw(st.integers(1, 3)) for _ in range(5))
     dtype = data.draw(st.sampled_from(FLOATS))

@@ -205,6 +205,16 @@ def _repeat_interleave(repeats: Meta, output_size: int | None) -> Meta:
     return fresh(repeats, (output_size,))
 
 
+def _padded(values: Meta, offsets: Sequence[Meta], max_lengths: Sequence[int]) -> Meta:
+    return fresh(values, (offsets[0].shape[0] - 1, *max_lengths, *values.shape[1:]))
+
+
+def _jagged(dense: Meta, total_L: int | None) -> Meta:
+    if total_L is None:
+        raise DataDependentError("the number of rows of a jagged tensor depends on data")
+    return fresh(dense, (total_L, *dense.shape[2:]))
+
+
 _BAG_SUM, _BAG_MEAN, _BAG_MAX = 0, 1, 2
 
 
@@ -281,6 +291,8 @@ TABLE.rows({
         lambda self, size: fresh(self, (size, self.ndim), torch.int64), (),
         Question(of=lambda self, size: {"self": ones(self), "size": min(size, 1)}),
     ),
+    "_jagged_to_padded_dense_forward": _padded,
+    "_padded_dense_to_jagged_forward": _jagged,
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag_forward_only,
     "_embedding_bag_dense_backward _embedding_bag_backward": _bag_gradient,

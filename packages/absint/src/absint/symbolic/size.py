@@ -149,9 +149,9 @@ def _is_number(value: object) -> bool:
 
 
 def unwrap_number(value: Any) -> Any:
-    """A plain Python number."""
+    """A plain Python number; the ragged size of a jagged tensor, which is none, as it is."""
     if isinstance(value, torch.SymInt):
-        return int(value)
+        return int(value) if isinstance(value.node, SizeNode) else value
     return float(value) if isinstance(value, torch.SymFloat) else value
 
 
