@@ -26,6 +26,18 @@ def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield from inner_tensors(getattr(tensor, name))
 
 
+def differentiated(tensor: Any) -> Iterator[bool]:
+    """Of each of its inner tensors, whether gradients are of it: not of the offsets and lengths of a jagged tensor."""
+    if not is_wrapper(type(tensor)):
+        yield tensor.is_floating_point() or tensor.is_complex()
+        return
+    names = tensor.__tensor_flatten__()[0]
+    with TORCH.no_subclass_function():
+        is_jagged = tensor.is_nested
+    for name in names:
+        yield from (found and not (is_jagged and name != names[0]) for found in differentiated(getattr(tensor, name)))
+
+
 def is_wrapper(cls: type) -> bool:
     """Whether tensors of a class say what they hold, and what operations on them are."""
     return hasattr(cls, "__tensor_flatten__") and cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
@@ -38,8 +50,9 @@ def structure_of(tensor: Any, size: Callable[[Any], Any] = int) -> Any:
     names, context = tensor.__tensor_flatten__()
     parts = tuple((name, structure_of(getattr(tensor, name), size)) for name in names)
     with TORCH.no_subclass_function():
-        sizes = tuple(map(size, tensor.size())), tuple(map(size, tensor.stride()))
-    return (type(tensor), context, *sizes, parts)
+        # Those of a jagged tensor follow from what it holds.
+        layout = ((), ()) if tensor.is_nested else (tensor.size(), tensor.stride())
+    return (type(tensor), context, *[tuple(map(size, sizes)) for sizes in layout], parts)
 
 
 def join(structure: Any, inner: Iterator[torch.Tensor]) -> torch.Tensor:
@@ -47,9 +60,13 @@ def join(structure: Any, inner: Iterator[torch.Tensor]) -> torch.Tensor:
     if structure is None:
         return next(inner)
     cls, context, size, stride, parts = structure
-    return cls.__tensor_unflatten__(
-        {name: join(part, inner) for name, part in parts}, context, torch.Size(size), stride
-    )  # type: ignore[no-any-return]
+    return unflatten(cls, {name: join(part, inner) for name, part in parts}, context, size, stride)
+
+
+def unflatten(cls: Any, held: dict[str, Any], context: Any, size: tuple[Any, ...], stride: tuple[Any, ...]) -> Any:
+    """What the class makes of inner tensors, without a history."""
+    made = cls.__tensor_unflatten__(held, context, torch.Size(size), stride)
+    return made.requires_grad_(False) if made.requires_grad else made
 
 
 def wrap(structure: Any, linked: bool, inner: tuple[torch.Tensor, ...]) -> Any:
@@ -63,13 +80,17 @@ class Join(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, structure: Any, *inner: torch.Tensor) -> torch.Tensor:
         ctx.structure = structure
-        return join(structure, iter([tensor.detach() for tensor in inner]))
+        made = join(structure, iter([tensor.detach() if tensor.requires_grad else tensor for tensor in inner]))
+        ctx.differentiated = tuple(differentiated(made))
+        return made
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         found = _of_class(gradient, ctx.structure)
         # A gradient has a history where it is differentiated in turn.
-        return None, *(Split.apply(found, None) if found.requires_grad else inner_tensors(found))
+        inner = Split.apply(found, None) if found.requires_grad else inner_tensors(found)
+        given = iter([part for part, is_asked in zip(inner, differentiated(found), strict=True) if is_asked])
+        return None, *[next(given) if is_asked else None for is_asked in ctx.differentiated]
 
 
 def _of_class(gradient: Any, structure: Any) -> Any:
@@ -95,13 +116,16 @@ class Split(torch.autograd.Function):
     def forward(ctx: Any, tensor: torch.Tensor, like: Any) -> tuple[torch.Tensor, ...]:
         if like is None:
             ctx.structure, inner = structure_of(tensor), list(inner_tensors(tensor))
+            asked = list(differentiated(tensor))
         else:
             cls, context, names = like
             parts = tuple((name, None) for name in names)
             ctx.structure, inner = (cls, context, tuple(tensor.shape), tensor.stride(), parts), [tensor] * len(names)
+            asked = [True] * len(names)
         ctx.set_materialize_grads(False)
-        made = tuple(part.detach() for part in inner)
-        ctx.mark_non_differentiable(*[tensor for tensor in made if not tensor.is_floating_point()])
+        made = tuple(part.detach() if is_asked else part for part, is_asked in zip(inner, asked, strict=True))
+        ctx.rest = [None if is_asked else part for part, is_asked in zip(made, asked, strict=True)]
+        ctx.mark_non_differentiable(*[part for part in ctx.rest if part is not None])
         ctx.types = [(tensor.shape, tensor.dtype, tensor.device) for tensor in made]
         return made
 
@@ -109,10 +133,10 @@ class Split(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         if all(gradient is None for gradient in gradients):
             return None, None
-        whole = [
-            torch.zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
-            for gradient, (shape, dtype, device) in zip(gradients, ctx.types, strict=True)
-        ]
+        whole = list(ctx.rest)
+        for at, (gradient, (shape, dtype, device)) in enumerate(zip(gradients, ctx.types, strict=True)):
+            if whole[at] is None:
+                whole[at] = torch.zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
         return wrap(ctx.structure, any(gradient.requires_grad for gradient in whole), tuple(whole)), None
 
 

@@ -298,6 +298,7 @@ def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options
             emit_epilogue(emitter, result)
         check_choices(tracer, emitter.outputs)
         tracer.guards.written()
+        tracer.guards.ragged()
         tracer.guards.changed()
         tracer.guards.hashed()
     return emitter

@@ -15,17 +15,18 @@ from absint.meta import to_wire
 from absint.symbolic import SizeFloat
 from absint.wire import to_arg
 from bytecap._evalframe import TENSOR_MAX_RANK
-from bytecap.bytecode.wrappers import as_subclass, inner_tensors, is_wrapper
+from bytecap.bytecode.wrappers import as_subclass, inner_tensors, is_wrapper, unflatten
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph.builder import Outside as FromOutside
 from bytecap.graph.builder import input_role, source_hint, tensor_type
 from bytecap.nodes.constant_tensors import note_buffer
+from bytecap.nodes.wrapper_calls import Recorder
 from bytecap.objects.arrays.tensors import TensorValue, is_plain_class, is_subclassed
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.numbers.symbolic import write_term
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import InputRole, Source
+from stagewire.capture import Attribute, InputRole, Item, Source
 from stagewire.graph import Arg, Ref
 
 # Numbers and texts with a class of their own (members of an IntEnum), as the numbers and texts that they are.
@@ -79,7 +80,7 @@ class GraphInputs:
             return self._tensor(real, source, linked)
 
     def _tensor(self, real: torch.Tensor, source: Source | None, linked: bool) -> Any:
-        if is_wrapper(type(real)) and not real.is_nested:
+        if is_wrapper(type(real)):
             return self._wrapper(real, source, linked)
         if not is_plain_class(type(real)):
             raise UnsupportedValue(f"a tensor of class {type(real).__qualname__}")
@@ -117,20 +118,31 @@ class GraphInputs:
         linked = linked or real.requires_grad
         names, context = real.__tensor_flatten__()
         inner: dict[str, Any] = {}
+        ragged = [dim for dim, size in enumerate(real.size()) if not isinstance(size, int)]
         for name in names:
-            at = tracer.places.attribute(source, name)
-            found = self.tensor(getattr(real, name), at, linked=linked) if linked else None
+            at = _place_of(real, name, source)
+            if ragged:  # other calls have other lengths
+                tracer.sizes.open(at, getattr(real, name), ragged[0] - 1)
+            is_asked = linked and not (ragged and name != names[0])
+            found = self.tensor(getattr(real, name), at, linked=True) if is_asked else None
             inner[name] = tracer.objects.wrap(getattr(real, name), at) if found is None else found
             if not isinstance(inner[name], (TensorValue, WrapperValue)):
                 raise UnsupportedValue(f"a {type(real).__qualname__} that holds {inner[name].describe()}")
         held = {name: value.abstract for name, value in inner.items()}
-        metas = [tensor.meta for value in held.values() for tensor in inner_tensors(value)]
-        meta = tracer.sizes.meta_like(real, metas)
-        tracer.guards.tensor(source, to_wire(meta, requires_grad=real.requires_grad), real, tracer.line())
+        layout: tuple[Any, Any] = ((), ())
+        if ragged:  # sizes follow from what it holds
+            tracer.guards.type_is(source, type(real))
+            for name in ("requires_grad", *(["is_leaf"] if real.requires_grad else [])):
+                tracer.guards.literal(Attribute(source, name), getattr(real, name))
+        else:
+            metas = [tensor.meta for value in held.values() for tensor in inner_tensors(value)]
+            meta = tracer.sizes.meta_like(real, metas)
+            tracer.guards.tensor(source, to_wire(meta, requires_grad=real.requires_grad), real, tracer.line())
+            layout = meta.shape, meta.stride
         tracer.guards.wrapper_state(real, source, names)
 
         def make() -> Any:
-            return type(real).__tensor_unflatten__(held, context, torch.Size(meta.shape), meta.stride)
+            return unflatten(type(real), held, context, *layout)
 
         with tracer.mode, torch.no_grad():
             abstract = make()
@@ -139,7 +151,7 @@ class GraphInputs:
         if real.requires_grad:
             abstract.requires_grad_()
             if not real.is_leaf:
-                with tracer.mode, torch.enable_grad():
+                with Recorder(tracer), torch.enable_grad():
                     abstract = super(torch.autograd.Function, Computed).apply(abstract, make)
             self._links.append((source, None, [self.value_of(tensor).name for tensor in inner_tensors(abstract)]))  # type: ignore[union-attr]
         value = self.wrappers[id(abstract)] = WrapperValue(abstract, real=real, source=source)
@@ -233,3 +245,14 @@ class GraphInputs:
             if isinstance(host, kind):
                 return to_arg(plain(host))
         return NotImplemented  # type: ignore[return-value]
+
+
+def _place_of(real: torch.Tensor, name: str, source: Source) -> Source:
+    """Where an inner tensor of a wrapper is read: behind a property, in a dict of the wrapper."""
+    held = getattr(real, name)
+    for attribute, value in vars(real).items():
+        if type(value) is dict:
+            for key, item in value.items():
+                if item is held:
+                    return Item(Attribute(source, attribute), key)
+    return Attribute(source, name)

@@ -10,6 +10,7 @@ import torch
 
 from absint.wire import to_arg
 from bytecap.bytecode.rebuild import stored_items
+from bytecap.bytecode.wrappers import inner_tensors
 from bytecap.context_types import Tracer
 from bytecap.guards.guard_set import GuardSet, Names, is_exempt, is_watched
 from bytecap.objects.arrays.tensors import TensorValue
@@ -27,6 +28,8 @@ from stagewire.graph import SourceLine
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 # Kinds of constants of which there may be several equal objects.
 _COPIED = frozenset({int, float, complex, str, bytes, range})
+# What torch itself notes on tensors of wrapper classes: it follows from the rest.
+_NOTES = ("_dynamo_", "_sym_sizes_capsule", "_sym_strides_capsule")
 
 
 class ObjectGuards(GuardSet):
@@ -102,13 +105,19 @@ class ObjectGuards(GuardSet):
         for name in ("__torch_dispatch__", "__torch_function__", "__tensor_flatten__", "__tensor_unflatten__"):
             self.lookup(type(real), name)
         for name, value in vars(real).items():
-            if name not in names and not isinstance(value, torch.Tensor):
+            if name not in names and not name.startswith(_NOTES):
                 self._frozen(value, Attribute(source, name))
 
     def _frozen(self, real: Any, source: Source) -> None:
         """An outside object as a whole: literals by value, tuples, lists and plain objects by what they hold."""
+        if isinstance(real, torch.Tensor) or (type(real) is tuple and any(isinstance(n, torch.SymInt) for n in real)):
+            return  # sizes of a jagged tensor follow from what it holds
         if real is None or isinstance(real, (*LITERALS, *TORCH_CONSTANTS)):
             self.literal(source, real)
+        elif type(real) is dict and all(type(key) is str for key in real):
+            self.keys(source, tuple(real))
+            for key, item in real.items():
+                self._frozen(item, Item(source, key))
         elif type(real) in (tuple, list, torch.Size):
             self.type_is(source, type(real))
             self.length(source, len(real))
@@ -194,6 +203,14 @@ class ObjectGuards(GuardSet):
             if any(tensor.role == "tensor" for tensor in alike):
                 written = {id(tensor) for tensor in alike if tensor.abstract.storage_record.version}
                 self._apart({id(tensor): tensor.source for tensor in alike}, written)
+
+    def ragged(self) -> None:
+        """Jagged tensors have one ragged size where they hold the same tensor of offsets or lengths, else others."""
+        inputs = self.tracer.inputs
+        jagged = [wrapper.abstract for wrapper in inputs.wrappers.values() if wrapper.abstract.is_nested]
+        held = [inputs.value_of(inner) for tensor in jagged for inner in inner_tensors(tensor)]
+        sources = {id(value): value.source for value in held if not value.abstract.is_floating_point()}
+        self._apart(sources, set(sources))
 
     def changed(self) -> None:
         """An outside object that the program changes is none of the others that it looks at."""

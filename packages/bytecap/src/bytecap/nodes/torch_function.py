@@ -15,6 +15,7 @@ import torch
 
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
+from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.arrays.tensors import TensorValue, is_subclassed
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value
@@ -78,7 +79,8 @@ def _overriding(tracer: Tracer, values: tuple[Value, ...]) -> Iterator[Any]:
 
 def sees_calls(tracer: Tracer, value: TensorValue | WrapperValue) -> bool:
     """Whether torch's functions ask the class of a tensor."""
-    if not is_subclassed(value.cls):
+    # A wrapper class of torch's own is asked as the call is made, above its `__torch_dispatch__` (nodes.wrapper_calls).
+    if not is_subclassed(value.cls) or (isinstance(value, WrapperValue) and is_exempt(value.cls.__module__)):
         return False
     tracer.guards.reading(TORCH.sees_torch_function, (), True)
     return not tracer.unseen

@@ -20,7 +20,7 @@ import torch
 
 from absint import AbstractMode, AbstractTensor
 from absint.meta import leaves, map_leaves
-from bytecap.bytecode.wrappers import inner_tensors, is_wrapper, join, structure_of
+from bytecap.bytecode.wrappers import differentiated, inner_tensors, is_wrapper, join, structure_of
 from bytecap.context_types import Tracer
 from bytecap.errors import CannotCapture, StageError, UnsupportedCall, UnsupportedMutation, UnsupportedValue
 from bytecap.graph.builder import GraphBuilder, tensor_type
@@ -115,12 +115,13 @@ class _Call:
         writes = len(self.tracer.mode.written)
         with self._body() as forward:
             result = self._natively(self.function, self.args, self.kwargs)
+            made = [tensor for tensor in _tensors(result) if not any(tensor is given for given in self.given)]
+            self._set_apart(made)
         if [self._state(tensor) for tensor in self.given] != before:
             raise UnsupportedMutation(f"{self.name} changes which tensors a wrapper holds, or its requires_grad")
         if len(self.tracer.mode.written) > writes:
             refuse_writes(self.tracer, writes)
             self._count_versions()
-        made = [tensor for tensor in _tensors(result) if not any(tensor is given for given in self.given)]
         differentiable = [tensor for tensor in made if tensor.requires_grad]
         if not differentiable:
             self._without_gradients(forward)
@@ -131,6 +132,19 @@ class _Call:
         else:
             self._as_function(forward, made, differentiable)
         return self._value(result)
+
+    def _set_apart(self, made: list[Any]) -> None:
+        """Have results hold aliases of what the call was given to be differentiated: their gradients are others."""
+        operands = {id(inner) for tensor in self.given for inner in inner_tensors(tensor)}
+        for tensor in made:
+            if not is_wrapper(type(tensor)) or not tensor.requires_grad:
+                continue
+            asked = list(differentiated(tensor))
+            names = tensor.__tensor_flatten__()[0]
+            for name, is_asked in zip(names, asked, strict=len(names) == len(asked)):
+                if is_asked and id(getattr(tensor, name)) in operands:
+                    with Recorder(self.tracer), torch.no_grad():
+                        setattr(tensor, name, torch.ops.aten.alias.default(getattr(tensor, name)))
 
     def _writes_given(self, before: int) -> bool:
         """Whether the writes after the first `before` reach what the call was given."""
@@ -167,9 +181,14 @@ class _Call:
         finally:
             self.tracer.graphs.pop()
 
-    def _inner(self, tensors: list[Any]) -> list[TensorValue]:
-        """The values of the graph inside of these tensors, each once."""
-        found = [self.tracer.inputs.value_of(inner) for tensor in tensors for inner in inner_tensors(tensor)]
+    def _inner(self, tensors: list[Any], *, asked: bool = False) -> list[TensorValue]:
+        """The values of the graph inside of these tensors, each once. asked: those that gradients are of."""
+        found = [
+            self.tracer.inputs.value_of(inner)
+            for tensor in tensors
+            for inner, is_asked in zip(inner_tensors(tensor), differentiated(tensor), strict=True)
+            if is_asked or not asked
+        ]
         if not all(isinstance(value, TensorValue) for value in found):
             raise UnsupportedValue(f"{self.name} of a wrapper that holds a tensor from elsewhere")
         return list({value.name: value for value in found}.values())  # type: ignore[union-attr, misc]
@@ -208,9 +227,11 @@ class _Call:
     def _as_function(self, forward: GraphBuilder, made: list[Any], differentiable: list[Any]) -> None:
         operands, results = self._inner(self.given), self._inner(made)
         defined = {value.name: value for node in forward.nodes for value in node.results}
-        if any(result.name not in defined for result in results):
+        order = [value.name for value in self._inner(differentiable, asked=True)]
+        if not defined.keys() >= set(order):
             raise UnsupportedCall(f"{self.name} of a wrapper with a result that shares an inner tensor with an operand")
-        linked = {value.name for value in self._inner(differentiable)}
+        results = [result for result in results if result.name in defined]
+        linked = set(order)
         tangents = [self._tangent(tensor) for tensor in differentiable]
         with self._body() as backward:
             inputs = [tensor for tensor in self.given if self._needs_gradient(tensor)]
@@ -220,10 +241,10 @@ class _Call:
         gradients = self._gradients(inputs, found)
         self.tracer.inputs.linked |= linked
         # Gradients of what is no operand are those of plain ones that are wrappers.
-        names = list(dict.fromkeys([*(operand.name for operand in operands), *gradients]))
+        used = {name for node in forward.nodes for name in node_references(node)}
+        names = list(dict.fromkeys([*(operand.name for operand in operands if operand.name in used), *gradients]))
         back: list[Arg] = [gradients.get(name) for name in names]
-        arriving = {value.name: value for value in self._inner(tangents)}
-        order = [value.name for value in self._inner(differentiable)]
+        arriving = {value.name: value for value in self._inner(tangents, asked=True)}
         kept = free_names(backward.nodes, back, arriving)
         outputs: list[Arg] = [Ref(name) for name in (*[result.name for result in results], *kept)]
         captured = free_names(forward.nodes, outputs, names)
@@ -261,9 +282,12 @@ class _Call:
     def _tangent(self, tensor: Any) -> Any:
         """A gradient that arrives at a result: of its class and layout."""
         inner = []
-        for known in inner_tensors(tensor):
-            if not (known.is_floating_point() or known.is_complex()):
-                raise UnsupportedCall(f"the gradient of a {type(tensor).__qualname__}, which holds more than floats")
+        for known, is_asked in zip(inner_tensors(tensor), differentiated(tensor), strict=True):
+            if not is_asked:  # where sizes follow from it, the gradient that arrives has it, too
+                if not tensor.is_nested:
+                    raise UnsupportedCall(f"a gradient with more than floats in a {type(tensor).__name__}")
+                inner.append(known)
+                continue
             with self.tracer.mode, torch.no_grad():
                 made = torch.empty_like(known)
             self.tracer.inputs.tensors[id(made)] = TensorValue(made, self.outer.name("gradient"))
@@ -282,13 +306,13 @@ class _Call:
             if type(gradient) is not type(tensor):
                 kinds = f"a {type(tensor).__qualname__}, which is a {type(gradient).__qualname__}"
                 raise UnsupportedCall(f"{self.name}: the gradient of {kinds}")
-            pairs = zip(inner_tensors(tensor), inner_tensors(gradient), strict=True)
-            for operand, part in pairs:
-                value, given = (self.tracer.inputs.value_of(each) for each in (operand, part))
-                if not isinstance(value, TensorValue) or not isinstance(given, TensorValue) or value.name in known:
+            if not (tensor.is_nested or all(differentiated(tensor))):
+                raise UnsupportedCall(f"{self.name}: a gradient with more than floats in a {type(tensor).__name__}")
+            pairs = zip(self._inner([tensor], asked=True), self._inner([gradient], asked=True), strict=True)
+            for value, given in pairs:
+                if value.name in known:
                     raise UnsupportedCall(f"{self.name}: the gradients of wrappers that share an inner tensor")
-                if operand.is_floating_point() or operand.is_complex():
-                    known[value.name] = Ref(given.name)
+                known[value.name] = Ref(given.name)
         return known
 
     def _of_plain(self, tensor: Any, gradient: Any) -> dict[str, Arg]:

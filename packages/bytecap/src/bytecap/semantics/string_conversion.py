@@ -8,6 +8,8 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
@@ -20,6 +22,7 @@ from bytecap.objects.functions import MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.live import Live
+from bytecap.objects.numbers.symbolic import NestedInt
 from bytecap.objects.signals import NotConcrete, run
 
 
@@ -61,6 +64,8 @@ class _Text:
 def printable(tracer: Tracer, value: Value) -> Any:
     """A host object that formats as the value does."""
     match value:
+        case NestedInt():
+            raise UnsupportedCall("the text of a ragged size, which numbers the jagged tensors of the process")
         case Constant():
             if issubclass(value.python_type(), enum.Enum):
                 _pin_member(tracer, value)
@@ -71,8 +76,8 @@ def printable(tracer: Tracer, value: Value) -> Any:
             return _shown_literal(tracer, value, literal)
         case ObjectValue():
             return Shown(tracer, value)
-        case TupleValue() if value.cls is tuple:
-            return tuple(printable(tracer, item) for item in value.values(tracer))
+        case TupleValue() if value.cls in (tuple, torch.Size):
+            return value.cls(printable(tracer, item) for item in value.values(tracer))
         case TupleValue() if hasattr(value.cls, "_make"):
             return value.cls._make(printable(tracer, item) for item in value.values(tracer))
         case ListValue() if value.cls in (list, deque):

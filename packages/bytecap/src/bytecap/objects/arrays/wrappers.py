@@ -93,7 +93,7 @@ class WrapperValue(Value):
         """An attribute of the object: mostly a tensor that it holds."""
         inner = vars(self.abstract)[name]
         known = tracer.inputs.value_of(inner) if isinstance(inner, torch.Tensor) else None
-        if isinstance(known, TensorValue) and self.is_linked:
+        if isinstance(known, TensorValue) and known.name in tracer.inputs.linked:
             # Below autograd it has no history.
             made = tracer.evaluate.call_torch(tracer, torch.Tensor.detach, [known], {})
             if self.real is not None and self.source is not None:

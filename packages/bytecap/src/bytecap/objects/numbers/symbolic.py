@@ -21,6 +21,7 @@ from absint.symbolic import Size, SizeFloat, Term, make_float
 from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float
 from absint.wire import to_arg
 from bytecap.context_types import Emitter, Tracer
+from bytecap.errors import CannotRebuild
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from stagewire.capture import Source
@@ -74,6 +75,43 @@ class SymbolicNumber(Constant):
         return f"<SymbolicNumber {self.number!r}>"
 
 
+class NestedInt(SymbolicNumber):
+    """The ragged size of a jagged tensor, or a multiple of it: torch's own symbol, one for each tensor of offsets."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> torch.SymInt:  # type: ignore[override]
+        return self.number
+
+    is_unbacked = False
+
+    def python_type(self) -> type:
+        return torch.SymInt
+
+    def stand_in(self) -> torch.SymInt:  # type: ignore[override]
+        return self.number
+
+    def truth(self, tracer: Tracer) -> bool:
+        return True
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        node = self.number.node
+        for wrapper in emitter.tracer.inputs.wrappers.values():
+            for dim, size in enumerate(wrapper.abstract.size()):
+                if is_nested_int(size) and size.node.nested_int() == node.nested_int():
+                    emitter.load(wrapper)
+                    emitter.call_function(torch.Tensor.size, dim, arguments=1)
+                    emitter.constant(node.nested_int_coeff())
+                    emitter.binary("*")
+                    return
+        raise CannotRebuild(f"the ragged size {self.number} of a tensor that is not there any more")
+
+
+def is_nested_int(number: Any) -> bool:
+    return isinstance(number, torch.SymInt) and number.node.is_nested_int()
+
+
 def is_symbolic(value: Value, kind: type | None = None) -> bool:
     """Whether the value is a number that differs from call to call, of this type."""
     return isinstance(value, SymbolicNumber) and kind in (None, value.python_type())
@@ -81,6 +119,8 @@ def is_symbolic(value: Value, kind: type | None = None) -> bool:
 
 def as_value(number: Any, source: Source | None = None) -> Constant:
     """A number that arithmetic on symbols gave."""
+    if is_nested_int(number):
+        return NestedInt(number, source)
     if isinstance(number, (torch.SymInt, torch.SymFloat)):
         return SymbolicNumber(number, source)
     return Constant(number)

@@ -80,6 +80,13 @@ class Symbols(Questions):
         shape, stride = (tuple([known.get(size, size) for size in sizes]) for sizes in (plain.shape, plain.stride))
         return Meta(shape, stride, plain.dtype, plain.device, plain.storage_offset)
 
+    def open(self, source: Source, real: torch.Tensor, dim: int) -> None:
+        """Have this size of an inner tensor of a jagged one be a symbol, and no other: ragged sizes are multiplied by
+        ints. Lengths, and what says them by its size, lie along the first dimension."""
+        dim = dim if real.dim() > dim and real.numel() > 0 else 0
+        fixed = [Reading(SIZE, source, (other,)) for other in range(real.dim()) if other != dim]
+        self.policy = self.policy.with_changes([(source, dim)], (), fixed)
+
     def _is_open(self, real: torch.Tensor, source: Source) -> bool:
         policy = self.policy
         return policy.everywhere or bool(marks_of(real)) or any(known == source for known, _ in policy.dimensions)
