@@ -264,7 +264,7 @@ def attend(x: Tensor) -> Tensor:
 
 
 BREAKS = {
-    "attention on a CPU, part by part": (attend, "BC004"),
+    "attention on a CPU, part by part": (attend, "BC004: scaled_dot_product_attention"),
     "its parts": (lambda x: [part * 2 for part in x.unbind()], "BC004"),
     "text of a ragged size": (lambda x: (x * 2, len(str(x.shape)) > 0), "BC002"),
 }

@@ -238,6 +238,27 @@ class Masked(Tensor):
         return cls(made, mask if made.shape == mask.shape else mask.expand_as(made))
 
 
+class Normed(Masked):
+    """Its norm is a plain number."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs):
+        if func is torch.ops.aten.linalg_vector_norm.default:
+            return func(args[0].numbers, *args[1:], **kwargs)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+class Placed(WrapperSubclass):
+    """It is flattened to a tensor and an object, as a DTensor is."""
+
+    def __init__(self, a: Tensor, **others: Any) -> None:
+        super().__init__(a, **others)
+        self.place = ("cpu", 0)
+
+    def __tensor_flatten__(self):
+        return ["a", "place"], None
+
+
 def two(size: int) -> TwoTensor:
     return TwoTensor(matrix(size), matrix(size) * 2)
 
@@ -590,6 +611,11 @@ REFUSED = {
         lambda x, w: nn.functional.linear(x, w),
         lambda: (matrix(6), Float8Weight.from_float(matrix(4)).requires_grad_()),
     ),
+    "a gradient of more than floats": (
+        lambda x: torch.linalg.vector_norm(x),
+        lambda: (Normed(matrix(6), matrix(6) > 0).requires_grad_(),),
+    ),
+    "more than tensors": (lambda x: x.a * 2, lambda: (Placed(matrix(6)),)),
     "more than floats": (lambda x: (x * x).sum(), lambda: (masked(6).requires_grad_(),)),
     "made of what requires grad": (lambda x: TwoTensor(x, x + 1) * 2, lambda: (matrix(6).requires_grad_(),)),
     "written": (lambda x: (x * 2).add_(1), lambda: (two(6).requires_grad_(),)),

@@ -117,6 +117,8 @@ class GraphInputs:
             source = tracer.places.handle(real)
         linked = linked or real.requires_grad
         names, context = real.__tensor_flatten__()
+        if not all(isinstance(getattr(real, name), torch.Tensor) for name in names):
+            raise UnsupportedValue(f"a {type(real).__qualname__}, of which not all that it is flattened to are tensors")
         inner: dict[str, Any] = {}
         ragged = [dim for dim, size in enumerate(real.size()) if not isinstance(size, int)]
         for name in names:

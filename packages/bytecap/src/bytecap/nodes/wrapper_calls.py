@@ -22,7 +22,14 @@ from absint import AbstractMode, AbstractTensor
 from absint.meta import leaves, map_leaves
 from bytecap.bytecode.wrappers import differentiated, inner_tensors, is_wrapper, join, structure_of
 from bytecap.context_types import Tracer
-from bytecap.errors import CannotCapture, StageError, UnsupportedCall, UnsupportedMutation, UnsupportedValue
+from bytecap.errors import (
+    CannotCapture,
+    DataDependent,
+    StageError,
+    UnsupportedCall,
+    UnsupportedMutation,
+    UnsupportedValue,
+)
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.objects.arrays.inference import refuse_writes
 from bytecap.objects.arrays.tensors import TensorValue
@@ -167,6 +174,8 @@ class _Call:
         try:
             with Recorder(self.tracer), off:
                 return function(*args, **kwargs)
+        except DataDependent as error:
+            raise DataDependent(f"{self.name} of a wrapper: {error.message}", fix=error.fix) from None
         except (CannotCapture, PythonRaise, StageError):
             raise
         except Exception as error:
