@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -296,3 +298,26 @@ def test_a_gradient_that_eager_lacks():
     torch.testing.assert_close(run(x), x.sum(1) * 2)
     with pytest.raises(NotImplementedError, match="_nested_sum_backward"):
         run(x).sum().backward()
+
+
+def test_gradients_of_gradients():
+    found = []
+    for call in (stagefold.compile(PROGRAMS["linear"], fullgraph=True), PROGRAMS["linear"]):
+        x = jagged(3, 2, 5, trains=True)
+        (first,) = torch.autograd.grad(call(x.sin()).values().square().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.values().square().sum(), x)
+        assert first.offsets() is x.offsets()
+        found.append([first.values(), second.values()])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_nothing_keeps_the_inputs_alive(trains):
+    run = stagefold.compile(PROGRAMS["linear"], fullgraph=True)
+    for lengths in BATCHES[:2]:
+        x = jagged(*lengths, trains=trains)
+        held = [weakref.ref(tensor) for tensor in (x, x._values, x._offsets)]
+        run(x)
+        del x
+        gc.collect()
+        assert not any(reference() is not None for reference in held)
