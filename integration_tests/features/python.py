@@ -140,7 +140,7 @@ def class_inside(x: Tensor) -> Tensor:
     return Local().apply(x)
 
 
-@probes("min and max of tensors", outcome="with breaks")
+@probes("min and max of tensors")
 def extrema_of_tensors(x: Tensor) -> Any:
     return max(x[0, 0], x[1, 1]), min(x[:, 0].sum(), x[:, 1].sum())
 

@@ -66,12 +66,12 @@ class GraphBuilder:
 
     Names are unique in the whole capture. What a body reads from outside is an input of the outermost graph.
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
-    use. is_closed: nothing more may be computed. inference: whether inference mode was "entered", or "left" again.
-    made: inputs that the replacement makes; they stand behind the others. is_transformed: the body is that of a
-    function under a transform of torch.func; is_branch: of one that control flow runs. numbers: Python numbers that
-    nodes give, of data. floats: those of them that are computed of sizes, by what they compute. gradient_order: the
-    body is that of a backward, whose results may be differentiated in turn: 1, or one more for the backward of a
-    function that such a body applies.
+    use; min() and max() of tensors that require grad. is_closed: nothing more may be computed. inference: whether
+    inference mode was "entered", or "left" again. made: inputs that the replacement makes; they stand behind the
+    others. is_transformed: the body is that of a function under a transform of torch.func; is_branch: of one that
+    control flow runs. numbers: Python numbers that nodes give, of data. floats: those of them that are computed of
+    sizes, by what they compute. gradient_order: the body is that of a backward, whose results may be differentiated
+    in turn: 1, or one more for the backward of a function that such a body applies.
     """
 
     def __init__(
@@ -144,7 +144,8 @@ class GraphBuilder:
 
     def _refuse_hidden(self, names: Iterable[str]) -> None:
         if self.hidden and not self.hidden.isdisjoint(names):
-            raise UnsupportedValue("a tensor made inside a torch.autograd.Function that is used outside of it")
+            what = "a tensor made inside a torch.autograd.Function that is used outside of it"
+            raise UnsupportedValue(f"{what}, or a computation with min() or max() of tensors that require grad")
 
     def finish(self, outputs: list[str]) -> Graph:
         """The frozen graph; inputs that it does not use are dropped (attributes that the program only overwrites)."""

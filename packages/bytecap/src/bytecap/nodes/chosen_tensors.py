@@ -1,10 +1,13 @@
 """min() and max() of tensors of one element, as `torch.where`.
 
-Python gives one of its arguments, the graph a new tensor. Nobody can tell, if
+Python gives one of its arguments, and so does the replacement, which calls `min` or `max` of the real tensors once
+more where the result leaves the graph. What computes with the result inside of the graph computes with a new tensor.
+Nobody can tell, if
 
-C1  all have one type and no attributes of their own, and none requires grad: a gradient would go to one of them alone
+C1  all have one type and no attributes of their own; if they require grad, they are computed, and nothing computes
+    with the result: the gradient of `torch.where` is zeros for the others, where eager has none
 C2  neither they nor the result are written afterwards
-C3  if the result leaves the graph, none of them does, nor has memory from outside
+C3  if a view of the result leaves the graph, none of them does, nor has memory from outside
 C4  nobody asks whether the result is one of them (`objects.arrays.tensors.refuse_chosen`)
 """
 
@@ -35,22 +38,28 @@ def choose(tracer: Tracer, function: Callable[..., Any], items: list[Value]) -> 
     tensors = [item for item in items if isinstance(item, TensorValue) and item.cls is torch.Tensor]
     if len(tensors) < max(2, len(items)) or tracer.graph.is_body:
         return None
-    kinds = {(item.abstract.dtype, item.abstract.device, tuple(item.abstract.shape)) for item in tensors}
-    first = tensors[0].abstract
-    is_single = any(item.abstract.requires_grad or (item.real is not None and vars(item.real)) for item in tensors)
+    abstract = [item.abstract for item in tensors]
+    kinds = {(each.dtype, each.device, tuple(each.shape), each.requires_grad) for each in abstract}
+    first = abstract[0]
+    is_single = any(item.real is not None and vars(item.real) for item in tensors)
+    is_single = is_single or (first.requires_grad and any(each.is_leaf for each in abstract))
     if len(kinds) > 1 or is_single or set(first.shape) - {1} or first.is_complex():
         return None
-    if all(item.abstract.storage_record.constant is not None for item in tensors):
+    if all(each.storage_record.constant is not None for each in abstract):
         return None
     for item in tensors:
         if item.source is not None:
             tracer.guards.length(Attribute(item.source, "__dict__"), 0)
-    found: Value = tensors[0]
+    found = tensors[0]
     for other in tensors[1:]:
         is_better = tracer.evaluate.compare(tracer, "<" if function is min else ">", other, found)
-        found = tracer.evaluate.call_torch(tracer, torch.where, [is_better, other, found], {})
-    storages = [value.abstract.storage_record for value in (found, *tensors)]  # type: ignore[attr-defined]
-    tracer.choices.append(Choice(found, tuple([(storage, storage.version) for storage in storages])))
+        found = tracer.evaluate.call_torch(tracer, torch.where, [is_better, other, found], {})  # type: ignore[assignment]
+    found.chosen = (function, *tensors)
+    storages = [value.abstract.storage_record for value in (found, *tensors)]
+    memories = tuple([(storage, storage.version) for storage in storages])
+    tracer.choices.append(Choice(found, memories))
+    if first.requires_grad:
+        tracer.graph.hidden.add(found.name)
     return found
 
 

@@ -91,9 +91,10 @@ class TensorValue(Value):
     """One tensor object; `name` is its value in the graph, None until it is an input or a result.
 
     place: the local of the replacement that holds it, if it is made in front of the graph.
+    chosen: min or max, and the tensors of which it is one.
     """
 
-    __slots__ = ("abstract", "attributes", "cls", "name", "place", "real", "role")
+    __slots__ = ("abstract", "attributes", "chosen", "cls", "name", "place", "real", "role")
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class TensorValue(Value):
         self.real = real
         self.role = role
         self.place: str | None = None
+        self.chosen: tuple[Any, ...] | None = None
         self.attributes: dict[str, Value] = {}
 
     def describe(self) -> str:
@@ -260,7 +262,11 @@ class TensorValue(Value):
         return bool(found.concrete())
 
     def reconstruct(self, emitter: Emitter) -> None:
-        if self.place is None:
+        if self.chosen is not None:
+            emitter.call_with(*self.chosen)
+            emitter.keep(self)
+            emitter.load(self)
+        elif self.place is None:
             emitter.graph_output(self)
             if is_subclassed(self.cls):
                 emitter.call_function(as_subclass, self.cls, arguments=1)
