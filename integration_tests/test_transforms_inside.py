@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
@@ -48,8 +49,17 @@ def jacobians(x: Tensor) -> Tensor:
     return (jacrev(NET)(x) - 2 * jacfwd(NET)(x)).pow(2).sum()
 
 
-@pytest.mark.parametrize("backend", ["eager", "stagefold"])
-@pytest.mark.parametrize("program", [per_sample_norms, ensemble, curvature, directional, pulled_back, jacobians])
+def dual_numbers(x: Tensor) -> Tensor:
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, x.cos())
+        value, slope = forward_ad.unpack_dual(NET(dual * 2 + 1).square().sum())
+    return value + slope * 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "stagefold", "aot_eager"])
+@pytest.mark.parametrize(
+    "program", [per_sample_norms, ensemble, curvature, directional, pulled_back, jacobians, dual_numbers]
+)
 def test_transforms_and_what_is_learnt_through_them(program: Callable[[Tensor], Tensor], backend: str) -> None:
     found = []
     for call in (program, stagefold.compile(program, fullgraph=True, backend=backend)):

@@ -109,7 +109,7 @@ def gradients_inside(x: Tensor) -> Tensor:
     return first * x
 
 
-@transforms("autograd.forward_ad", outcome="with breaks")
+@transforms("autograd.forward_ad")
 def forward_mode(x: Tensor) -> Any:
     import torch.autograd.forward_ad as forward_ad
 

@@ -58,6 +58,11 @@ def _jvp(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[A
     return (*outputs, *tangents, *rest)
 
 
+def _dual_level(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    with torch.autograd.forward_ad.dual_level():
+        return body(*operands)
+
+
 def _vjp(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
     count = transform.arguments
     _, pull_back, _ = torch.func.vjp(_split(transform, body), *operands[:count], has_aux=True)
@@ -85,6 +90,7 @@ _KINDS: dict[str, Callable[[Transform, Body, tuple[Any, ...]], tuple[Any, ...]]]
     "vmap": _vmap,
     "grad": _grad,
     "jvp": _jvp,
+    "dual_level": _dual_level,
     "vjp": _vjp,
     "jacrev": _jacobian(_reverse),
     "jacfwd": _jacobian(_forward),

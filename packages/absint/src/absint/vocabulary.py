@@ -60,7 +60,8 @@ _IN_PYTHON = _words(
 """Modules whose functions compute tensors from tensors (or the state of a generator)."""
 
 _OTHERS = _words(
-    "torch.Tensor torch.Size torch.from_numpy torch.autograd.grad torch.autograd.backward torch.nn.parameter.Parameter "
+    "torch.Tensor torch.Size torch.from_numpy torch.autograd.grad torch.autograd.backward "
+    "torch.autograd.forward_ad.make_dual torch.autograd.forward_ad.unpack_dual torch.nn.parameter.Parameter "
     "torch._C._set_grad_enabled torch.amp.autocast_mode._enter_autocast torch.amp.autocast_mode._exit_autocast "
     "torch.set_autocast_enabled torch.set_autocast_dtype torch.set_autocast_cache_enabled torch.clear_autocast_cache "
     "torch.autocast_increment_nesting torch.autocast_decrement_nesting torch.sym_int torch.sym_float torch.sym_max "

@@ -246,7 +246,8 @@ class Code(msgspec.Struct, frozen=True):
 class Transform(msgspec.Struct, frozen=True, kw_only=True):
     """A function transform of `torch.func`, or an op of control flow that runs functions; with trees flattened.
 
-    kind: "call" is the function itself. arguments: how many operands the function takes; those of "jvp" and "vjp" are
+    kind: "call" is the function itself, and so is "dual_level", inside of a dual level of torch.autograd.forward_ad.
+    arguments: how many operands the function takes; those of "jvp" and "vjp" are
     followed by tangents or cotangents. outputs: how many of the graph's outputs are the function's, the others being
     passed through. wanted: the arguments that are differentiated. in_dims, out_dims: of "vmap".
 
@@ -263,7 +264,7 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True):
     stacked.
     """
 
-    kind: Literal["call", "vmap", "grad", "jvp", "vjp", "jacrev", "jacfwd", "cond", "while_loop", "scan"]
+    kind: Literal["call", "dual_level", "vmap", "grad", "jvp", "vjp", "jacrev", "jacfwd", "cond", "while_loop", "scan"]
     arguments: int
     outputs: int
     wanted: tuple[int, ...] = ()

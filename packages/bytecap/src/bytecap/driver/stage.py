@@ -156,7 +156,7 @@ def capture(
         raise UnsupportedFrame(error.message, fix=error.fix) from None
     state = global_state()
     trace = InstructionTrace(None if until is None else until.count)
-    with capture_environment():
+    with capture_environment(tracer):
         try:
             frame = _first_frame(tracer, view)
             frame.trace = trace

@@ -64,6 +64,8 @@ STATE_TARGETS = frozenset({"torch._C._set_grad_enabled"})
 class GraphBuilder:
     """Inputs, nodes and fresh names; with an `outer` builder, the body of a function of that graph.
 
+    is_dual_level: it records what is inside of a dual level of torch.autograd.forward_ad, which is entered meanwhile.
+
     Names are unique in the whole capture. What a body reads from outside is an input of the outermost graph.
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
     use; min() and max() of tensors that require grad. is_closed: nothing more may be computed. inference: whether
@@ -73,6 +75,8 @@ class GraphBuilder:
     sizes, by what they compute. gradient_order: the body is that of a backward, whose results may be differentiated
     in turn: 1, or one more for the backward of a function that such a body applies.
     """
+
+    is_dual_level = False
 
     def __init__(
         self, outer: GraphBuilder | None = None, *, is_transformed: bool = False, gradient_order: int = 0

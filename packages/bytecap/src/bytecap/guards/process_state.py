@@ -1,4 +1,4 @@
-"""What a capture borrows from the process, and puts back: the garbage collector, grad mode, autocast."""
+"""What a capture borrows from the process, and puts back: the garbage collector, grad mode, autocast, dual levels."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from stagewire.collector import resting_collector
 
 
 @contextlib.contextmanager
-def capture_environment() -> Iterator[None]:
-    """Hold the garbage collector, and put torch's modes back afterwards.
+def capture_environment(tracer: Tracer) -> Iterator[None]:
+    """Hold the garbage collector, and put torch's modes back after the capture.
 
     A refusal leaves `with` blocks of the program open; an interrupt (Ctrl-C) may strike in the midst of an `__exit__`.
     """
@@ -31,6 +31,8 @@ def capture_environment() -> Iterator[None]:
             while TORCH.count_dispatch_modes() > depth:
                 TORCH.leave_dispatch_mode(None)
             set_torch_modes(modes)
+            if any(graph.is_dual_level for graph in tracer.graphs):
+                forward_ad.exit_dual_level()
 
 
 @dataclass(frozen=True)

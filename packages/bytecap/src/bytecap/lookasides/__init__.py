@@ -25,6 +25,7 @@ from bytecap.lookasides.replaced_functions import DISTRIBUTIONS
 from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS
 from bytecap.lookasides.torch_state import REGIONS, TORCH_STATE
 from bytecap.nodes.control_flow import CONTROL_FLOW
+from bytecap.nodes.dual_levels import DUAL_LEVELS
 from bytecap.nodes.torch_function import TORCH_FUNCTION
 from bytecap.nodes.transforms import TRANSFORMS
 from bytecap.nodes.triton_kernels import KERNELS
@@ -33,7 +34,8 @@ from bytecap.objects.arrays.tensor_hooks import TENSOR_HOOKS
 from bytecap.objects.dispatch import HANDLERS
 
 for table in (
-    BUILTIN, CHECKED_FUNCTIONS, CLASS_STATEMENTS, CLASSES, CONTROL_FLOW, COPIES, DISTRIBUTIONS, FLEX_ATTENTION,
+    BUILTIN, CHECKED_FUNCTIONS, CLASS_STATEMENTS, CLASSES, CONTROL_FLOW, COPIES, DISTRIBUTIONS, DUAL_LEVELS,
+    FLEX_ATTENTION,
     INDEX_MODE, INFERENCE, NATIVE, KERNEL_CHOICES, KERNELS, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS,
     PARAMETERS, REGIONS, TENSOR_HOOKS, TORCH_STATE, TORCH_FUNCTION, TORCH_FUNCTIONS, TRANSFORMS, NUMPY_CALLS,
 ):  # fmt: skip

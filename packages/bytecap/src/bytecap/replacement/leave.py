@@ -17,6 +17,7 @@ from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.lookasides.index_mode import leave_entered
 from bytecap.lookasides.kernel_choices import leave_settings
 from bytecap.lookasides.torch_state import enter_open_regions
+from bytecap.nodes.dual_levels import refuse_open_level
 from bytecap.objects.arrays.inference import refuse_open_inference
 from bytecap.objects.base import Value
 from bytecap.objects.containers.sequences import Lazy
@@ -40,6 +41,7 @@ def _emit_end(emitter: Emitter, results: list[Value]) -> None:
     leave_settings(emitter.tracer)
     leave_entered(emitter.tracer)
     refuse_open_inference(emitter.tracer)
+    refuse_open_level(emitter.tracer)
     emit_effects(emitter, results)
     modes = torch_modes()
     if modes != emitter.tracer.modes:
