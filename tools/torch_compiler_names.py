@@ -181,8 +181,8 @@ def wrap_numpy() -> None:
     def total(a: Any) -> Any:
         return numpy.cumsum(a * a)
 
-    between_two_graphs(lambda x: total(x * 2) * 3, (X * 2).square().cumsum(0) * 3)
-    is_refused("BC004", compiled(total, fullgraph=True)[0], X)
+    in_one_graph(lambda x: total(x * 2) * 3, (X * 2).square().cumsum(0) * 3)
+    is_refused("BC002", compiled(total, fullgraph=True)[0], X.clone().requires_grad_())
 
 
 def is_compiling() -> None:
@@ -324,7 +324,7 @@ ROWS: dict[str, Row] = {
     ),
     "wrap_numpy": Row(
         _AS_IT_IS,
-        "NumPy computes between two graphs, without gradients; under `fullgraph=True` it is refused (BC004).",
+        "NumPy on tensors of the CPU is part of the graph. Without gradients: a tensor that requires grad is refused.",
         wrap_numpy,
     ),
     "is_compiling": Row("`stagefold.is_compiling`, or as it is", "True in captured code.", is_compiling),

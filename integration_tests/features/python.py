@@ -204,7 +204,7 @@ def hooks() -> Any:
 numpy = Probes("NumPy")
 
 
-@numpy("arithmetic and reductions", outcome="with breaks")
+@numpy("arithmetic and reductions")
 def array_arithmetic(x: Tensor) -> Any:
     array = x.numpy()
     return np.where(array > 0, np.sin(array), array * 2).mean(axis=0)
@@ -217,7 +217,7 @@ def array_writes(x: Tensor) -> Any:
     return torch.from_numpy(array) + x[:4, :4]
 
 
-@numpy("linalg and fft of arrays that data decides", outcome="with breaks")
+@numpy("linalg and fft of arrays that data decides")
 def array_algebra(x: Tensor) -> Any:
     array = x.numpy()
     return np.linalg.norm(array, axis=1), np.abs(np.fft.rfft(array, axis=1))

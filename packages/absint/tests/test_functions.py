@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from absint import AbstractMode, abstract_call
 from absint.errors import UnknownTarget
 from absint.functions import custom_functions, run_graph
-from stagewire.capture import CustomFunction
+from stagewire.capture import CustomFunction, Transform
 from stagewire.graph import Graph, Node, Ref, Tuple, Value
 from stagewire.types import contiguous
 
@@ -65,3 +66,23 @@ def test_functions_in_graphs() -> None:
     assert nothing is None
     with pytest.raises(UnknownTarget, match="it has none"):
         run_graph(graph, (torch.ones(2),), {})
+
+
+def test_dual_levels() -> None:
+    """Abstract tensors have tangents, those of products with Python numbers too."""
+    nodes = (
+        call("torch.autograd.forward_ad.make_dual", "d", Ref("x"), Ref("t")),
+        call("operator.mul", "y", Ref("d"), 3),
+        Node("torch.autograd.forward_ad.unpack_dual", (Ref("y"),), {}, (value("primal"), value("tangent"))),
+    )
+    graph = Graph((value("x"), value("t")), nodes, (Ref("primal"), Ref("tangent")))
+    transform = Transform(kind="dual_level", arguments=0, outputs=2)
+    function = CustomFunction(name="level", operands=0, results=2, forward=graph, transform=transform)
+    (apply,) = custom_functions((function,)).values()
+    x, t = torch.tensor([2.0, 3.0]), torch.tensor([1.0, 5.0], requires_grad=True)
+    primal, tangent = apply((x, t))
+    assert primal.tolist() == [6.0, 9.0]
+    assert torch.autograd.grad(tangent.sum(), t)[0].tolist() == [3.0, 3.0]
+    mode = AbstractMode()
+    found = abstract_call(apply, ((mode.lift(x), mode.lift(t.detach())),), mode=mode)
+    assert [(each.shape, each.dtype) for each in found] == [(x.shape, x.dtype)] * 2

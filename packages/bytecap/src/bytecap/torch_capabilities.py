@@ -6,13 +6,14 @@ the latter nothing is lost where a release has no such function: no program can 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 
 from stagewire.capabilities import Capabilities, Capability, is_anything, is_class
 
-__all__ = ["ESSENTIAL", "SETTINGS", "TORCH"]
+__all__ = ["ESSENTIAL", "SETTINGS", "TORCH", "numpy_on_tensors"]
 
 _ALL = "every program runs plain"
 
@@ -179,3 +180,12 @@ TORCH = Capabilities(
     scan=Capability("torch._higher_order_ops.scan", "scan", "programs that call it run plain"),
     map=Capability("torch._higher_order_ops.map", "map", "programs that call it run plain"),
 )  # fmt: skip
+
+
+@cache
+def numpy_on_tensors() -> Any:
+    """torch's module of NumPy's functions, imported (30 ms) by the first program that needs it."""
+    row = Capability("torch._numpy", "NumPy on arrays that the graph computes", accepts=is_anything)
+    late = Capabilities(torch, "bytecap", module=row)
+    late.require("module")
+    return late.module

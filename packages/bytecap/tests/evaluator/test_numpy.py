@@ -103,7 +103,7 @@ def a_list_of_numbers_without_a_dtype(x):
     return x + torch.tensor([np.float64(1), 2])
 
 
-@PROGRAMS.add(x, refusal="BC004")
+@PROGRAMS.add(x)
 def numpy_of_a_tensor(x):
     y = (x * 2).numpy()
     return torch.from_numpy(np.sqrt(y)) + 1
@@ -177,21 +177,29 @@ def the_content_of_a_view_of_what_was_written(x, arrays):
     return y * int(arrays[1][0])
 
 
-@PROGRAMS.add(x, numbers_of(np.int8), numbers_of(np.float16), refusal="BC008")
-def a_write_of_a_number_that_is_rounded_otherwise(x, whole, half):
+@PROGRAMS.add(x, numbers_of(np.int8), numbers_of(np.float16))
+def writes_of_numbers_that_are_rounded(x, whole, half):
     y = x * 2
     half[0] = 1.0001
-    whole[0] = 1.5
-    return y
+    whole[0], whole[1] = 1.5, -1.5
+    return y, whole, half
 
 
-@PROGRAMS.add(x, numbers_of(np.float32), refusal="BC008")
-def a_write_in_another_way(x, array):
+@PROGRAMS.add(x, numbers_of(np.float32), numbers_of(np.int32))
+def writes_in_other_ways(x, array, whole):
+    y = x * 2
+    array[[0, 1]] = 2.0
+    array[1:] = array[:-1].sum() if array is whole else 4
+    array /= 2
+    whole[::2] = x.numpy()[0, :2] * 2.5
+    whole -= 3
+    return y, array, whole
+
+
+@PROGRAMS.add(x, numbers_of(np.float32), refusal="BC002")
+def a_write_that_runs_backwards(x, array):
     y = x * 2
     array[::-2] = 1.0
-    array[[0, 1]] = 2.0
-    array[True] = 3.0
-    array /= 2
     return y
 
 

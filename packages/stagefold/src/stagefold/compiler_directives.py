@@ -14,7 +14,7 @@ from stagefold.compiled_module import CompiledModule
 NOT_OFFERED = {
     "assume_constant_result": "it is called stagefold.assume_constant; torch's own mark counts as well",
     "nested_compile_region": "torch's own works in code that stagefold compiles",
-    "wrap_numpy": "torch's own works where a graph may end: NumPy computes between two graphs",
+    "wrap_numpy": "torch's own works in code that stagefold compiles",
     "set_enable_guard_collectives": "guards are checked by each rank alone; torch's own is for torch.compile",
     "load_compiled_function": "see stagefold.save_cache_artifacts and load_cache_artifacts",
     "error_on_graph_break": "compile(fullgraph=True) refuses breaks, stagefold.explain lists them",

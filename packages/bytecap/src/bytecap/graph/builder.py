@@ -64,19 +64,16 @@ STATE_TARGETS = frozenset({"torch._C._set_grad_enabled"})
 class GraphBuilder:
     """Inputs, nodes and fresh names; with an `outer` builder, the body of a function of that graph.
 
-    is_dual_level: it records what is inside of a dual level of torch.autograd.forward_ad, which is entered meanwhile.
-
     Names are unique in the whole capture. What a body reads from outside is an input of the outermost graph.
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
     use; min() and max() of tensors that require grad. is_closed: nothing more may be computed. inference: whether
     inference mode was "entered", or "left" again. made: inputs that the replacement makes; they stand behind the
     others. is_transformed: the body is that of a function under a transform of torch.func; is_branch: of one that
-    control flow runs. numbers: Python numbers that nodes give, of data. floats: those of them that are computed of
+    control flow runs. dual_writes: of the calls inside of a dual level, which is entered meanwhile; how many writes
+    there were before it. numbers: Python numbers that nodes give, of data. floats: those of them that are computed of
     sizes, by what they compute. gradient_order: the body is that of a backward, whose results may be differentiated
     in turn: 1, or one more for the backward of a function that such a body applies.
     """
-
-    is_dual_level = False
 
     def __init__(
         self, outer: GraphBuilder | None = None, *, is_transformed: bool = False, gradient_order: int = 0
@@ -90,6 +87,7 @@ class GraphBuilder:
         self.inference: str | None = None
         self.is_transformed = is_transformed
         self.is_branch = False
+        self.dual_writes: int | None = None
         self.gradient_order = gradient_order
         self.checkpoints: list[Checkpoint] = []
         self.used: set[str] = set()

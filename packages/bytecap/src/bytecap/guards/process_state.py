@@ -31,7 +31,7 @@ def capture_environment(tracer: Tracer) -> Iterator[None]:
             while TORCH.count_dispatch_modes() > depth:
                 TORCH.leave_dispatch_mode(None)
             set_torch_modes(modes)
-            if any(graph.is_dual_level for graph in tracer.graphs):
+            if any(graph.dual_writes is not None for graph in tracer.graphs):
                 forward_ad.exit_dual_level()
 
 

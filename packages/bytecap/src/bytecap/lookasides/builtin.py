@@ -15,6 +15,7 @@ from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt, is_watched
 from bytecap.nodes.chosen_tensors import choose
+from bytecap.objects.arrays.numpy_arrays import TracedArray
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value, collect, result_or_stop
@@ -296,6 +297,8 @@ def _round(tracer: Tracer, value: Value, digits: Value | None = None) -> Value:
 def _abs(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, TensorValue):
         return value.call_method(tracer, "abs", [], {})
+    if isinstance(value, TracedArray):
+        return value.call_method(tracer, "__abs__", [], {})
     method = special(tracer, value, "__abs__")
     if method is not None:
         return method.call(tracer, [], {})

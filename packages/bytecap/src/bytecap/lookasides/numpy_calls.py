@@ -17,8 +17,10 @@ import torch
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS, leaves_of
+from bytecap.nodes.array_calls import array_of, call_on_arrays
 from bytecap.nodes.torch_calls import call_torch
-from bytecap.objects.arrays.numpy_arrays import NUMPY, ArrayValue, OutsideArray, refusing_warnings
+from bytecap.objects.arrays.numpy_arrays import NUMPY, ArrayValue, OutsideArray, TracedArray, refusing_warnings
+from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.semantics.constant_folding import fold_call
@@ -49,7 +51,11 @@ def is_numpy_function(real: Any) -> bool:
 
 
 def call_numpy(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Call it now, if all arguments are known."""
+    """Call it now, if all arguments are known; as torch's calls, if the graph computes one of them."""
+    if args and real in (NUMPY.asarray, NUMPY.array, NUMPY.ascontiguousarray) and isinstance(args[0], TensorValue):
+        args = [array_of(tracer, args[0]), *args[1:]]
+    if any(isinstance(leaf, TracedArray) for arg in (*args, *kwargs.values()) for leaf in leaves_of(tracer, arg)):
+        return call_on_arrays(tracer, real, args, kwargs)
     if "out" in kwargs or "where" in kwargs:
         raise UnsupportedCall(f"numpy.{real.__name__}() with out= or where=")
     with refusing_warnings(f"numpy.{real.__name__}()"):
@@ -58,6 +64,8 @@ def call_numpy(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, V
 
 def _from_numpy(tracer: Tracer, array: Value) -> Value:
     """torch.from_numpy: the memory of an outside array; a copy for an array that the code made."""
+    if isinstance(array, TracedArray) and isinstance(array.example, NUMPY.ndarray):
+        return call_torch(tracer, torch.Tensor.detach, [array.memory], {})
     if isinstance(array, OutsideArray):
         return array.tensor(tracer)
     if not isinstance(array, ArrayValue):
@@ -71,7 +79,7 @@ def _maker(function: Callable[..., Any], *, copies: bool) -> Callable[..., Value
     of_others = TORCH_FUNCTIONS.get(function)
 
     def make(tracer: Tracer, data: Value, **options: Value) -> Value:
-        if isinstance(data, OutsideArray):
+        if isinstance(data, (OutsideArray, TracedArray)):
             return _of_outside(tracer, data, options, copies)
         if isinstance(data, ArrayValue):
             if not copies:
@@ -93,7 +101,7 @@ def _is_numpy(value: Value) -> bool:
     return is_scalar or isinstance(value, (ArrayValue, OutsideArray))
 
 
-def _of_outside(tracer: Tracer, data: OutsideArray, options: dict[str, Value], copies: bool) -> Value:
+def _of_outside(tracer: Tracer, data: OutsideArray | TracedArray, options: dict[str, Value], copies: bool) -> Value:
     options = dict(options)
     needs_grad = options.pop("requires_grad", None)
     if needs_grad is not None and needs_grad.truth(tracer):
@@ -121,6 +129,7 @@ def _dtype(real: Any) -> torch.dtype:
 
 
 NUMPY_CALLS: dict[Any, Callable[..., Value]] = {
+    torch.Tensor.numpy: array_of,
     torch.from_numpy: _from_numpy,
     torch.tensor: _maker(torch.tensor, copies=True),
     torch.as_tensor: _maker(torch.as_tensor, copies=False),

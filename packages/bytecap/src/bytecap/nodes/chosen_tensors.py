@@ -27,10 +27,14 @@ from stagewire.capture import Attribute
 
 @dataclass(frozen=True)
 class Choice:
-    """memories: (storage, its version then) of the result, and of the tensors of which it is one."""
+    """A tensor of the graph that stands for another, where nobody can tell.
+
+    memories: (storage, its version then) of the result, and of the tensors of which it is one, or a view.
+    """
 
     result: Value
     memories: tuple[tuple[Any, int], ...]
+    what: str = "min() or max() of tensors"
 
 
 def choose(tracer: Tracer, function: Callable[..., Any], items: list[Value]) -> Value | None:
@@ -71,7 +75,7 @@ def check_choices(tracer: Tracer, outputs: Iterable[str]) -> None:
     outside = {storage for tensor, storage in known if tensor.real is not None}
     for choice in tracer.choices:
         if any(storage.version != version for storage, version in choice.memories):
-            raise DataDependent("which tensor is written, min() or max() of tensors that are written")
+            raise DataDependent(f"which tensor is written, {choice.what} that are written")
         made, *tensors = [id(storage) for storage, _ in choice.memories]
         if made in leaving and not (leaving | outside).isdisjoint(tensors):
-            raise DataDependent("which tensor is given, min() or max() of tensors that others have")
+            raise DataDependent(f"which tensor is given, {choice.what} that others have")

@@ -26,29 +26,21 @@ from stagewire.capture import CUSTOM, CustomFunction, Transform
 from stagewire.graph import Graph, Node, Ref, Tuple, free_names
 
 
-class DualLevel(GraphBuilder):
-    """What is recorded inside of a dual level. writes: how many there were before it."""
-
-    is_dual_level = True
-
-    def __init__(self, outer: GraphBuilder, writes: int) -> None:
-        super().__init__(outer, is_transformed=True)
-        self.writes = writes
-
-
 def _enter(tracer: Tracer) -> Value:
     if tracer.graph.is_body:
         raise UnsupportedCall("a dual level inside of a function of the graph, or of another dual level")
     forward_ad.enter_dual_level()
-    tracer.graphs.append(DualLevel(tracer.graph, len(tracer.mode.written)))
+    tracer.graphs.append(GraphBuilder(tracer.graph, is_transformed=True))
+    tracer.graph.dual_writes = len(tracer.mode.written)
     return Constant(0)
 
 
 def _leave(tracer: Tracer, *, level: Value = NONE) -> Value:
-    inside = _entered(tracer, level)
+    _check_entered(tracer, level)
+    inside = tracer.graph
     made = inside.defined
     tensors = [tensor.abstract for tensor in tracer.inputs.tensors.values() if tensor.name not in made]
-    written = {id(memory) for memory in tracer.mode.written[inside.writes :]}
+    written = {id(memory) for memory in tracer.mode.written[inside.dual_writes :]}
     if not written.isdisjoint(id(tensor.storage_record) for tensor in tensors):
         raise UnsupportedCall("a write into a tensor from outside of a dual level")
     forward_ad.exit_dual_level()
@@ -71,28 +63,26 @@ def _leave(tracer: Tracer, *, level: Value = NONE) -> Value:
     return NONE
 
 
-def _entered(tracer: Tracer, level: Value) -> DualLevel:
-    """The level that the code is in."""
-    if not isinstance(tracer.graph, DualLevel) or level.concrete() not in (None, 0):
+def _check_entered(tracer: Tracer, level: Value) -> None:
+    if tracer.graph.dual_writes is None or level.concrete() not in (None, 0):
         raise UnsupportedCall("torch.autograd.forward_ad outside of the dual level")
-    return tracer.graph
 
 
 def _make_dual(tracer: Tracer, tensor: Value, tangent: Value, *, level: Value = NONE) -> Value:
-    _entered(tracer, level)
+    _check_entered(tracer, level)
     return call_torch(tracer, forward_ad.make_dual, [tensor, tangent], {})
 
 
 def _unpack_dual(tracer: Tracer, tensor: Value, *, level: Value = NONE) -> Value:
-    if not any(isinstance(graph, DualLevel) for graph in tracer.graphs) and level.is_none():
+    if all(graph.dual_writes is None for graph in tracer.graphs) and level.is_none():
         return TupleValue([tensor, NONE], cls=forward_ad.UnpackedDualTensor)
-    _entered(tracer, level)
+    _check_entered(tracer, level)
     return call_torch(tracer, forward_ad.unpack_dual, [tensor], {})
 
 
 def refuse_open_level(tracer: Tracer) -> None:
     """The capture ends: dual levels were left."""
-    if isinstance(tracer.graph, DualLevel):
+    if tracer.graph.dual_writes is not None:
         raise CannotRebuild("torch.autograd.forward_ad.dual_level that is entered")
 
 

@@ -13,7 +13,7 @@ import torch
 from bytecap.bytecode.rebuild import EMPTY_CELL
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
-from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
+from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray, TracedArray
 from bytecap.objects.arrays.tensors import TensorValue, patched_method, refuse_chosen
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value, collect
@@ -126,6 +126,9 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
             return left_open
         return fold(tracer, row.inplace if inplace else row.function, _numbers(left, right))
     kinds = {type(left), type(right)}
+    if TracedArray in kinds and not (inplace and isinstance(left, (ArrayValue, OutsideArray))):
+        function = row.inplace if inplace else row.function
+        return tracer.evaluate.call_on_arrays(tracer, function, [left, right], {}, function.__name__)
     if not kinds.isdisjoint(_TENSORS) and not (_is_own_kind(tracer, left, row) or _is_own_kind(tracer, right, row)):
         names = (row.inplace_method, row.method) if inplace else (row.method,)
         patched = _patched(tracer, [*((left, name, [right]) for name in names), (right, row.reflected, [left])])
@@ -139,7 +142,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
             result = bound.call(tracer, [right], {})
             if not _is_not_implemented(result):
                 return result
-        if isinstance(left, ArrayValue) or (isinstance(left, OutsideArray) and symbol in "+-*"):
+        if isinstance(left, (ArrayValue, OutsideArray)):
             left.write(tracer, row.inplace, right)
             return left
         if _inplace_container(tracer, symbol, left.plain(), right):
@@ -305,6 +308,8 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     """`symbol value`."""
     refuse_unguarded(value)
     function, method = UNARY[symbol]
+    if isinstance(value, TracedArray):
+        return tracer.evaluate.call_on_arrays(tracer, function, [value], {}, function.__name__)
     if isinstance(value, _TENSORS):
         return _patched(tracer, [(value, method, [])]) or tracer.evaluate.call_torch(tracer, function, [value], {})
     bound = _user_method(tracer, value, method)
@@ -331,6 +336,8 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if isinstance(left, Constant) and isinstance(right, Constant):
         of_data = condition_of_data(symbol, left, right)
         return fold(tracer, function, _compared(left, right)) if of_data is None else of_data
+    if TracedArray in (type(left), type(right)):
+        return tracer.evaluate.call_on_arrays(tracer, function, [left, right], {}, function.__name__)
     if isinstance(left, _TENSORS) or isinstance(right, _TENSORS):
         other = right if isinstance(left, _TENSORS) else left
         patched = _patched(tracer, [(left, method, [right]), (right, reflected, [left])])

@@ -15,8 +15,10 @@ from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation, 
 from bytecap.graph.builder import tensor_type
 from bytecap.objects.base import RealValue, Value
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.objects.signals import run
+from bytecap.torch_capabilities import numpy_on_tensors
 from stagewire.capture import Reading, Source
 
 try:
@@ -232,20 +234,15 @@ class OutsideArray(RealValue):
         return self.content().contains(tracer, item)
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
-        places = key.concrete()
-        if not all(map(_is_place, places if type(places) is tuple else (places,))):
-            self._refuse()
         self.write(tracer, operator.setitem, key, value)
 
     def write(self, tracer: Tracer, function: Callable[..., Any], *args: Value) -> None:
-        """Have the graph write a number, the last of `args`, into the array's memory as NumPy would."""
+        """Have the graph do a write into the array's memory."""
         if any(NUMPY.may_share_memory(self.real, read) for read in self._known.read):
             raise UnsupportedMutation("a write into a NumPy array from outside, whose content was looked at before")
-        if not _holds(self.real.dtype, args[-1]):
-            self._refuse()
-        tensor = self.tensor(tracer)
+        array = TracedArray(self.tensor(tracer), self.real.copy("K"))
         self._known.written.append(self.real)
-        tracer.evaluate.call_torch(tracer, function, [tensor, *args], {})
+        tracer.evaluate.call_on_arrays(tracer, function, [array, *args], {}, function.__name__)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise UnsupportedMutation("a write into a NumPy array from outside the frame")
@@ -253,24 +250,79 @@ class OutsideArray(RealValue):
     delete_item = _refuse
 
 
-def _is_place(key: Any) -> bool:
-    """Whether a part of a subscript means the same to NumPy and to torch."""
-    return type(key) is int or key is Ellipsis or (type(key) is slice and key.step in (None, 1))
+class TracedArray(Value):
+    """An array, or a number of NumPy's, that the graph computes.
 
+    memory: a tensor of the graph. example: an array (or number) of the same type and layout with other numbers; the
+    example of a view is a view of the example.
+    """
 
-def _holds(dtype: Any, value: Value) -> bool:
-    """Whether NumPy and torch write the same where they write this number."""
-    kind = value.python_type()
-    if kind not in (bool, int, float) or not isinstance(value, Constant):
-        return False
-    number = value.concrete()
-    if kind is bool:
-        return bool(dtype.kind == "b")
-    if dtype.kind == "f":
-        most = NUMPY.finfo(dtype).max if kind is float else 2**24
-        return dtype.itemsize in (4, 8) and not most < abs(number) < float("inf")
-    bounds = NUMPY.iinfo(dtype) if dtype.kind in "iu" and kind is int else None
-    return bounds is not None and bounds.min <= number <= bounds.max
+    __slots__ = ("example", "memory")
+
+    def __init__(self, memory: Value, example: Any) -> None:
+        super().__init__()
+        self.memory: Any = memory
+        self.example = example
+
+    def python_type(self) -> type:
+        return type(self.example)
+
+    def tensor(self, tracer: Tracer) -> Value:
+        """The tensor over its memory."""
+        return self.memory
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name in ("dtype", "ndim", "itemsize"):
+            return tracer.objects.fresh(getattr(self.example, name))
+        if name == "shape":
+            return TupleValue(self.memory.get_attribute(tracer, name).values(tracer))
+        if not hasattr(self.example, name):
+            return super().get_attribute(tracer, name)
+        if callable(getattr(self.example, name)):
+            return BuiltinMethod(self, name)
+        return tracer.evaluate.call_on_arrays(tracer, operator.attrgetter(name), [self], {}, name)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name in ("item", "tolist") and not args and not kwargs:
+            return self.memory.call_method(tracer, name, [], {})
+        if not hasattr(numpy_on_tensors().ndarray, name):
+            raise UnsupportedCall(f"{name}() of a {self.describe()}")
+
+        def method(array: Any, *given: Any, **named: Any) -> Any:
+            return getattr(array, name)(*given, **named)
+
+        return tracer.evaluate.call_on_arrays(tracer, method, [self, *args], kwargs, name)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        return tracer.evaluate.call_on_arrays(tracer, operator.getitem, [self, key], {}, "getitem")
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        tracer.evaluate.call_on_arrays(tracer, operator.setitem, [self, key, value], {}, "setitem")
+
+    def length(self, tracer: Tracer) -> int:
+        return self.memory.length(tracer)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return self.memory.truth(tracer)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        count = self.length(tracer)
+        if count > _MOST_GUARDED:
+            raise UnsupportedCall(f"a loop over {count} rows of an array that the graph computes")
+        return TupleValue([self.get_item(tracer, Constant(at)) for at in range(count)]).iterate(tracer)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        raise UnsupportedCall(f"whether something is in a {self.describe()} that the graph computes")
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        is_array = isinstance(self.example, NUMPY.ndarray)
+        if is_array and (not self.example.flags.writeable or any(step < 0 for step in self.example.strides)):
+            raise CannotRebuild("a NumPy array that is read-only or backwards")
+        emitter.call_with(torch.Tensor.numpy, self.memory)
+        if not is_array:
+            emitter.call_function(NUMPY.ndarray.__getitem__, (), arguments=1)
+        emitter.keep(self)
+        emitter.load(self)
 
 
 def number_source(tracer: Tracer, source: Source) -> Source:
