@@ -19,18 +19,6 @@ from bytecap.semantics.methods import pairs_of
 from bytecap.semantics.string_conversion import format_of, repr_of, str_of
 
 
-def _build_tuple(frame: Frame, instruction: Instruction) -> None:
-    frame.push(TupleValue(frame.pop_many(instruction.arg)))
-
-
-def _build_list(frame: Frame, instruction: Instruction) -> None:
-    frame.push(ListValue(frame.pop_many(instruction.arg)))
-
-
-def _build_set(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.tracer.objects.new_set(frame.pop_many(instruction.arg)))
-
-
 def _build_map(frame: Frame, instruction: Instruction) -> None:
     flat = frame.pop_many(2 * instruction.arg)
     made = DictValue()
@@ -193,10 +181,6 @@ def _unpack_ex(frame: Frame, instruction: Instruction) -> None:
     frame.stack.extend(reversed(parts))
 
 
-def _get_len(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Constant(frame.stack[-1].length(frame.tracer)))
-
-
 # Py_TPFLAGS_SEQUENCE and Py_TPFLAGS_MAPPING
 _SEQUENCE, _MAPPING = 1 << 5, 1 << 6
 
@@ -254,11 +238,14 @@ def _match_class(frame: Frame, instruction: Instruction) -> None:
 
 
 BUILDING = {
-    "BUILD_TUPLE": _build_tuple, "BUILD_LIST": _build_list, "BUILD_SET": _build_set, "BUILD_MAP": _build_map,
-    "BUILD_CONST_KEY_MAP": _build_const_key_map, "BUILD_SLICE": _build_slice, "BUILD_STRING": _build_string,
-    "FORMAT_VALUE": _format_value, "LIST_APPEND": _list_append, "SET_ADD": _set_add, "MAP_ADD": _map_add,
-    "LIST_EXTEND": _list_extend, "SET_UPDATE": _set_update, "DICT_UPDATE": _dict_update,
+    "BUILD_MAP": _build_map, "BUILD_CONST_KEY_MAP": _build_const_key_map, "BUILD_SLICE": _build_slice,
+    "BUILD_STRING": _build_string, "FORMAT_VALUE": _format_value, "LIST_APPEND": _list_append, "SET_ADD": _set_add,
+    "MAP_ADD": _map_add, "LIST_EXTEND": _list_extend, "SET_UPDATE": _set_update, "DICT_UPDATE": _dict_update,
     "DICT_MERGE": _dict_merge, "LIST_TO_TUPLE": list_to_tuple, "UNPACK_SEQUENCE": _unpack_sequence,
-    "UNPACK_EX": _unpack_ex, "GET_LEN": _get_len, "MATCH_SEQUENCE": _match_flag(_SEQUENCE),
-    "MATCH_MAPPING": _match_flag(_MAPPING), "MATCH_KEYS": _match_keys, "MATCH_CLASS": _match_class,
+    "UNPACK_EX": _unpack_ex, "MATCH_SEQUENCE": _match_flag(_SEQUENCE), "MATCH_MAPPING": _match_flag(_MAPPING),
+    "MATCH_KEYS": _match_keys, "MATCH_CLASS": _match_class,
+    "BUILD_TUPLE": lambda frame, instruction: frame.push(TupleValue(frame.pop_many(instruction.arg))),
+    "BUILD_LIST": lambda frame, instruction: frame.push(ListValue(frame.pop_many(instruction.arg))),
+    "BUILD_SET": lambda frame, instruction: frame.push(frame.tracer.objects.new_set(frame.pop_many(instruction.arg))),
+    "GET_LEN": lambda frame, instruction: frame.push(Constant(frame.stack[-1].length(frame.tracer))),
 }  # fmt: skip

@@ -67,10 +67,6 @@ def _jump_or_pop(wanted: bool) -> Any:
     return jump
 
 
-def _get_iter(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.pop().iterate(frame.tracer))
-
-
 def _for_iter(frame: Frame, instruction: Instruction) -> None:
     item = frame.stack[-1].next(frame.tracer)
     if not isinstance(item, End):
@@ -87,17 +83,9 @@ def _for_iter(frame: Frame, instruction: Instruction) -> None:
         frame.pc = instruction.target + 1
 
 
-def _return_value(frame: Frame, instruction: Instruction) -> Any:
-    return Returned(frame.pop())
-
-
 def _return_generator(frame: Frame, instruction: Instruction) -> None:
     # The caller made the generator already; what follows pops the first sent value.
     frame.push(Constant(None))
-
-
-def _yield_value(frame: Frame, instruction: Instruction) -> Any:
-    return Yielded(frame.pop())
 
 
 def _get_yield_from_iter(frame: Frame, instruction: Instruction) -> None:
@@ -122,10 +110,6 @@ def _send(frame: Frame, instruction: Instruction) -> None:
         frame.push(result)
 
 
-def _load_assertion_error(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.tracer.objects.wrap(AssertionError, None))
-
-
 _CONDITIONAL = {
     f"POP_JUMP_{direction}IF_{what}": _counted(handler) if direction == "BACKWARD_" else handler
     for direction in ("", "FORWARD_", "BACKWARD_")
@@ -139,8 +123,10 @@ _CONDITIONAL = {
 
 CONTROL = {
     **_CONDITIONAL, "JUMP_FORWARD": _jump, "JUMP_BACKWARD": _counted(_jump), "JUMP_BACKWARD_NO_INTERRUPT": _jump,
-    "JUMP_IF_TRUE_OR_POP": _jump_or_pop(True), "JUMP_IF_FALSE_OR_POP": _jump_or_pop(False),
-    "GET_ITER": _get_iter, "FOR_ITER": _for_iter, "RETURN_VALUE": _return_value,
-    "RETURN_GENERATOR": _return_generator, "YIELD_VALUE": _yield_value,
-    "GET_YIELD_FROM_ITER": _get_yield_from_iter, "SEND": _send, "LOAD_ASSERTION_ERROR": _load_assertion_error,
+    "JUMP_IF_TRUE_OR_POP": _jump_or_pop(True), "JUMP_IF_FALSE_OR_POP": _jump_or_pop(False), "FOR_ITER": _for_iter,
+    "RETURN_GENERATOR": _return_generator, "GET_YIELD_FROM_ITER": _get_yield_from_iter, "SEND": _send,
+    "GET_ITER": lambda frame, instruction: frame.push(frame.pop().iterate(frame.tracer)),
+    "RETURN_VALUE": lambda frame, instruction: Returned(frame.pop()),
+    "YIELD_VALUE": lambda frame, instruction: Yielded(frame.pop()),
+    "LOAD_ASSERTION_ERROR": lambda frame, instruction: frame.push(frame.tracer.objects.wrap(AssertionError, None)),
 }  # fmt: skip

@@ -11,19 +11,14 @@ from bytecap.evaluator.calls import expand_mapping
 from bytecap.evaluator.opcodes.building import format_value, list_to_tuple
 from bytecap.evaluator.opcodes.calling import call, make_function
 from bytecap.evaluator.opcodes.control import to_bool
-from bytecap.evaluator.opcodes.variables import binary_slice, load_fast, store_slice
+from bytecap.evaluator.opcodes.variables import VARIABLES, binary_slice, load_fast, store_slice
 from bytecap.objects.constant import Constant
 from bytecap.objects.functions import SuperValue
 from bytecap.objects.iterators.generators import stop_iteration_error
 from bytecap.objects.signals import NULL, PythonRaise, Returned, Saved
-from bytecap.semantics.operations import unary
 
 # 3.13 pushes NULL after the callable, where 3.11 and 3.12 push it before.
 _NULL_AFTER = sys.version_info >= (3, 13)
-
-
-def _return_const(frame: Frame, instruction: Instruction) -> Any:
-    return Returned(frame.tracer.objects.constant(instruction.argval))
 
 
 def _push_attribute(frame: Frame, instruction: Instruction, value: Any) -> None:
@@ -57,10 +52,6 @@ def _store(frame: Frame, name: str) -> None:
             variables[name] = before
 
 
-def _store_fast(frame: Frame, instruction: Instruction) -> None:
-    _store(frame, instruction.argval)  # type: ignore[arg-type]
-
-
 def _end_for(frame: Frame, instruction: Instruction) -> None:
     frame.pop()
     if not _NULL_AFTER:
@@ -90,12 +81,8 @@ def _stop_iteration_error(frame: Frame, instruction: Instruction) -> None:
     frame.push(raised)
 
 
-def _unary_positive(frame: Frame, instruction: Instruction) -> None:
-    frame.push(unary(frame.tracer, "+", frame.pop()))
-
-
 # CALL_INTRINSIC_1 by argument (Include/internal/pycore_intrinsics.h).
-_INTRINSICS: dict[int, Any] = {3: _stop_iteration_error, 5: _unary_positive, 6: list_to_tuple}
+_INTRINSICS: dict[int, Any] = {3: _stop_iteration_error, 5: VARIABLES["UNARY_POSITIVE"], 6: list_to_tuple}
 
 
 def _call_intrinsic(frame: Frame, instruction: Instruction) -> None:
@@ -106,10 +93,11 @@ def _call_intrinsic(frame: Frame, instruction: Instruction) -> None:
 
 
 V312 = {
-    "RETURN_CONST": _return_const, "LOAD_ATTR": _load_attr, "LOAD_SUPER_ATTR": _load_super_attr,
-    "LOAD_FAST_CHECK": load_fast, "LOAD_FAST_AND_CLEAR": _load_fast_and_clear, "STORE_FAST": _store_fast,
-    "BINARY_SLICE": binary_slice, "STORE_SLICE": store_slice, "END_FOR": _end_for, "END_SEND": _end_send,
-    "CALL_INTRINSIC_1": _call_intrinsic, "CLEANUP_THROW": _cleanup_throw,
+    "LOAD_ATTR": _load_attr, "LOAD_SUPER_ATTR": _load_super_attr, "LOAD_FAST_CHECK": load_fast,
+    "LOAD_FAST_AND_CLEAR": _load_fast_and_clear, "BINARY_SLICE": binary_slice, "STORE_SLICE": store_slice,
+    "END_FOR": _end_for, "END_SEND": _end_send, "CALL_INTRINSIC_1": _call_intrinsic, "CLEANUP_THROW": _cleanup_throw,
+    "RETURN_CONST": lambda frame, instruction: Returned(frame.tracer.objects.constant(instruction.argval)),
+    "STORE_FAST": lambda frame, instruction: _store(frame, instruction.argval),
 }  # fmt: skip
 
 # -- 3.13
@@ -136,25 +124,9 @@ def _call_kw(frame: Frame, instruction: Instruction) -> None:
     call(frame, instruction.arg, names)
 
 
-def _to_bool(frame: Frame, instruction: Instruction) -> None:
-    frame.push(to_bool(frame, frame.pop()))
-
-
-def _convert_value(frame: Frame, instruction: Instruction) -> None:
-    frame.push(format_value(frame, frame.pop(), instruction.arg, ""))
-
-
-def _format_simple(frame: Frame, instruction: Instruction) -> None:
-    frame.push(format_value(frame, frame.pop(), 0, ""))
-
-
 def _format_with_spec(frame: Frame, instruction: Instruction) -> None:
     spec = frame.pop().concrete()
     frame.push(format_value(frame, frame.pop(), 0, spec))
-
-
-def _make_function(frame: Frame, instruction: Instruction) -> None:
-    frame.push(make_function(frame, frame.pop().concrete()))
 
 
 def _set_function_attribute(frame: Frame, instruction: Instruction) -> None:
@@ -177,8 +149,10 @@ def _load_common_constant(frame: Frame, instruction: Instruction) -> None:
 
 V313 = {
     "LOAD_FAST_LOAD_FAST": _load_fast_load_fast, "STORE_FAST_STORE_FAST": _store_fast_store_fast,
-    "STORE_FAST_LOAD_FAST": _store_fast_load_fast, "CALL_KW": _call_kw, "TO_BOOL": _to_bool,
-    "CONVERT_VALUE": _convert_value, "FORMAT_SIMPLE": _format_simple, "FORMAT_WITH_SPEC": _format_with_spec,
-    "MAKE_FUNCTION": _make_function, "SET_FUNCTION_ATTRIBUTE": _set_function_attribute,
-    "LOAD_COMMON_CONSTANT": _load_common_constant,
+    "STORE_FAST_LOAD_FAST": _store_fast_load_fast, "CALL_KW": _call_kw, "FORMAT_WITH_SPEC": _format_with_spec,
+    "SET_FUNCTION_ATTRIBUTE": _set_function_attribute, "LOAD_COMMON_CONSTANT": _load_common_constant,
+    "TO_BOOL": lambda frame, instruction: frame.push(to_bool(frame, frame.pop())),
+    "CONVERT_VALUE": lambda frame, instruction: frame.push(format_value(frame, frame.pop(), instruction.arg, "")),
+    "FORMAT_SIMPLE": lambda frame, instruction: frame.push(format_value(frame, frame.pop(), 0, "")),
+    "MAKE_FUNCTION": lambda frame, instruction: frame.push(make_function(frame, frame.pop().concrete())),
 }  # fmt: skip
