@@ -19,13 +19,13 @@ import torch
 from torch.utils._pytree import tree_map
 
 import bytecap
-from primops.effects import keeps_layout
 from primops.testing.opinfo import Compare
 from stagefold.backend import StagefoldBackend
 from stagefold.options import Options
 from stagefold.reference import meaning
 from stagewire.codec import form_of
 from stagewire.errors import StageError
+from stagewire.vocabulary import keeps_layout
 from tools.opinfo.judge import Run, faults
 from tools.opinfo.samples import Sample, copied, program, tensors, widened
 

@@ -19,6 +19,7 @@ from absint.rules.table import TypeOf
 from absint.targets import resolve
 from absint.torch_capabilities import TORCH
 from stagewire.graph import Effect
+from stagewire.vocabulary import find, is_prim
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -148,11 +149,14 @@ def _effect(func: OpOverload, writes: tuple[tuple[int, str], ...], is_view: bool
 
 @cache
 def effect_of(target: str) -> Effect | None:
-    """The effect of an overload by its name in documents.
+    """What nodes that call `target` state as their effect: its record says so of a prim, ATen's schema of others.
 
     >>> effect_of("aten.bernoulli.p"), effect_of("aten.view.default"), effect_of("aten.mm.default")
     ('draws', 'aliases', None)
     """
+    if is_prim(target):
+        op = find(target)
+        return None if op is None else op.effect
     return record_of(resolve(target)).effect  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from primops.effects import effect_of
+from absint.schema import effect_of
 from primops.errors import Decline, DecompositionFault
 from primops.passes.fold_constants import in_dtype
 from primops.prims import OPS

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from primops.decompositions import TABLE
-from primops.effects import keeps_layout
 from primops.prims.layouts import FLOATS
 from stagewire.graph import Node
 from stagewire.types import TensorType
+from stagewire.vocabulary import keeps_layout
 
 _BOUNDS: tuple[tuple[tuple[int, int], str], ...] = (
     ((0, 2),

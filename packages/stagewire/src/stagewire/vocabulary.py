@@ -272,6 +272,16 @@ def is_prim(target: str) -> bool:
     return target.count(".") == 1
 
 
+def keeps_layout(target: str) -> bool:
+    """Whether a kernel that reads its operands by their strides computes it, or may.
+
+    >>> keeps_layout("aten.mm.default"), keeps_layout("prims.max_pool2d"), keeps_layout("prims.add")
+    (True, True, False)
+    """
+    op = find(target) if is_prim(target) else None
+    return not is_prim(target) or (op is not None and op.keeps_layout)
+
+
 def seen(arg: Arg, types: Mapping[str, Any]) -> Any:
     """What rules and constraints see of an argument; `types` are those of the values that there are."""
     match arg:

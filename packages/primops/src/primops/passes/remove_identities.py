@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from primops.effects import keeps_layout
 from primops.prims.layouts import FLOATS, HALVES, row_major, same_layout
 from stagewire.graph import Arg, Graph, List, Node, Ref, node_references
 from stagewire.graph_passes import output_names, recalled, rename_node, with_nodes
 from stagewire.types import TensorType, numel
-from stagewire.vocabulary import find, is_prim
+from stagewire.vocabulary import find, is_prim, keeps_layout
 
 _NEUTRAL = {"prims.mul": 1, "prims.div": 1, "prims.sub": 0, "prims.add": None}
 

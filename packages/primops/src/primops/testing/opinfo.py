@@ -23,10 +23,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from absint.meta import Meta, to_wire
+from absint.schema import effect_of
 from absint.targets import resolve
 from absint.wire import to_arg
 from primops.decompositions import TABLE
-from primops.effects import effect_of
 from primops.interpret import interpret, tensor_type
 from primops.meanings import NAMES
 from primops.passes import DEFAULT_PASSES

@@ -14,9 +14,9 @@ import torch
 from hypothesis import strategies as st
 from torch.utils._pytree import tree_map
 
+from absint.schema import effect_of
 from absint.targets import resolve
 from absint.wire import to_arg
-from primops.effects import effect_of
 from primops.interpret import tensor_type
 from primops.meanings import DTYPES
 from primops.testing.schema_samples import schema_samples, schema_targets
