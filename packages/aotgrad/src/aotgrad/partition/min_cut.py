@@ -212,17 +212,5 @@ def _takes_part(name: str, needs: Needs) -> bool:
 
 def _inputs(needs: Needs, saved: list[str], joint: Joint) -> tuple[str, ...]:
     """Inputs from which the backward starts, given what is saved."""
-    found: set[str] = set()
-    pending = list(needs.direct)
-    seen = set(saved)
-    while pending:
-        name = pending.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        node = needs.producers.get(name)
-        if node is None:
-            found.add(name)
-        else:
-            pending.extend(operands(node))
+    found = {name for name, node in needs.sources(needs.direct, saved) if node is None}
     return tuple(value.name for value in joint.primal_values if value.name in found)

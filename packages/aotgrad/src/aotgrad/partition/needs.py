@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -30,6 +30,18 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
     backward: tuple[Node, ...]
     mutated: frozenset[str]
     widened: frozenset[str] = frozenset()
+
+    def sources(self, names: Iterable[str], stops: Iterable[str] = ()) -> Iterator[tuple[str, Node | None]]:
+        """These values and all that they are computed of, but for `stops` and what is only behind them: each once,
+        with the node that makes it, None for an input."""
+        pending, seen = list(names), set(stops)
+        while pending:
+            name = pending.pop()
+            if name not in seen:
+                seen.add(name)
+                node = self.producers.get(name)
+                yield name, node
+                pending += operands(node) if node is not None else ()
 
 
 def needs_of(joint: Joint) -> Needs:

@@ -63,18 +63,11 @@ def _unfolds_inputs(name: str, needs: Needs, policy: Policy, bytes_of: Callable[
     """Whether a value is one pass over inputs that take less memory than it, as what is added to scores is over a mask
     of truth values."""
     found: set[str] = set()
-    pending, seen = [name], {name}
-    while pending:
-        one = pending.pop()
-        node = needs.producers.get(one)
+    for source, node in needs.sources([name]):
         if node is None:
-            found.add(one)
-            continue
-        if policy.element_cost(node) is None:
+            found.add(source)
+        elif policy.element_cost(node) is None:
             return False
-        fresh = [operand for operand in operands(node) if operand not in seen]
-        seen.update(fresh)
-        pending += fresh
     return bool(found) and not found & needs.mutated and sum(map(bytes_of, found)) < bytes_of(name)
 
 
@@ -167,15 +160,10 @@ def large_operands(
         return is_on_gpu and size[name] >= max(least, part * total)
 
     def is_made_of_saved(name: str) -> bool:
-        pending, seen = [name], {name}
-        while pending:
-            node = needs.producers.get(pending.pop())
-            if node is None or policy.element_cost(node) is None:
-                return False
-            fresh = [one for one in operands(node) if one not in seen and one not in size]
-            seen.update(fresh)
-            pending += [one for one in fresh if one in needs.producers or one in needs.mutated]
-        return True
+        return all(
+            source not in needs.mutated if node is None else policy.element_cost(node) is not None
+            for source, node in needs.sources([name], size.keys() - {name})
+        )
 
     def comes_late(name: str) -> bool:
         """Whether as much is let go of before the backward uses it first."""

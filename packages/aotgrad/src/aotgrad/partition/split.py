@@ -143,22 +143,11 @@ def _report(
 def inputs_of_gradients(joint: Joint, needs: Needs) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The inputs on whose values gradients depend, but for those that the program overwrites; and the devices of the
     random numbers on which they depend."""
-    seen: set[str] = set()
-    devices: set[str] = set()
-    pending = list(needs.direct)
-    while pending:
-        name = pending.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        node = needs.producers.get(name)
-        if node is None:
-            continue
-        pending.extend(operands(node))
-        if is_random(node):
-            devices.update(value.type.device for value in node.results if isinstance(value.type, TensorType))
+    sources = dict(needs.sources(needs.direct))
+    drawn = (value.type for node in sources.values() if node is not None and is_random(node) for value in node.results)
+    devices = {kind.device for kind in drawn if isinstance(kind, TensorType)}
     given = enumerate(joint.binding.inputs)
-    return tuple(n for n, item in given if item.name in seen and not item.mutated), tuple(sorted(devices))
+    return tuple(n for n, item in given if item.name in sources and not item.mutated), tuple(sorted(devices))
 
 
 def used_inputs(binding: Binding, forward: Graph, saved: tuple[Saved, ...]) -> tuple[BoundInput, ...]:
