@@ -7,6 +7,7 @@ from typing import Any
 
 from primops.builder import Builder, Value, opmath
 from primops.decompositions.operands import Table, by_name, elementwise, is_float
+from primops.decompositions.shape import window
 from primops.errors import Decline
 
 SQRT_HALF = math.sqrt(0.5)
@@ -176,12 +177,8 @@ def halves(p: Builder, x: Value, dim: int) -> tuple[Value, Value]:
     """x cut in two along dim."""
     dim = dim % x.rank
     middle = x.shape[dim] // 2
-    start, step = [0] * x.rank, (1,) * x.rank
-    stop = list(x.shape)
-    stop[dim] = middle
-    left = p.slice(x, tuple(start), tuple(stop), step)
-    start[dim], stop[dim] = middle, middle + middle  # the size, which is even, in a form that shows it
-    return left, p.slice(x, tuple(start), tuple(stop), step)
+    # The end is the size, which is even, in a form that shows it.
+    return window(p, x, dim, 0, middle), window(p, x, dim, middle, middle + middle)
 
 
 def glu_backward(p: Builder, grad: Value, x: Value, dim: int) -> Value:

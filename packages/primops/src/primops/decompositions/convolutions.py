@@ -25,6 +25,7 @@ from primops.decompositions.convolution_rules import (
     window_of,
 )
 from primops.decompositions.operands import Table, first_of
+from primops.decompositions.pooling import spaced
 from primops.errors import Decline
 from primops.prims.layouts import row_major
 from stagewire.expr import Dim
@@ -222,15 +223,9 @@ def _spaced(p: Builder, x: Value, window: Window) -> Value:
     """x with step - 1 zeros between neighbours."""
     if set(window.step) == {1}:
         return x
-    batch, channels, *sizes = x.shape
-    rank = len(sizes)
-    cells = p.reshape(x, (batch, channels, *(d for n in sizes for d in (n, 1))))
-    high = [d for step in window.step for d in (0, step - 1)]
-    cells = p.pad(cells, (0,) * cells.rank, (0, 0, *high), 0.0)
-    wide = [n * step for n, step in zip(sizes, window.step, strict=True)]
-    x = p.reshape(cells, (batch, channels, *wide))
-    stop = [n - step + 1 for n, step in zip(wide, window.step, strict=True)]
-    return p.slice(x, (0,) * (rank + 2), (batch, channels, *stop), (1,) * (rank + 2))
+    wide = spaced(p, x, window.step)
+    stop = [n - step + 1 for n, step in zip(wide.shape[2:], window.step, strict=True)]  # type: ignore[operator]
+    return p.slice(wide, (0,) * wide.rank, (*x.shape[:2], *stop), (1,) * wide.rank)
 
 
 def _widened(p: Builder, x: Value, low: tuple[int, ...], sizes: tuple[Dim, ...]) -> Value:

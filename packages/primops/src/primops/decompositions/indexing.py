@@ -68,38 +68,33 @@ def index_select(p: Builder, x: Value, dim: int, index: Value) -> Value:
     return p.index(x, _at(wrap(dim, x.rank), index), False)
 
 
-def _vector(p: Builder, index: Value) -> Value:
-    return p.convert(p.reshape(index, (1,)) if index.rank == 0 else index, "int64")
+def _rows(p: Builder, x: Value, dim: int, index: Value) -> tuple[tuple[Value | None, ...], tuple[Dim, ...]]:
+    """A vector of indices along a dimension: in its place among the indices of x, and the shape of what it chooses."""
+    if x.rank == 0:
+        raise Decline("a scalar")
+    dim = wrap(dim, x.rank)
+    index = p.convert(_rank1(p, index), "int64")
+    return _at(dim, index), (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
 
 
 def index_add(p: Builder, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
-    if x.rank == 0 or x.dtype == "bool" or type(alpha) not in (int, float):
-        raise Decline("a scalar, bool, or a symbolic alpha")
-    dim = wrap(dim, x.rank)
-    index = _vector(p, index)
-    shape = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
+    if x.dtype == "bool" or type(alpha) not in (int, float):
+        raise Decline("bool, or a symbolic alpha")
+    rows, shape = _rows(p, x, dim, index)
     source = p.convert(p.reshape(source, shape), x.dtype)
     if alpha != 1:
         source = p.convert(p.mul(p.convert(source, opmath(x.dtype)), literal(alpha, x.dtype)), x.dtype)
-    return accumulated(p, x, _at(dim, index), source)
+    return accumulated(p, x, rows, source)
 
 
 def index_copy(p: Builder, x: Value, dim: int, index: Value, source: Value) -> Value:
-    if x.rank == 0:
-        raise Decline("a scalar")
-    dim = wrap(dim, x.rank)
-    index = _vector(p, index)
-    source = p.reshape(source, (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]))
-    return p.index_put(x, _at(dim, index), source, False, False)
+    rows, shape = _rows(p, x, dim, index)
+    return p.index_put(x, rows, p.reshape(source, shape), False, False)
 
 
 def index_fill(p: Builder, x: Value, dim: int, index: Value, value: Any) -> Value:
-    if x.rank == 0:
-        raise Decline("a scalar")
-    dim = wrap(dim, x.rank)
-    index = _vector(p, index)
-    shape = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
-    return p.index_put(x, _at(dim, index), p.filled(value, x.dtype, shape), False, True)
+    rows, shape = _rows(p, x, dim, index)
+    return p.index_put(x, rows, p.filled(value, x.dtype, shape), False, True)
 
 
 def gather(p: Builder, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from primops.builder import Builder, Value
 from primops.decompositions.operands import Function, Table
-from primops.decompositions.shape import window
+from primops.decompositions.shape import padded, window
 from primops.errors import Decline
 from stagewire.expr import Dim
 
@@ -54,12 +54,6 @@ def _forward(place: Position) -> Function:
     return decomposition
 
 
-def _edge(p: Builder, piece: Value, dim: int, before: Dim, after: Dim) -> Value:
-    low, high = [0] * piece.rank, [0] * piece.rank
-    low[dim], high[dim] = before, after  # type: ignore[call-overload]
-    return p.pad(piece, tuple(low), tuple(high), 0.0)
-
-
 def _backward(fold: Callable[[Builder, Value, int], Value], gap: int) -> Function:
     """The borders folded back onto the elements that they repeat, `gap` elements from the ends."""
 
@@ -69,10 +63,10 @@ def _backward(fold: Callable[[Builder, Value, int], Value], gap: int) -> Functio
             inner = window(p, grad, dim, low, low + size)
             if low:
                 border = fold(p, window(p, grad, dim, 0, low), dim)
-                inner = p.add(inner, _edge(p, border, dim, gap, size - gap - border.shape[dim]))
+                inner = p.add(inner, padded(p, border, dim, gap, size - gap - border.shape[dim], 0.0))
             if high:
                 border = fold(p, window(p, grad, dim, low + size, low + size + high), dim)
-                inner = p.add(inner, _edge(p, border, dim, size - gap - border.shape[dim], gap))
+                inner = p.add(inner, padded(p, border, dim, size - gap - border.shape[dim], gap, 0.0))
             grad = inner
         return grad
 

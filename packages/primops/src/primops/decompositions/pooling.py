@@ -48,12 +48,10 @@ def avg_pool2d_backward(
     out, inner, lead = grad.shape[-2:], _float(x, kernel), x.rank - 2
     _refuse_overhang(x.shape, out, kernel, step, pad, ceil_mode)
     share = _shared(p, p.convert(grad, inner), x.shape, kernel, step, pad, count_include_pad, divisor_override)
-    spaced = _spaced(p, share, step)
     low = (*(0,) * lead, kernel[0] - 1, kernel[1] - 1)
     reach = [_reach(x.shape[lead + i], out[i], kernel[i], step[i], pad[i]) for i in (0, 1)]
-    spaced = p.pad(spaced, low, (*(0,) * lead, *reach), 0.0)
-    start = (*(0,) * lead, *pad)
-    begin = p.slice(spaced, start, spaced.shape, (1,) * x.rank)
+    wide = p.pad(spaced(p, share, step), low, (*(0,) * lead, *reach), 0.0)
+    begin = p.slice(wide, (*(0,) * lead, *pad), wide.shape, (1,) * x.rank)
     return p.convert(_window_sum(p, begin, x.shape[-2:], kernel, (1, 1)), x.dtype)
 
 
@@ -94,15 +92,15 @@ def _shared(
     return p.div(total, p.mul(p.along(counts[0], shape, lead), p.along(counts[1], shape, lead + 1)))
 
 
-def _spaced(p: Builder, x: Value, step: Sequence[int]) -> Value:
-    """x with step - 1 zeros after every element of the last two dimensions."""
-    if tuple(step) == (1, 1):
+def spaced(p: Builder, x: Value, step: Sequence[int]) -> Value:
+    """x with step - 1 zeros after every element of the last dimensions."""
+    if set(step) == {1}:
         return x
-    *lead, rows, columns = x.shape
-    cells = p.reshape(x, (*lead, rows, 1, columns, 1))
-    none = (0,) * len(lead)
-    cells = p.pad(cells, (*none, 0, 0, 0, 0), (*none, 0, step[0] - 1, 0, step[1] - 1), 0.0)
-    return p.reshape(cells, (*lead, rows * step[0], columns * step[1]))
+    lead, sizes = x.shape[: -len(step)], x.shape[-len(step) :]
+    cells = p.reshape(x, (*lead, *(d for n in sizes for d in (n, 1))))
+    high = (*(0,) * len(lead), *(d for k in step for d in (0, k - 1)))
+    cells = p.pad(cells, (0,) * cells.rank, high, 0.0)
+    return p.reshape(cells, (*lead, *(n * k for n, k in zip(sizes, step, strict=True))))
 
 
 def _window_sum(p: Builder, x: Value, out: Sequence[Dim], kernel: Sequence[int], step: Sequence[int]) -> Value:

@@ -5,7 +5,7 @@ Source: `aten/src/ATen/native/UpSample.h` (`area_pixel_compute_scale`, `area_pix
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from primops.builder import Builder, Value, opmath
 from primops.decompositions.operands import Function, Table
@@ -14,6 +14,8 @@ from stagewire.expr import Dim
 from stagewire.sizes import divides
 
 CUBIC = -0.75
+Taps = list[tuple[Value, Value]]
+"""Indices of elements, and their weights."""
 
 
 def _sizes(*sizes: Dim) -> None:
@@ -88,7 +90,7 @@ def _nearest_backward(rank: int) -> Function:
     return decomposition
 
 
-# --- linear --------------------------------------------------------------------------------------------------------
+# --- linear and cubic -----------------------------------------------------------------------------------------------
 def _source(
     p: Builder, size: Dim, out: Dim, align_corners: bool, scale: float | None, dtype: str, cubic: bool = False
 ) -> Value:
@@ -101,7 +103,9 @@ def _source(
     return position if cubic else p.maximum(position, 0.0)
 
 
-def _linear(rank: int) -> Function:
+def _interpolation(rank: int, taps_of: Callable[..., Taps], *, cubic: bool = False) -> Function:
+    """taps_of: from the positions along a dimension to the elements there and their weights."""
+
     def decomposition(
         p: Builder, x: Value, output_size: Sequence[Dim], align_corners: bool, *scales: float | None
     ) -> Value:
@@ -109,26 +113,16 @@ def _linear(rank: int) -> Function:
         if inner not in ("float32", "float64"):
             raise Decline(f"{x.dtype}")
         given = (*scales, *(None,) * rank)[:rank]
-        sizes = tuple(output_size)
-        taps: list[list[tuple[Value, Value]]] = []
-        for i, (size, out, scale) in enumerate(zip(x.shape[2:], sizes, given, strict=True)):
-            position = _source(p, size, out, align_corners, scale, inner)
-            low = p.minimum(p.convert(p.floor(position), "int64"), size - 1)
-            high = p.minimum(p.add(low, 1), size - 1)
-            share = p.minimum(p.maximum(p.sub(position, p.convert(low, inner)), 0.0), 1.0)
-            shares = (p.sub(1.0, share), share)
-            taps.append([(_placed(p, index, sizes, i), _placed(p, weight, p.out.shape, i + 2))
-                         for index, weight in zip((low, high), shares, strict=True)])  # fmt: skip
+        taps: list[Taps] = []
+        for i, (size, out, scale) in enumerate(zip(x.shape[2:], output_size, given, strict=True)):
+            found = taps_of(p, _source(p, size, out, align_corners, scale, inner, cubic), size)
+            taps.append([(p.along(j, output_size, i), p.along(w, p.out.shape, i + 2)) for j, w in found])
         return p.convert(_weighted(p, p.convert(x, inner), (), taps), x.dtype)
 
     return decomposition
 
 
-def _placed(p: Builder, vector: Value, shape: Sequence[Dim], dim: int) -> Value:
-    return p.broadcast_in_dim(vector, tuple(shape), (dim,))
-
-
-def _weighted(p: Builder, x: Value, chosen: tuple[Value, ...], taps: Sequence[Sequence[tuple[Value, Value]]]) -> Value:
+def _weighted(p: Builder, x: Value, chosen: tuple[Value, ...], taps: Sequence[Taps]) -> Value:
     """The sum over the taps of the first dimension of weight times the sum over those of the others."""
     if not taps:
         return p.index(x, (None, None, *chosen), False)
@@ -140,7 +134,14 @@ def _weighted(p: Builder, x: Value, chosen: tuple[Value, ...], taps: Sequence[Se
     return total
 
 
-# --- cubic ---------------------------------------------------------------------------------------------------------
+def _linear(p: Builder, position: Value, size: Dim) -> Taps:
+    """Two neighbours."""
+    low = p.minimum(p.convert(p.floor(position), "int64"), size - 1)
+    high = p.minimum(p.add(low, 1), size - 1)
+    share = p.minimum(p.maximum(p.sub(position, p.convert(low, position.dtype)), 0.0), 1.0)
+    return [(low, p.sub(1.0, share)), (high, share)]
+
+
 def _near(p: Builder, t: Value) -> Value:
     """((A + 2) t - (A + 3)) t t + 1, for |t| <= 1."""
     return p.add(p.mul(p.mul(p.sub(p.mul(t, CUBIC + 2.0), CUBIC + 3.0), t), t), 1.0)
@@ -151,24 +152,14 @@ def _far(p: Builder, t: Value) -> Value:
     return p.sub(p.mul(p.add(p.mul(p.sub(p.mul(t, CUBIC), 5 * CUBIC), t), 8 * CUBIC), t), 4 * CUBIC)
 
 
-def bicubic(p: Builder, x: Value, output_size: Sequence[Dim], align_corners: bool, *scales: float | None) -> Value:
-    """Keys' cubic convolution with A = -0.75 over 4 by 4 taps, the border repeated."""
-    inner = opmath(x.dtype)
-    if inner not in ("float32", "float64"):
-        raise Decline(f"{x.dtype}")
-    given = (*scales, None, None)[:2]
-    sizes = tuple(output_size)
-    taps: list[list[tuple[Value, Value]]] = []
-    for i, (size, out, scale) in enumerate(zip(x.shape[2:], sizes, given, strict=True)):
-        position = _source(p, size, out, align_corners, scale, inner, cubic=True)
-        base = p.floor(position)
-        t = p.sub(position, base)
-        weights = (_far(p, p.add(t, 1.0)), _near(p, t), _near(p, p.sub(1.0, t)), _far(p, p.sub(2.0, t)))
-        first = p.convert(base, "int64")
-        indices = [p.minimum(p.maximum(p.add(first, offset), 0), size - 1) for offset in (-1, 0, 1, 2)]
-        taps.append([(_placed(p, index, sizes, i), _placed(p, weight, p.out.shape, i + 2))
-                     for index, weight in zip(indices, weights, strict=True)])  # fmt: skip
-    return p.convert(_weighted(p, p.convert(x, inner), (), taps), x.dtype)
+def _cubic(p: Builder, position: Value, size: Dim) -> Taps:
+    """Keys' cubic convolution with A = -0.75 over 4 taps, the border repeated."""
+    base = p.floor(position)
+    t = p.sub(position, base)
+    weights = (_far(p, p.add(t, 1.0)), _near(p, t), _near(p, p.sub(1.0, t)), _far(p, p.sub(2.0, t)))
+    first = p.convert(base, "int64")
+    indices = [p.minimum(p.maximum(p.add(first, offset), 0), size - 1) for offset in (-1, 0, 1, 2)]
+    return list(zip(indices, weights, strict=True))
 
 
 TABLE: Table = {
@@ -176,8 +167,8 @@ TABLE: Table = {
     **{f"aten._upsample_nearest_exact{n}d.default": _nearest(n, exact=True) for n in (1, 2, 3)},
     **{f"aten.upsample_nearest{n}d_backward.default": _nearest_backward(n) for n in (1, 2, 3)},
     **{f"aten._upsample_nearest_exact{n}d_backward.default": _nearest_backward(n) for n in (1, 2, 3)},
-    "aten.upsample_linear1d.default": _linear(1),
-    "aten.upsample_bilinear2d.default": _linear(2),
-    "aten.upsample_trilinear3d.default": _linear(3),
-    "aten.upsample_bicubic2d.default": bicubic,
+    "aten.upsample_linear1d.default": _interpolation(1, _linear),
+    "aten.upsample_bilinear2d.default": _interpolation(2, _linear),
+    "aten.upsample_trilinear3d.default": _interpolation(3, _linear),
+    "aten.upsample_bicubic2d.default": _interpolation(2, _cubic, cubic=True),
 }

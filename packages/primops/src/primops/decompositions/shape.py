@@ -286,17 +286,18 @@ def select_scatter(p: Builder, x: Value, src: Value, dim: int, index: Any) -> Va
     return slice_scatter(p, x, row, dim, index, index + 1)
 
 
-def _padded(p: Builder, grad: Value, dim: int, low: Dim, high: Dim) -> Value:
-    lows, highs = [0] * grad.rank, [0] * grad.rank
+def padded(p: Builder, x: Value, dim: int, low: Dim, high: Dim, value: float = 0) -> Value:
+    """x with elements of one value before and behind it along one dimension."""
+    lows, highs = [0] * x.rank, [0] * x.rank
     lows[dim], highs[dim] = low, high  # type: ignore[call-overload]
-    return p.pad(grad, tuple(lows), tuple(highs), 0)
+    return p.pad(x, tuple(lows), tuple(highs), value)
 
 
 def slice_backward(p: Builder, grad: Value, input_sizes: Any, dim: int, start: Any, end: Any, step: Dim) -> Value:
     dim = wrap(dim, grad.rank)
     first, last = resolve(input_sizes[dim], start, end)
     if step == 1:
-        return _padded(p, grad, dim, first, input_sizes[dim] - first - grad.shape[dim])
+        return padded(p, grad, dim, first, input_sizes[dim] - first - grad.shape[dim])
     return slice_scatter(p, p.full(tuple(input_sizes), 0, grad.dtype), grad, dim, first, last, step)
 
 
@@ -306,7 +307,7 @@ def select_backward(p: Builder, grad: Value, input_sizes: Any, dim: int, index: 
         raise Decline("a symbolic index")
     index = index + input_sizes[dim] if index < 0 else index
     row = p.reshape(grad, (*input_sizes[:dim], 1, *input_sizes[dim + 1 :]))
-    return _padded(p, row, dim, index, input_sizes[dim] - index - 1)
+    return padded(p, row, dim, index, input_sizes[dim] - index - 1)
 
 
 def constant_pad_nd(p: Builder, x: Value, pad: Sequence[Dim], value: Any = 0) -> Value:
