@@ -62,6 +62,8 @@ from stagewire.files import read, read_verified, write
 from stagewire.printer import print_document
 from stagewire.stage import expect
 
+_Command = Callable[[argparse.Namespace], int]
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
@@ -83,67 +85,64 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="stagefold", description="Look at, replay and check compiled programs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    show = commands.add_parser("show", help="print a document, or what a capsule or an artifact holds")
+    def add(name: str, run: _Command, tells: str, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, parents=parents, help=tells)
+        made.set_defaults(run=run)
+        return made
+
+    show = add("show", _show, "print a document, or what a capsule or an artifact holds")
     what = "documents, or what STAGEFOLD_TRACE, stagefold.record or export wrote"
     show.add_argument("files", type=Path, nargs="+", metavar="file", help=what)
     show.add_argument("--only", default="", metavar=_ONLY, help="documents of a capsule, or one graph of them")
     show.add_argument("-o", "--output", type=Path, help="write the one document there instead")
-    show.set_defaults(run=_show)
 
     settings = argparse.ArgumentParser(add_help=False)
     settings.add_argument("--stage", action="append", default=[], metavar="SLOT=NAME", help="a registered stage")
     settings.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="as for compile()")
 
-    run_stage = commands.add_parser("run-stage", parents=[settings], help="carry a saved document through one stage")
+    run_stage = add("run-stage", _run_stage, "carry a saved document through one stage", settings)
     run_stage.add_argument("slot", choices=SLOTS)
     run_stage.add_argument("input", type=Path)
     run_stage.add_argument("output", type=Path)
     run_stage.add_argument("--stop-after", metavar="PASS[:N]", help="have no pass after it (its N-th run) do anything")
-    run_stage.set_defaults(run=_run_stage)
 
-    replayed = commands.add_parser("replay", parents=[settings], help="compile again what a capsule holds")
+    replayed = add("replay", _replay, "compile again what a capsule holds", settings)
     replayed.add_argument("file", type=Path)
     replayed.add_argument("--only", default="", metavar="RUN", help="a number or a part of a name")
     replayed.add_argument("--until", default="codegen", choices=SLOTS, help="the last slot")
     replayed.add_argument("--print-after", metavar="PASS[:N]", help="print the document as it is after a pass")
     replayed.add_argument("--run", action="store_true", dest="compute", help="run it on its inputs, compare with eager")
-    replayed.set_defaults(run=_replay)
 
-    reported = commands.add_parser("report", help="one page from your lines to kernels")
+    reported = add("report", _report, "one page from your lines to kernels")
     reported.add_argument("file", type=Path, help="what STAGEFOLD_TRACE or stagefold.record wrote")
     reported.add_argument("-o", "--output", type=Path, required=True, help="the HTML page")
     reported.add_argument("--timeline", type=Path, help="trace events as JSON, which ui.perfetto.dev opens")
     reported.add_argument("--measure", action="store_true", help="run the programs here for the seconds of kernels")
-    reported.set_defaults(run=_report)
 
-    diff = commands.add_parser("diff", help="what two documents or capsules differ in, by structure")
+    diff = add("diff", _diff, "what two documents or capsules differ in, by structure")
     diff.add_argument("left", type=Path)
     diff.add_argument("right", type=Path)
     diff.add_argument("--only", default="", metavar=_ONLY, help="documents of capsules")
-    diff.set_defaults(run=_diff)
 
-    run = commands.add_parser("run", parents=[settings], help="finish from a saved document and run it on tensors")
+    run = add("run", _run, "finish from a saved document and run it on tensors", settings)
     run.add_argument("file", type=Path)
     run.add_argument("inputs", type=Path, help="a torch.save file with the list of graph inputs")
     run.add_argument("outputs", type=Path, help="where to torch.save the list of outputs")
-    run.set_defaults(run=_run)
 
-    blamed = commands.add_parser("blame", parents=[settings], help="which stage, pass and call make a wrong result")
+    blamed = add("blame", _blame, "which stage, pass and call make a wrong result", settings)
     blamed.add_argument("file", type=Path, help="a document or a capsule")
     blamed.add_argument("inputs", type=Path, nargs="?", help="of a document: a torch.save file with its inputs")
     blamed.add_argument("-o", "--output", type=Path, help="a directory for the smallest document and its inputs")
-    blamed.set_defaults(run=_blame)
 
-    reduced = commands.add_parser("reduce", help="the smallest document for which a command still succeeds")
+    reduced = add("reduce", _reduce, "the smallest document for which a command still succeeds")
     reduced.add_argument("file", type=Path, help="a document, or a capsule")
     kept = "exits with 0 for a document to keep, whose file is {}, or its last word"
     reduced.add_argument("--keep", required=True, metavar="COMMAND", help=kept)
     reduced.add_argument("--only", default="", metavar=_ONLY, help="of a capsule, the document")
     reduced.add_argument("--timeout", type=float, metavar="SECONDS", help="for each run of the command")
     reduced.add_argument("-o", "--output", type=Path, help="write it there; it is printed otherwise")
-    reduced.set_defaults(run=_reduce)
 
-    conform = commands.add_parser("conform", help="does a registered stage keep the meaning of what it is given")
+    conform = add("conform", _conform, "does a registered stage keep the meaning of what it is given")
     conform.add_argument("slot", choices=("capture", *SLOTS, "load"))
     conform.add_argument("name", help="of an installed stage")
     conform.add_argument("--target", metavar="NAME", help="an installed target: the option codegen.target")
@@ -151,15 +150,12 @@ def _parser() -> argparse.ArgumentParser:
     conform.add_argument("--drawn", type=int, default=100, help="so many drawn programs (100)")
     conform.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where inputs lie; cuda: none drawn")
     conform.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="as of compile, any number")
-    conform.set_defaults(run=_conform)
 
-    doctor = commands.add_parser("doctor", help="what is installed and what is missing")
-    doctor.set_defaults(run=_doctor)
+    add("doctor", _doctor, "what is installed and what is missing")
 
-    cache = commands.add_parser("cache", help="where the cache lies and how large it is")
+    cache = add("cache", _cache, "where the cache lies and how large it is")
     cache.add_argument("--prune", action="store_true", help="remove what is beyond its limits, and leftovers")
     cache.add_argument("--clear", action="store_true", help="delete it")
-    cache.set_defaults(run=_cache)
     return parser
 
 
