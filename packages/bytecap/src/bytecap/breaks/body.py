@@ -124,7 +124,7 @@ def _check_bound(name: str, line: int) -> list[Instr | Label]:
     out.push_callable(IS_EMPTY)
     out.load_free_cell(name)
     out.call(1)
-    out.jump_forward_if(False, bound)
+    out.jump_forward_unless(bound)
     out.emit("LOAD_FAST_CHECK" if _V312 else "LOAD_FAST", name)
     out.pop()
     out.mark(bound)

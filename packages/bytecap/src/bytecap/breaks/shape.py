@@ -202,6 +202,6 @@ def drop_if(out: Assembler, name: str, sentinel: Any) -> None:
     out.load_local(name)
     out.constant(sentinel)
     out.is_same()
-    out.jump_forward_if(False, after)
+    out.jump_forward_unless(after)
     out.delete_local(name)
     out.mark(after)

@@ -128,9 +128,9 @@ class Assembler:
         """The place of a label."""
         self.instructions.append(label)
 
-    def jump_forward_if(self, wanted: bool, label: Label) -> None:
-        """Pop a bool; go on at a later label if it is `wanted`."""
-        self.emit(f"POP_JUMP_{'' if _V312 else 'FORWARD_'}IF_{str(wanted).upper()}", label)
+    def jump_forward_unless(self, label: Label) -> None:
+        """Pop a bool; go on at a later label if it is False."""
+        self.emit("POP_JUMP_IF_FALSE" if _V312 else "POP_JUMP_FORWARD_IF_FALSE", label)
 
     @contextlib.contextmanager
     def catching(self, handle: Callable[[], None]) -> Iterator[None]:

@@ -96,7 +96,6 @@ class Program:
 
     instructions: tuple[Instruction, ...]
     handlers: tuple[Handler, ...]
-    local_names: tuple[str, ...]
 
     def handler_at(self, index: int) -> Handler | None:
         """The innermost handler that covers the instruction."""
@@ -175,7 +174,7 @@ def decode(code: CodeType) -> Program:
         Instruction(name, arg, value, index_of.get(jump, -1), lines.get(offset, 0), offset)
         for name, arg, value, jump, offset in rows
     )
-    return Program(instructions, _handlers(code, index_of, raw), names)
+    return Program(instructions, _handlers(code, index_of, raw))
 
 
 def _handlers(code: CodeType, index_of: dict[int, int], raw: bytes) -> tuple[Handler, ...]:

@@ -113,9 +113,9 @@ class GraphBuilder:
         self.inputs.append(Input(Value(name, type_), source, role))
         return name
 
-    def add_made(self, hint: str, type_: TensorType, source: Source) -> str:
+    def add_made(self, type_: TensorType, source: Source) -> str:
         """Append a parameter that is made in front of the graph."""
-        name = self.add_input(hint, type_, source, "parameter")
+        name = self.add_input("parameter", type_, source, "parameter")
         self.made.add(name)
         return name
 

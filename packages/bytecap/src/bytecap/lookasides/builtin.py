@@ -36,7 +36,7 @@ from bytecap.objects.opaque import SINGLE
 from bytecap.objects.signals import End, NotConcrete, PythonRaise, fold, run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
-from bytecap.semantics.methods import PROTOCOL, sort_values
+from bytecap.semantics.methods import PROTOCOL
 from bytecap.semantics.operations import (
     BINARY,
     COMPARE,
@@ -287,11 +287,7 @@ def _round(tracer: Tracer, value: Value, digits: Value | None = None) -> Value:
         if not hasattr(torch.Tensor, "__round__"):
             raise tracer.raises(TypeError, "type Tensor doesn't define __round__ method")
         return value.call_method(tracer, "round", [], {} if digits is None else {"decimals": digits})
-    given = [] if digits is None else [digits]
-    method = special(tracer, value, "__round__")
-    if method is not None:
-        return method.call(tracer, given, {})
-    return fold_call(tracer, round, [value, *given], {})
+    return _by_method(tracer, round, value, *([] if digits is None else [digits]))
 
 
 def _abs(tracer: Tracer, value: Value) -> Value:
@@ -299,19 +295,21 @@ def _abs(tracer: Tracer, value: Value) -> Value:
         return value.call_method(tracer, "abs", [], {})
     if isinstance(value, TracedArray):
         return value.call_method(tracer, "__abs__", [], {})
-    method = special(tracer, value, "__abs__")
-    if method is not None:
-        return method.call(tracer, [], {})
-    return fold_call(tracer, abs, [value], {})
+    return _by_method(tracer, abs, value)
 
 
 def _pow(tracer: Tracer, base: Value, exponent: Value, mod: Value | None = None) -> Value:
     if mod is not None:
-        method = special(tracer, base, "__pow__")
-        if method is not None:
-            return method.call(tracer, [exponent, mod], {})
-        return fold_call(tracer, pow, [base, exponent, mod], {})
+        return _by_method(tracer, pow, base, exponent, mod)
     return binary(tracer, "**", base, exponent)
+
+
+def _by_method(tracer: Tracer, function: Callable[..., Any], value: Value, *rest: Value) -> Value:
+    """function(value, *rest) by the dunder method of its name, or by the builtin where Python code defines none."""
+    method = special(tracer, value, f"__{function.__name__}__")
+    if method is not None:
+        return method.call(tracer, list(rest), {})
+    return fold_call(tracer, function, [value, *rest], {})
 
 
 def special(tracer: Tracer, value: Value, name: str) -> Value | None:
@@ -351,7 +349,7 @@ def _dir(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, ObjectValue):
         method = value._special(tracer, "__dir__")
         if method is not None:
-            return ListValue(sort_values(tracer, collect(tracer, method.call(tracer, [], {})), None, None))
+            return native(sorted)(tracer, ListValue(collect(tracer, method.call(tracer, [], {}))))
         own = [key.concrete() for key, _ in value.attributes.pairs(tracer)]
         return tracer.objects.fresh(sorted({*dir(value.cls), *own}))
     return fold_call(tracer, dir, [value], {})

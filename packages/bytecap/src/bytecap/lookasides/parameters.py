@@ -56,7 +56,7 @@ def _refuse_shared(tracer: Tracer, data: TensorValue) -> None:
 def _made(tracer: Tracer, meta: Any, wants_grad: bool) -> TensorValue:
     abstract = AbstractTensor(meta, requires_grad=wants_grad)
     place = f".made{len(tracer.made)}"
-    name = tracer.graph.add_made("parameter", tensor_type(abstract), Local(place))
+    name = tracer.graph.add_made(tensor_type(abstract), Local(place))
     make = _maker(meta, wants_grad)
     tracer.made[place] = name, make
     value = TensorValue(abstract, name, cls=torch.nn.Parameter)

@@ -49,7 +49,7 @@ def emit_guarded_call(out: Assembler, code: CodeType, emit_call: Callable[[], No
     out.load_local(_OUTPUTS)
     out.constant(None)
     out.is_same()
-    out.jump_forward_if(False, holds)
+    out.jump_forward_unless(holds)
     out.constant(None)
     _emit_plain_run(out, code)
     out.mark(holds)

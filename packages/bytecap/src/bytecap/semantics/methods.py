@@ -21,7 +21,7 @@ from bytecap.objects.dispatch import METHODS
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
 from bytecap.objects.iterators.protocols import ContainerIterator
-from bytecap.objects.live import call_native, native, native_on_list
+from bytecap.objects.live import call_native, native_on_list
 from bytecap.objects.signals import run
 from bytecap.semantics.attributes import default_set_attribute, find_attribute
 from bytecap.semantics.constant_folding import fold_call
@@ -61,15 +61,6 @@ def _host_method(name: str, *indices: int) -> Method:
         return found
 
     return move
-
-
-def sort_values(tracer: Tracer, items: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
-    """sorted(items, key=key, reverse=reverse), by CPython's own sort."""
-    named = {} if reverse is None else {"reverse": reverse}
-    return _SORTED(tracer, ListValue(items), key=key or NONE, **named).items  # type: ignore[attr-defined,no-any-return]
-
-
-_SORTED = native(sorted)
 
 
 def _copy(tracer: Tracer, self: ListValue) -> Value:
