@@ -139,7 +139,7 @@ def by_export(model: nn.Module, back: Back) -> Callable[..., Any]:
 
 
 def by_module_of_export(model: nn.Module, back: Back) -> Callable[..., Any]:
-    return stagefold.compile(_exported(model).module(check_guards=False), **back.settings)
+    return stagefold.compile(_exported(model).module(), **back.settings)
 
 
 def _exported(model: nn.Module) -> Any:
@@ -170,7 +170,7 @@ FRONTS = {
     "symbolic_trace": Front("`torch.fx.symbolic_trace`, `from_fx`", by_symbolic_trace, SIZES[:1]),
     "make_fx": Front('`make_fx(tracing_mode="symbolic")`, `from_fx`', by_make_fx),
     "export": Front("`torch.export` with dynamic shapes, `from_export`", by_export),
-    "module": Front("`ep.module(check_guards=False)` of it, `stagefold.compile`", by_module_of_export),
+    "module": Front("`ep.module()` of it, `stagefold.compile`", by_module_of_export),
 }
 
 
@@ -240,8 +240,8 @@ how many batch sizes. "torch alone": a pair without a part of ours.
 
 TAIL = """
 * `symbolic_trace` has no symbolic sizes: its capture is of one size, and another one is refused (SF012).
-* `ep.module()` with its check of guards runs plain under `stagefold.compile`: torch wraps the check in a change of its
-  compiler's settings. `from_export` takes the check along.
+* `ep.module()` checks its inputs, as `from_export` does: what it checks are guards, and a size outside of the exported
+  range is refused by the module's own error.
 * AOTAutograd calls its compilers for the forward and for the backward.
 * "aotgrad, inductor's compiler": `to_fx` of each part that the partition makes; `compile_fx_inner` is for
   known sizes, so that each is compiled (`tools/matrix.py`, `gradients_by_aotgrad`, is the whole adapter).

@@ -159,6 +159,20 @@ def in_a_region(x):
     return y
 
 
+@torch._dynamo.dont_skip_tracing
+def traced_by_torch(x):
+    y = x * 2
+    with torch.profiler.record_function("inner"):
+        return y.sin()
+
+
+@PROGRAMS.add(vector)
+def under_settings_of_torch(x):
+    before = torch._dynamo.config.dont_skip_tracing
+    y = traced_by_torch(x)
+    return y + 1, before, torch._dynamo.config.dont_skip_tracing
+
+
 @PROGRAMS.add(vector)
 def uncaught(x):
     y = x + 1

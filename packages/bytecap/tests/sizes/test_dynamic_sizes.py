@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -92,6 +93,18 @@ def kinds(x: torch.Tensor) -> Any:
     return x + 1, isinstance(n, int), type(n) is int, isinstance(n, (float, str)), int(n), is_large, n == None  # noqa: E711
 
 
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def kinds_of_containers(x: torch.Tensor) -> Any:
+    n = x.shape[0]
+    known: list[Any] = [x.shape, (n, x), [n], {"n": n}, collections.OrderedDict(n=n), Pair(n, 1), slice(0, n)]
+    kinds = (tuple, list, dict, torch.Size, slice, Pair, collections.abc.Mapping, collections.OrderedDict, dict | tuple)
+    return x + 1, [[isinstance(one, kind) for kind in kinds] for one in known], isinstance(known, (dict, list))
+
+
 def quotients(x: torch.Tensor) -> Any:
     n = x.shape[0]
     half, root = n / 2, math.sqrt(n)
@@ -113,7 +126,9 @@ def rounded(x: torch.Tensor) -> Any:
     return x[: int(n / 2)], x[: math.ceil(n / 8) * 2], n * 0.5 // 1 if n < 0 else math.floor(n * 1.5), int(n / 3 + 0.0)
 
 
-@pytest.mark.parametrize("program", [views, arithmetic, slices, creations, attends, writes, kinds, quotients, rounded])
+@pytest.mark.parametrize(
+    "program", [views, arithmetic, slices, creations, attends, writes, kinds, kinds_of_containers, quotients, rounded]
+)
 def test_one_capture_for_all_sizes(program: Callable[..., Any]) -> None:
     backend = run(program, batches(4, 5, 3, 17, 64, 4))
     assert len(backend.captures) == 2  # the first call, and all that differ from it

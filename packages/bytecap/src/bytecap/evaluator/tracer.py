@@ -61,7 +61,7 @@ class Tracer:
     graphs: list[GraphBuilder] = field(default_factory=lambda: [GraphBuilder()])
     effects: list[Any] = field(default_factory=list)
     replayed: list[tuple[str, str]] = field(default_factory=list)
-    regions: list[Value] = field(default_factory=list)
+    regions: list[tuple[Callable[..., Any], Value]] = field(default_factory=list)
     index_modes: list[Value] = field(default_factory=list)
     numbers_in_buffers: dict[Source, AbstractTensor] = field(default_factory=dict)
     settings: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)

@@ -24,7 +24,8 @@ from bytecap.objects.classes import ClassValue
 from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue, DictView
-from bytecap.objects.containers.sequences import ListValue, Sequence, SequenceIterator, TupleValue
+from bytecap.objects.containers.sequences import ListValue, Sequence, SequenceIterator, SliceValue, TupleValue
+from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.identity import Identity, IdentityToken, is_lasting_key
 from bytecap.objects.instances.objects import ObjectValue
@@ -64,16 +65,16 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
     if isinstance(classes, TupleValue):
         return any(_instance_of(tracer, value, cls) for cls in classes.values(tracer))
     cls = classes.concrete()
+    if isinstance(cls, UnionType) and all(isinstance(part, type) for part in cls.__args__):
+        return any(_instance_of(tracer, value, tracer.objects.wrap(part, None)) for part in cls.__args__)
     if type(cls) is not type:
         tracer.guards.lookup(type(cls), "__instancecheck__")
     if isinstance(value, (TensorValue, WrapperValue)):
         if cls in (torch.nn.Parameter, torch.nn.Buffer):
             _guard_marks(tracer, value)
         return run(tracer, isinstance, (value.real if value.real is not None else _likeness(value), cls))
-    try:
-        by_class = is_symbolic(value) or (isinstance(value, OpenConstant) and type(cls) in _LOOKING_AT_CLASSES)
-        found = run(tracer, isinstance, (value.stand_in() if by_class else value.concrete(), cls))
-    except NotConcrete:
+    found = _instance_of_real(tracer, value, cls)
+    if found is None:
         found = run(tracer, issubclass, (value.python_type(), cls))
     if not isinstance(cls, type) or cls not in value.python_type().__mro__[:1]:
         tracer.guards.bases(value.python_type(), cls)
@@ -83,7 +84,16 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
     return found
 
 
-_LOOKING_AT_CLASSES = (type, ABCMeta, UnionType)
+def _instance_of_real(tracer: Tracer, value: Value, cls: Any) -> bool | None:
+    """Asked of the object; None where there is none, or where looking at its items would fix the sizes among them."""
+    looks_at_class = type(cls) in (type, ABCMeta)
+    if looks_at_class and isinstance(value, (Sequence, DictValue, SetValue, SliceValue)):
+        return None
+    by_class = is_symbolic(value) or (looks_at_class and isinstance(value, OpenConstant))
+    try:
+        return run(tracer, isinstance, (value.stand_in() if by_class else value.concrete(), cls))
+    except NotConcrete:
+        return None
 
 
 def _likeness(value: TensorValue | WrapperValue) -> torch.Tensor:

@@ -18,6 +18,7 @@ import torch
 from torch.distributions import constraints
 
 from bytecap.lookasides.flex_attention import flex_attention
+from bytecap.lookasides.torch_state import enter_settings, leave_settings
 from bytecap.nodes.triton_kernels import LAUNCHES
 from bytecap.objects.base import Value
 from bytecap.objects.dispatch import inlined
@@ -50,10 +51,13 @@ def call_region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
+_SETTINGS = ("torch._dynamo.decorators", "DynamoConfigPatchProxy")
 _COLLECTOR = ("transformers.utils.output_capturing", "CompileableContextVar")
 
 STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
     (_COLLECTOR[0], f"{_COLLECTOR[1]}.set"): set_collector,
+    (_SETTINGS[0], f"{_SETTINGS[1]}.__enter__"): enter_settings,
+    (_SETTINGS[0], f"{_SETTINGS[1]}.__exit__"): leave_settings,
     ("torch._higher_order_ops.flex_attention", "FlexAttentionHOP.__call__"): flex_attention,
     ("torch._higher_order_ops.invoke_subgraph", "invoke_subgraph_placeholder"): call_region,
     **LAUNCHES,

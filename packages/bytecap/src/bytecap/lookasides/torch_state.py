@@ -27,26 +27,48 @@ from bytecap.semantics.operations import compare
 from bytecap.torch_capabilities import TORCH
 
 
-def _enter(tracer: Tracer, region: Value) -> Value:
-    tracer.regions.append(region)
-    return region
+def _entering(enter: Callable[..., Any], result: Callable[[Value], Value]) -> Callable[..., Value]:
+    def handler(tracer: Tracer, region: Value) -> Value:
+        tracer.regions.append((enter, region))
+        return result(region)
+
+    return handler
 
 
-def _leave(tracer: Tracer, region: Value, *raised: Value) -> Value:
-    if region in tracer.regions:
-        tracer.regions.remove(region)
-    else:
-        tracer.effects.append(CallEffect(record_function.__exit__, [region, *raised], {}))
-    return Constant(None)
+def _leaving(enter: Callable[..., Any], leave: Callable[..., Any]) -> Callable[..., Value]:
+    def handler(tracer: Tracer, region: Value, *raised: Value) -> Value:
+        if (enter, region) in tracer.regions:
+            tracer.regions.remove((enter, region))
+        else:
+            tracer.effects.append(CallEffect(leave, [region, *raised], {}))
+        return NONE
+
+    return handler
 
 
 def enter_open_regions(tracer: Tracer) -> None:
     """The capture ends: what is entered and not left is entered for real."""
-    for region in tracer.regions:
-        tracer.effects.append(CallEffect(record_function.__enter__, [region], {}))
+    for enter, region in tracer.regions:
+        tracer.effects.append(CallEffect(enter, [region], {}))
 
 
-REGIONS: dict[Any, Callable[..., Value]] = {record_function.__enter__: _enter, record_function.__exit__: _leave}
+def enter_settings(settings: Any) -> Any:
+    """torch._dynamo.decorators.DynamoConfigPatchProxy.__enter__: settings of torch's own capture, none of ours."""
+    return settings.__enter__()
+
+
+def leave_settings(settings: Any, *raised: Any) -> Any:
+    """The same for `__exit__`."""
+    return settings.__exit__(*raised)
+
+
+REGIONS: dict[Any, Callable[..., Value]] = {
+    record_function.__enter__: _entering(record_function.__enter__, lambda region: region),
+    record_function.__exit__: _leaving(record_function.__enter__, record_function.__exit__),
+    enter_settings: _entering(enter_settings, lambda settings: NONE),
+    leave_settings: _leaving(enter_settings, leave_settings),
+}
+"""Context managers that do nothing to what is captured inside."""
 # What torch says of a check without a message.
 _UNEXPLAINED = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
