@@ -184,10 +184,12 @@ class Recording(GuardSet):
     def here(self) -> SourceLine:
         return SourceLine("here.py", len(self.asked))
 
-    def ask(self, holds: Callable[[Scope], bool], said: Callable[[Scope], bool] | None = None) -> SourceLine | None:
-        """Note what the next guard has to say. The line to give it; None: it is left to `here`."""
+    def ask(
+        self, holds: Callable[[Scope], bool], said: Callable[[Scope], bool] | None = None, *, takes_line: bool = True
+    ) -> SourceLine | None:
+        """Note what the next guard has to say. The line to give it, if it takes one; None: it is left to `here`."""
         self.asked.append(Asked(holds, said or holds, self.here()))
-        line = SourceLine("given.py", len(self.asked)) if self.order.random() < 0.5 else None
+        line = SourceLine("given.py", len(self.asked)) if takes_line and self.order.random() < 0.5 else None
         self.asked[-1] = Asked(holds, said or holds, line or self.here())
         return line
 
@@ -207,7 +209,7 @@ class Recording(GuardSet):
             if isinstance(now, dict) and kind != 1:
                 self.keys(source, was, self.ask(lambda scope: tuple(scope[name]) == was))
                 for key in ("x", "z"):
-                    self.ask(lambda scope, key=key: (key in scope[name]) == (key in was))
+                    self.ask(lambda scope, key=key: (key in scope[name]) == (key in was), takes_line=False)
                     self.has_key(source, key, key in was)
             for key, inner in enumerate(now) if isinstance(now, list) else now.items():
                 self.equal(Item(source, key), inner, lambda scope, key=key: scope[name][key])
@@ -246,12 +248,12 @@ class Recording(GuardSet):
                 return len(own) == len(chosen) and not own & rest
 
             if len(chosen) + len(others) > 1:
-                self.ask(apart)
+                self.ask(apart, takes_line=False)
             self.distinct([Local(name) for name in chosen], [Local(name) for name in others])
 
     def state(self) -> None:
         was = modes()
-        self.ask(lambda _: modes() == was)
+        self.ask(lambda _: modes() == was, takes_line=False)
         self.add(global_state())
 
 
