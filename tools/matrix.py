@@ -246,8 +246,10 @@ TAIL = """
 * "aotgrad, inductor's compiler": `to_fx` of each part that the partition makes; `compile_fx_inner` is for
   known sizes, so that each is compiled (`tools/matrix.py`, `gradients_by_aotgrad`, is the whole adapter).
 * torch's accuracy minifier (`TORCHDYNAMO_REPRO_AFTER=dynamo TORCHDYNAMO_REPRO_LEVEL=4`) runs over
-  `torch.compile(model, backend="stagefold")`: a planted fault is found, and a script written
-  (`packages/stagefold/tests/test_torch_compile.py`). `stagefold blame` names the stage.
+  `torch.compile(model, backend="stagefold")`. The scripts that it writes name a back end and leave its options out:
+  with options or a mode it is refused, and the error shows how to give them a name (`compile_graph` in a back end of
+  your own). `packages/stagefold/tests/test_torch_compile.py` has a planted fault made small so. `stagefold blame` names
+  the stage.
 """
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -123,20 +127,50 @@ def test_checkpoints_of_torch_compile() -> None:
     torch.testing.assert_close(compiled(x, by)[0], expected)
 
 
-def test_the_accuracy_minifier(tmp_path: Path) -> None:
-    """torch's own: a right program passes, at symbolic sizes too; a planted fault is reported, with a script."""
-    model = nn.Sequential(nn.Linear(8, 4), nn.GELU())
-    squared = {"primops.decompositions": {"aten.gelu.default": lambda p, x, approximate="none": p.mul(x, x)}}
+SQUARES = """
+import torch._dynamo
+from stagefold.adapters.dynamo import compile_graph
+
+def square(p, x, approximate="none"):
+    return p.mul(x, x)
+
+@torch._dynamo.register_backend
+def gelu_is_square(module, inputs):
+    return compile_graph(module, inputs, options={"primops.decompositions": {"aten.gelu.default": square}})
+"""
+
+
+def test_the_accuracy_minifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own: a right program passes, at symbolic sizes too; a planted fault is reported, and made small."""
+    (tmp_path / "squares.py").write_text(SQUARES)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("squares")
+    model = nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.GELU(), nn.Linear(4, 4))
     with torch._dynamo.config.patch(repro_after="dynamo", repro_level=4, debug_dir_root=str(tmp_path)):
         compiled = torch.compile(model, backend="stagefold")
         for size in (3, 5):
             x = torch.randn(size, 8)
             torch.testing.assert_close(compiled(x), model(x))
         torch._dynamo.reset()
-        wrong = torch.compile(model, backend="stagefold", options=squared)
         with pytest.raises(Exception, match="Bad accuracy"):
-            wrong(torch.randn(3, 8))
-    assert list(tmp_path.rglob("minifier_launcher.py"))
+            torch.compile(model, backend="gelu_is_square")(torch.randn(3, 8))
+    (script,) = tmp_path.rglob("minifier_launcher.py")
+    script.write_text("import squares\n" + script.read_text())
+    paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    subprocess.run([sys.executable, script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, check=True)
+    smallest = (tmp_path / "repro.py").read_text()
+    assert "gelu(" in smallest
+    assert "linear(" not in smallest
+    assert "tanh" not in smallest
+
+
+@pytest.mark.parametrize("settings", [{"options": {"verify": True}}, {"mode": "max-autotune"}])
+def test_the_minifier_would_lose_options(settings: dict[str, Any], tmp_path: Path) -> None:
+    with torch._dynamo.config.patch(repro_after="dynamo", repro_level=4, debug_dir_root=str(tmp_path)):
+        compiled = torch.compile(nn.GELU(), backend="stagefold", **settings)
+        with pytest.raises(Exception, match=r"SF001: torch's minifier leaves[^$]*register_backend"):
+            compiled(torch.randn(3, 8))
+    assert not list(tmp_path.rglob("*.py"))
 
 
 class Wrapped(nn.Module):

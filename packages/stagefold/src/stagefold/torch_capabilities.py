@@ -47,6 +47,12 @@ def foreign() -> Capabilities:
         inductor=Capability(
             "torch._TorchCompileInductorWrapper", 'backend="inductor"', 'there is no backend="inductor"'
         ),
+        settings=Capability(
+            "torch._dynamo.config",
+            "telling that torch's minifier runs",
+            "scripts of the minifier lack options",
+            accepts=is_anything,
+        ),
         look_up=Capability("torch._dynamo.backends.registry.lookup_backend", "back ends by their names", unnamed),
         local_source=Capability("torch._dynamo.source.LocalSource", "symbolic sizes of a graph", refused),
         dynamic_size=Capability(
