@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +89,32 @@ def test_decoding_with_a_growing_cache(make: Callable[[], torch.nn.Module]) -> N
 
     assert torch.equal(decode(call, 20), decode(model, 20))
     assert len(captures(events)) == 3  # the prompt, the first token, all others
+
+
+@pytest.mark.parametrize("options", [{"use_cache": False}, {}], ids=str)
+def test_a_callable_is_called_twice_and_every_call_runs_what_it_made(options: dict[str, Any]) -> None:
+    """While it is called first with symbols, imports register classes with those that `isinstance` was asked about."""
+    torch.manual_seed(0)
+    model, graphs, runs = gpt2(), [], []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        collections.abc.Sized.register(type("New", (), {}))
+        graphs.append(module)
+
+        def call(*given: Any) -> Any:
+            runs.append(module)
+            return module(*given)
+
+        return call
+
+    call = stagefold.compile(model, backend=backend)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", bytecap.CaptureWarning)
+        for batch, length in SIZES:
+            ids = torch.randint(0, 100, (batch, length))
+            assert torch.equal(call(input_ids=ids, **options)[0], model(input_ids=ids, **options)[0])
+    assert len(graphs) == 2
+    assert len(runs) == len(SIZES)
 
 
 def test_images_of_several_sizes() -> None:

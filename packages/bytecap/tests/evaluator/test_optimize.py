@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import logging
@@ -172,6 +173,32 @@ def test_the_backend_is_not_asked_again_for_the_same_work():
     call(torch.ones(2))
     assert [event.reused for event in events] == [False, True]
     assert len(backend.captures) == 1
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_backend_that_registers_a_class_is_not_asked_again(fullgraph):
+    """What imports of a backend register with abstract classes is part of what `isinstance` relied on."""
+
+    class Registering(Backend):
+        def __call__(self, capture, example_inputs):
+            collections.abc.Sized.register(type("New", (), {}))
+            return super().__call__(capture, example_inputs)
+
+    backend, events = Registering(), []
+    own = Own(2.0)
+    call = optimize(lambda x: x if isinstance(own, collections.abc.Sized) else x * 2, backend, fullgraph=fullgraph,
+                    on_event=events.append)  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert call(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert [event.reused for event in events] == [False, True]
+    assert "cache_token" in events[1].reason
+    assert len(backend.captures) == 1
+
+
+class Own(float):
+    """An instance of no abstract class."""
 
 
 class OnSymbols:
@@ -420,8 +447,9 @@ def test_a_backend_that_changes_what_is_guarded():
         return x * state["factor"]
 
     events = []
-    assert torch.equal(optimize(f, backend, on_event=events.append)(torch.ones(2)), torch.full((2,), 3.0))
-    assert "state['factor'] was 2 and is 3" in events[-1].error.message
+    assert torch.equal(optimize(f, backend, on_event=events.append)(torch.ones(2)), torch.full((2,), 4.0))
+    assert events[1].reason.startswith("state['factor'] was 2 and is 3")  # captured once more
+    assert "state['factor'] was 3 and is 4" in events[-1].error.message
     with pytest.raises(bytecap.CannotCapture, match="BC000"):
         optimize(f, backend, fullgraph=True)(torch.ones(2))
 

@@ -216,6 +216,10 @@ class Engine:
         # Also between capture, guards and backend: what they leave is many and alive, a collection finds nothing.
         with resting_collector():
             made = self._capture_as_taken(view, reason)
+            if made is not None and isinstance(made.payload, _Compiled) and not made.guard.check(view):
+                # The backend changed what was read (a class that an import registered): captured once more.
+                self._pending[code] = [*pending, made]
+                made = self._capture_as_taken(view, explain(made.guard, view, _symbols_of(made)))
         if made is not None:
             self._pending[code] = [*pending, made]
         return made
@@ -256,7 +260,7 @@ class Engine:
         self._capturing.clear()
 
     def on_rejected(self, view: FrameView, entry: Entry) -> None:
-        """A new entry whose guards do not hold for its own frame any more: the backend changed what they read."""
+        """A new entry whose guards do not hold for its own frame: the backend changed what they read, twice."""
         error = CannotCapture(
             f"the backend changed what the captured code depends on: {explain(entry.guard, view, _symbols_of(entry))}",
             where=place(view.code),
@@ -394,7 +398,7 @@ class Engine:
         so do those of a function that takes one of several equal modules (experts).
         """
         parts = [code] if new.checks else self._breaks.parts_of(code)  # a failed check is one of its own code object
-        for entry in [entry for part in parts for entry in entries(part, self.owner)]:
+        for entry in [one for part in parts for one in (*entries(part, self.owner), *self._pending.get(part, ()))]:
             match entry.payload:
                 case _Compiled(capture=old, function=_Callee(keeps_inputs=keeps) as function, assumes=assumes):
                     if is_same_work(old, new, keeps_inputs=keeps, keeps_sizes=bool(assumes)):
