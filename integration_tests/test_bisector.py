@@ -19,9 +19,12 @@ from aotgrad import Joint
 from codegen import Codegen
 from loopir import LoopIR
 from loopir.pipeline import KERNEL_PASSES
+from stagefold.bisector import _parts, results_of
 from stagefold.cli import main
+from stagefold.excerpts import NotApart
 from stagefold.options import Options
 from stagefold.pipeline import Pipeline
+from stagefold.reference import meaning
 from stagewire import load, print_document, save
 from stagewire.capture import Capture
 from stagewire.codec import Document
@@ -30,6 +33,7 @@ from stagewire.loop import Compute, Kernel, Loop, LoopGraph, Statement
 from stagewire.prim import Prim
 from stagewire.program import Program
 from stagewire.statements import map_statements
+from stagewire.verify import verify
 
 
 class Network(nn.Module):
@@ -59,27 +63,32 @@ def maximum_for_sub(graph: LoopGraph) -> LoopGraph:
     return replace(graph, steps=tuple(steps))
 
 
-def test_what_is_right_is_not_blamed(network: Network) -> None:
-    assert stagefold.blame(network, X) is None
+@pytest.fixture(params=[False, True], ids=["fixed sizes", "symbolic sizes"])
+def dynamic(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
 
 
-def test_a_decomposition_with_a_wrong_constant(network: Network) -> None:
+def test_what_is_right_is_not_blamed(network: Network, dynamic: bool) -> None:
+    assert stagefold.blame(network, X, dynamic=dynamic) is None
+
+
+def test_a_decomposition_with_a_wrong_constant(network: Network, dynamic: bool) -> None:
     def wrong(p: Any, g: Any, x: Any, *, approximate: str = "none") -> Any:
         cdf = p.mul(p.add(p.erf(p.mul(x, math.sqrt(0.5))), 1.0), 0.5)
         pdf = p.mul(p.exp(p.mul(p.mul(x, x), -0.5)), 0.39)  # for 0.3989
         return p.mul(g, p.add(cdf, p.mul(x, pdf)))
 
     options = {"primops.decompositions": (("aten.gelu_backward.default", wrong),)}
-    found = stagefold.blame(network, X, options=options)
+    found = stagefold.blame(network, X, options=options, dynamic=dynamic)
     assert found is not None
     assert (found.slot, found.culprit, found.calls) == ("primops", None, ("aten.gelu_backward.default",))
     assert print_document(found.document).count("aten.") == 1
     assert "differs in" in found.difference
 
 
-def test_a_pass_of_the_loops(network: Network) -> None:
+def test_a_pass_of_the_loops(network: Network, dynamic: bool) -> None:
     passes = (*KERNEL_PASSES[:2], maximum_for_sub, *KERNEL_PASSES[2:])
-    found = stagefold.blame(network, X, options={"loopir.kernel_passes": passes})
+    found = stagefold.blame(network, X, options={"loopir.kernel_passes": passes}, dynamic=dynamic)
     assert found is not None
     assert (found.slot, found.culprit, found.calls) == ("loopir", "maximum_for_sub", ("prims.sub",))
 
@@ -130,11 +139,11 @@ def test_a_pass_over_the_joint_graph(network: Network) -> None:
     assert found.culprit.endswith("no_norm")
 
 
-def test_a_code_generator(network: Network, tmp_path: Path) -> None:
+def test_a_code_generator(network: Network, tmp_path: Path, dynamic: bool) -> None:
     def wrong(document: Loop) -> Program:
         return Codegen().run(replace(document, forward=maximum_for_sub(document.forward)))
 
-    found = stagefold.blame(network, X, stages={"codegen": wrong})
+    found = stagefold.blame(network, X, stages={"codegen": wrong}, dynamic=dynamic)
     assert found is not None
     assert found.slot == "codegen"
     assert found.culprit is None
@@ -143,6 +152,7 @@ def test_a_code_generator(network: Network, tmp_path: Path) -> None:
     smallest = load(tmp_path / "loop.json")
     assert isinstance(smallest, Loop)
     assert len(smallest.forward.steps) == 1
+    verify(smallest)
 
 
 def test_a_stage_that_raises() -> None:
@@ -172,6 +182,51 @@ def documents(function: Callable[..., Any], *inputs: torch.Tensor, dynamic: bool
 
     bytecap.optimize(function, Backend(), fullgraph=True, dynamic=dynamic)(*inputs)
     return found
+
+
+def made_of_sizes(x: torch.Tensor, w: torch.Tensor) -> Any:
+    n = x.shape[0]
+    filled = torch.full((n, n), 0.5) @ x
+    cells = x.new_zeros(n + 1).index_put((torch.arange(n) // 2,), torch.ones(n))
+    return torch.arange(n) * 2, filled[: n // 2].cumsum(0), torch.cat([x, x]).view(2, n, -1) * w, cells, x.sum() * n
+
+
+@pytest.mark.parametrize("form", ["grad", "prim", "cut", "loop"])
+def test_each_step_alone_is_a_document_of_symbolic_sizes(form: str) -> None:
+    """Symbols that are the size of nothing that it is given are inputs of it."""
+    inputs = (torch.randn(6, 4, requires_grad=True), torch.randn(4))
+    names = ("capture", "grad", "prim", "cut", "loop", "program")
+    document = documents(made_of_sizes, *inputs, dynamic=True)[names.index(form)]
+    numbers = 0
+    for part, values in _parts(document, inputs):
+        for step in range(part.count):
+            try:
+                excerpt, operands = part.excerpt((step,))
+            except NotApart:  # another step writes into the same buffer
+                continue
+            verify(excerpt)
+            results = results_of(lambda: meaning(excerpt), [values[name] for name in operands])  # noqa: B023
+            assert not any(isinstance(one, Exception) for one in results), results
+            numbers += sum(one.role == "symbol" for one in excerpt.binding.inputs)
+    assert numbers
+
+
+def test_a_trace_with_symbolic_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"primops.decompositions": (("aten.arange.start_step", from_one), ("aten.arange.default", from_one))}
+    program = stagefold.compile(made_of_sizes, dynamic=True, options={"trace_dir": str(tmp_path), **options})
+    program(torch.randn(6, 4), torch.randn(4))
+    (file,) = tmp_path.glob("*.capsule")
+    assert main(["blame", str(file), "-o", str(tmp_path / "smallest")]) == 1
+    assert "stage 'primops' in slot 'primops' on aten.arange.default: result 0" in capsys.readouterr().out
+    smallest, inputs = load(tmp_path / "smallest" / "grad.json"), torch.load(tmp_path / "smallest" / "inputs.pt")
+    verify(smallest)
+    assert inputs == [6]
+    assert stagefold.meaning(smallest)(*inputs)[0].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def from_one(p: Any, end: Any, *_: Any, **__: Any) -> Any:
+    """A wrong arange: it starts at one."""
+    return p.iota(end, 1, 1, "int64")
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

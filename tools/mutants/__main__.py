@@ -2,7 +2,7 @@
 
     python -m tools.mutants [--area AREA]... [--count 40] [--seed 0] [--quick] [--times 2] [--examples 50]
                             [--seconds 60] [--longest 30] [--shard K/N] [--state FILE] [--list] [--report] [TESTS...]
-    python -m tools.mutants --blame [--programs 300] [--area AREA]... [--count 40] [--seed 0] [--state FILE]
+    python -m tools.mutants --blame [--programs 300 | --symbols] [--area AREA]... [--count 40] [--seed 0] [--state FILE]
 
 The mutants are edits of the syntax trees of passes, decompositions, type rules, lowerings, emission and guards
 (`edits.py`), `count` of each area, drawn by `seed`. Only tests that draw their examples are run (`runner.py`). Results
@@ -36,7 +36,7 @@ def main() -> int:
     if options.blame:
         from tools.mutants.blaming import blame_all  # loads all packages
 
-        blame_all(chosen, options.state, options.programs)
+        blame_all(chosen, options.state, options.programs, options.symbols)
         return 0
     if not options.report:
         shard, shards = map(int, options.shard.split("/"))
@@ -107,6 +107,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--report", action="store_true", help="print the tables of the results there are")
     parser.add_argument("--blame", action="store_true", help="whether stagefold.blame names the mutants' places")
     parser.add_argument("--programs", type=int, default=300, help="how many are drawn for --blame")
+    parser.add_argument("--symbols", action="store_true", help="programs at symbolic sizes for --blame")
     options = parser.parse_args()
     options.count = 3 if options.quick else options.count
     return options

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+
 import aotgrad.passes
 import loopir.pipeline
 import primops.passes
@@ -25,6 +27,8 @@ from stagefold.bisector import Blame, blame_document, first_difference, results_
 from stagefold.options import Options
 from stagefold.pipeline import Pipeline
 from stagefold.reference import meaning
+from stagefold.testing.conformance import captured
+from stagefold.testing.programs import trials
 from stagefold.testing.samples import sampled_programs
 from stagewire.capture import Capture
 from stagewire.errors import StageError
@@ -45,13 +49,16 @@ PIPELINE = Pipeline.build(Options(cache=False))
 Drawn = list[tuple[Capture, list[Any]]]
 
 
-def blame_all(chosen: list[Mutant], state: Path, programs: int) -> None:
-    """Judge each mutant with `programs` drawn programs, add a row to `state`, and print the rates."""
+def blame_all(chosen: list[Mutant], state: Path, programs: int, symbols: bool) -> None:
+    """Judge each mutant with `programs` drawn programs, add a row to `state`, and print the rates.
+
+    symbols: with the programs of the conformance kit at symbolic sizes.
+    """
     chosen = [mutant for mutant in chosen if _package(mutant) in SLOTS]
     for mutant in chosen:
         importlib.import_module(mutant.module)
     codes = codes_of({ROOT / mutant.file for mutant in chosen})
-    drawn = examples(sampled_programs(least=3, most=5), programs)
+    drawn = symbolic_programs() if symbols else examples(sampled_programs(least=3, most=5), programs)
     files = {mutant.file: [one for one in chosen if one.file == mutant.file] for mutant in chosen}
     changed = [change for file, each in files.items() for change in alive(file, probed(file, each), codes)]
     right = in_fork(lambda _: _right_ones(drawn), 600)["right"]
@@ -64,6 +71,12 @@ def blame_all(chosen: list[Mutant], state: Path, programs: int) -> None:
             write(state, {"mutant": f"blame {mutant.name}", "area": mutant.area, "shown": False, **found})
             print(mutant.name, found, flush=True)
     report(chosen, state)
+
+
+def symbolic_programs() -> Drawn:
+    """The trials of the conformance kit whose graphs have symbolic sizes."""
+    made = [(captured(trial, True), list(trial.inputs)) for trial in trials((torch.float32,))]
+    return [(capture, inputs) for capture, inputs in made if capture.symbols]
 
 
 def report(chosen: list[Mutant], state: Path) -> None:

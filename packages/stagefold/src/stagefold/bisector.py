@@ -25,14 +25,15 @@ from primops import Interpreter
 from stagefold.excerpts import NotApart, Part, apart, part_of, smallest
 from stagefold.options import parse_options
 from stagefold.pipeline import Pipeline, StageLike
-from stagefold.reference import Call, loop_executor, meaning
+from stagefold.reference import Call, inputs_of, loop_executor, meaning
 from stagewire.capture import Capture
 from stagewire.codec import Document, form_of
 from stagewire.grad import Grad
-from stagewire.graph import Graph, Ref
+from stagewire.graph import Graph, Ref, Value
 from stagewire.loop import Loop, LoopGraph
 from stagewire.passes import PassRun, first_passes
 from stagewire.prim import Prim
+from stagewire.symbols import bind_sizes
 
 _FULL, _HALF = 256.0, 8.0
 """Units in the last place that two orders of the same sums may be apart: in float32 and wider, in half precision."""
@@ -73,10 +74,13 @@ def blame(
     *args: Any,
     options: Mapping[str, Any] | None = None,
     stages: Mapping[str, StageLike] | None = None,
+    dynamic: bool = False,
 ) -> Blame | None:
     """Who makes the first wrong result of a call of `model`; None where each document means what eager computes.
 
-    options, stages: as for `compile`. The call is a real one, its graphs run call by call.
+    options, stages: as for `compile`. dynamic: programs with symbolic sizes.
+
+    The call is a real one, its graphs run call by call.
 
     >>> import torch
     >>> def tanh_for_exp(p, x):
@@ -97,7 +101,8 @@ def blame(
 
         return call
 
-    bytecap.optimize(model, keep, dynamic=False)(*args)
+    keep.takes_symbols = dynamic  # type: ignore[attr-defined]
+    bytecap.optimize(model, keep, dynamic=dynamic)(*args)
     pipeline = Pipeline.build(parse_options(None, options), stages)
     for capture, inputs in seen:
         found = blame_document(capture, inputs, pipeline)
@@ -208,15 +213,17 @@ def _values(graph: Graph | LoopGraph, given: tuple[Any, ...]) -> dict[str, Any]:
     """What everything in a graph is worth. Buffers have memory of their own there, so that what a kernel read is known
     after all have run."""
     if isinstance(graph, Graph):
+        inputs: Sequence[Value] = graph.inputs
         values = (*graph.inputs, *(each for node in graph.nodes for each in node.results))
         names = [value.name for value in values]
         whole: Any = replace(graph, outputs=tuple(map(Ref, names)))
         run: Call = Interpreter(whole)
     else:
+        inputs = inputs_of(graph)
         names = [buffer.name for buffer in graph.buffers if buffer.base is None]
         run = loop_executor(replace(apart(graph), outputs=tuple(map(Ref, names)), updates=()))
     torch.manual_seed(0)
-    return dict(zip(names, run(*given), strict=True))
+    return dict(zip(names, run(*given), strict=True)) | bind_sizes(inputs, given)
 
 
 def _copies(inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -237,7 +244,7 @@ def results_of(make: Callable[[], Call], inputs: Sequence[Any]) -> list[Any]:
     torch.manual_seed(0)
     try:
         outputs = make()(*map(_written_freely, own))
-        trained = [one for one in outputs if isinstance(one, torch.Tensor) and one.requires_grad]
+        trained = [one for one in outputs if isinstance(one, torch.Tensor) and one.grad_fn is not None]
         leaves = [one for one in own if isinstance(one, torch.Tensor) and one.requires_grad]
         tangents = [torch.randn(one.shape, generator=_seeded()).to(one) for one in trained]
         gradients = torch.autograd.grad(trained, leaves, tangents, allow_unused=True) if trained else ()

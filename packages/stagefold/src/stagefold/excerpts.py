@@ -1,6 +1,7 @@
 """Documents cut down: some steps of a graph as a document of its own, and the fewest steps that still do something.
 
 excerpt ::= steps, whose other operands are inputs and whose results that anybody reads are results
+            a size symbol that is the size of none of these is an input as well
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stagewire.capture import Capture, Input, Local
+from stagewire.capture import Capture, Input, InputRole, Local, Symbol
 from stagewire.codec import Document
+from stagewire.expr import Expr, symbols_of
 from stagewire.grad import Binding, BoundInput, Fresh, Grad
 from stagewire.graph import Graph, Ref, Value, node_references, references
 from stagewire.loop import Extern, Free, Kernel, Loop, LoopGraph, Store
 from stagewire.prim import Prim
 from stagewire.statements import buffers_of, select
-from stagewire.types import TensorType
+from stagewire.substitution import map_sizes
+from stagewire.symbols import symbol_places
+from stagewire.types import ScalarType, TensorType
 
 
 class NotApart(Exception):
@@ -53,26 +57,59 @@ def parts_of(document: Document) -> Iterator[Part]:
 def part_of(document: Document, graph: Graph | LoopGraph) -> Part:
     """A graph of a document."""
     if isinstance(graph, LoopGraph):
-        return _kernels(graph)
+        return _kernels(document, graph)
     match document:
         case Capture():
             return _calls(graph, lambda own: _capture(document, own))
         case Grad():
-            return _calls(graph, lambda own: Grad(binding=_alone(own.inputs, own), joint=own))
+            return _calls(graph, lambda own: Grad(binding=_alone(document, own.inputs, own), joint=own))
         case Prim(joint=None):
-            return _calls(graph, lambda own: Prim(binding=_alone(own.inputs, own), forward=own, opset=document.opset))
-    return _calls(graph, lambda own: replace(document, binding=_alone(own.inputs, own), joint=own))  # type: ignore[call-overload]
+            return _calls(
+                graph, lambda own: Prim(binding=_alone(document, own.inputs, own), forward=own, opset=document.opset)
+            )
+    return _calls(graph, lambda own: replace(document, binding=_alone(document, own.inputs, own), joint=own))  # type: ignore[call-overload]
 
 
 def _capture(document: Capture, own: Graph) -> Capture:
-    inputs = tuple(Input(value, Local(value.name)) for value in own.inputs)
-    return replace(document, inputs=inputs, graph=own, guards=(), checks=(), checkpoints=())
+    inputs = tuple(Input(value, Local(value.name), _role(value)) for value in own.inputs)
+    symbols = _among(document.symbols, used_symbols(own))
+    return replace(document, inputs=inputs, graph=own, symbols=symbols, guards=(), checks=(), checkpoints=())
 
 
-def _alone(inputs: Sequence[Value], graph: Graph | LoopGraph) -> Binding:
+def _alone(document: Grad | Prim | Loop, inputs: Sequence[Value], graph: Graph | LoopGraph) -> Binding:
     """How a graph meets a caller who gives each of its inputs and is given each of its results."""
-    bound = tuple(BoundInput(value.name, value.type) for value in inputs)
-    return Binding(inputs=bound, outputs=tuple(map(Fresh, range(len(graph.outputs)))))
+    used, whole = used_symbols(graph), document.binding
+    facts = tuple(one for one in whole.facts if used_symbols(one) <= used)
+    return Binding(
+        inputs=tuple(BoundInput(value.name, value.type, _role(value)) for value in inputs),
+        outputs=tuple(map(Fresh, range(len(graph.outputs)))), symbols=_among(whole.symbols, used), facts=facts,
+    )  # fmt: skip
+
+
+def _role(value: Value) -> InputRole:
+    return "symbol" if isinstance(value.type, ScalarType) else "tensor"
+
+
+def _among(symbols: tuple[Symbol, ...], used: set[str]) -> tuple[Symbol, ...]:
+    return tuple(symbol for symbol in symbols if symbol.name in used)
+
+
+def used_symbols(data: Any) -> set[str]:
+    """The size symbols anywhere in a graph or a condition."""
+    found: set[str] = set()
+
+    def note(size: Expr) -> Expr:
+        found.update(symbols_of(size))
+        return size
+
+    map_sizes(data, note)
+    return found
+
+
+def _numbers(taken: Sequence[Value], used: set[str]) -> list[Value]:
+    """Inputs for the symbols that are the size of nothing that is taken."""
+    sized = {name for name, place in symbol_places(taken).items() if place.what != "stride"}
+    return [Value(name, ScalarType("int")) for name in sorted(used - sized)]
 
 
 def _calls(graph: Graph, wrap: Callable[[Graph], Document]) -> Part:
@@ -88,7 +125,8 @@ def _calls(graph: Graph, wrap: Callable[[Graph], Document]) -> Part:
         wanted = [value for value in made if value.name in elsewhere or value.name not in used]
         taken = [types[name] for name in used if name not in {value.name for value in made}]
         own = Graph(tuple(taken), nodes, tuple(Ref(value.name) for value in wanted))
-        return wrap(own), tuple(value.name for value in taken)
+        own = replace(own, inputs=(*_numbers(taken, used_symbols(own)), *taken))
+        return wrap(own), tuple(value.name for value in own.inputs)
 
     return Part(len(graph.nodes), excerpt, lambda chosen: tuple(graph.nodes[number].target for number in chosen))
 
@@ -99,7 +137,7 @@ def apart(graph: LoopGraph) -> LoopGraph:
     return replace(graph, buffers=tuple(replace(buffer, reuse=None) for buffer in graph.buffers), steps=steps)
 
 
-def _kernels(graph: LoopGraph) -> Part:
+def _kernels(document: Any, graph: LoopGraph) -> Part:
     whole = apart(graph)
     steps: Any = whole.steps
     buffers = {buffer.name: buffer for buffer in whole.buffers}
@@ -116,9 +154,12 @@ def _kernels(graph: LoopGraph) -> Part:
         taken = [buffers[name] for name in owners if name in touched and name not in made]
         kept = [replace(buffers[name], role="input") if buffers[name] in taken else buffers[name] for name in buffers]
         kept = [buffer for buffer in kept if roots[buffer.name] in touched]
-        names = tuple(buffer.name for buffer in taken)
-        part = LoopGraph(buffers=tuple(kept), inputs=names, outputs=tuple(map(Ref, made)), steps=own)
-        binding = _alone([Value(buffer.name, buffer.type) for buffer in taken], part)
+        given = [Value(buffer.name, buffer.type) for buffer in taken]
+        part = LoopGraph(buffers=tuple(kept), inputs=(), outputs=tuple(map(Ref, made)), steps=own)
+        numbers = _numbers(given, used_symbols(part))
+        names = tuple(value.name for value in (*numbers, *given))
+        part = replace(part, inputs=names, symbols=tuple(value.name for value in numbers))
+        binding = _alone(document, (*numbers, *given), part)
         return Loop(binding=binding, forward=part), names
 
     return Part(len(steps), excerpt, lambda chosen: tuple(_callee(steps[number]) for number in chosen))

@@ -94,10 +94,15 @@ def loop_executor(graph: LoopGraph) -> Call:
     return execute
 
 
+def inputs_of(graph: LoopGraph) -> list[Value]:
+    """The inputs with their types."""
+    types = {buffer.name: buffer.type for buffer in graph.buffers} | dict.fromkeys(graph.symbols, ScalarType("int"))
+    return [Value(name, types[name]) for name in graph.inputs]
+
+
 def _at_sizes(graph: LoopGraph, inputs: tuple[Any, ...]) -> LoopGraph:
     """The graph for the sizes of these inputs."""
-    types = {buffer.name: buffer.type for buffer in graph.buffers} | dict.fromkeys(graph.symbols, ScalarType("int"))
-    sizes = bind_sizes([Value(name, types[name]) for name in graph.inputs], inputs)
+    sizes = bind_sizes(inputs_of(graph), inputs)
 
     def at(size: Expr) -> int:
         return evaluate(size, sizes)

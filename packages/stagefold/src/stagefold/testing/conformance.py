@@ -31,7 +31,7 @@ from stagewire.capture import Capture
 from stagewire.codec import Document, decode, encode
 from stagewire.errors import StageError
 
-__all__ = ["Misfit", "conform", "faults"]
+__all__ = ["Misfit", "captured", "conform", "faults"]
 
 _ZERO = 1e-14
 """What is as good as zero where terms cancel, as in lgamma near 1."""
@@ -94,12 +94,13 @@ def conform(
         for dynamic in (False, True):
             name = f"{trial.name}, symbolic sizes" if dynamic else trial.name
             tell(name)
-            yield from _judged(pipeline, slot, _capture(own, dynamic), own, name)
+            yield from _judged(pipeline, slot, captured(own, dynamic), own, name)
     if drawn and not only and device == "cpu" and slot not in ENDS:
         yield from _drawn(pipeline, slot, drawn, tell)
 
 
-def _capture(trial: Trial, dynamic: bool) -> Capture:
+def captured(trial: Trial, dynamic: bool) -> Capture:
+    """The program of a trial as one graph, at fixed or symbolic sizes."""
     backend = _Backend()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -116,7 +117,7 @@ def _compiled(slot: str, stage: StageLike, trial: Trial, options: Mapping[str, A
             warnings.simplefilter("error", kind)
         found = results_of(lambda: _flat(program), trial.inputs)
     eager = results_of(lambda: _flat(trial.program), trial.inputs)
-    fault = _fault(found, eager, _exact(_capture(trial, False), trial), trial)
+    fault = _fault(found, eager, _exact(captured(trial, False), trial), trial)
     if fault is not None:
         yield Misfit(trial.name, fault, None)
 
@@ -149,8 +150,8 @@ def _judged(pipeline: Pipeline, slot: str, capture: Capture, trial: Trial, name:
         return
     (fault,) = faults([made], capture, trial)
     if fault is not None:
-        blamed = None if capture.symbols else blame_document(given, trial.inputs, pipeline)
-        if blamed is None and not capture.symbols:  # beside 1e30 nothing small is a difference
+        blamed = blame_document(given, trial.inputs, pipeline)
+        if blamed is None:  # beside 1e30 nothing small is a difference
             blamed = blame_document(given, [_moderate(one) for one in trial.inputs], pipeline)
         yield Misfit(name, fault, blamed)
 
