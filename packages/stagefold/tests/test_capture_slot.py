@@ -161,7 +161,7 @@ def test_past_the_limit_calls_run_plain() -> None:
     for size in (1, 2):
         f(torch.ones(size))
     with pytest.warns(
-        RunsPlain, match=r"captured 2 versions; other calls run plain \(input input_1 is f32\[3\], and was"
+        RunsPlain, match=r"captured 2 versions; other calls run plain \(input input is f32\[3\], and was"
     ):
         torch.testing.assert_close(f(-torch.ones(3)), torch.zeros(3))
     with warnings.catch_warnings():
@@ -192,7 +192,7 @@ def test_wrong_stages_are_told() -> None:
 
     with pytest.raises(BrokenDocument, match=r"stage '.*broken' made in slot 'capture' breaks \[G3\]"):
         stagefold.compile(nn.ReLU(), stages={"capture": broken})(x)
-    with pytest.raises(BadStage, match="does not serve the call that it was made of: input input_1 is"):
+    with pytest.raises(BadStage, match="does not serve the call that it was made of: input input is"):
         stagefold.compile(nn.ReLU(), stages={"capture": of_others})(x)
     with pytest.raises(BadStage, match=r"is a NoneType, not a stagefold\.Captured"):
         stagefold.compile(nn.ReLU(), stages={"capture": lambda call: None})(x)

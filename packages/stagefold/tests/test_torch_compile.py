@@ -191,6 +191,29 @@ def test_symbolic_trace() -> None:
     compared(stagefold.compile_capture(capture, held, options={"verify": True}), model, (4, 4), Wrapped)
 
 
+class Masked(nn.Module):
+    """torch.fx calls what stands for `input` "input_1", for a builtin has that name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Linear(3, 4)])
+
+    def forward(self, input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.parts[0](input) * mask
+
+
+@pytest.mark.parametrize("front", ["symbolic_trace", "export"])
+def test_inputs_have_the_names_of_the_program(front: str) -> None:
+    given = (torch.randn(2, 3), torch.randn(2, 4))
+    if front == "export":
+        capture, held = stagefold.from_export(torch.export.export(Masked(), given))
+    else:
+        capture, held = stagefold.from_fx(torch.fx.symbolic_trace(Masked()), given)
+    assert [one.value.name for one in capture.inputs] == ["input", "mask", "parts_0_weight", "parts_0_bias"]
+    with pytest.raises(OtherInputs, match="input input is f64"):
+        stagefold.compile_capture(capture, held)(given[0].double(), given[1])
+
+
 @pytest.mark.parametrize("mode", ["real", "symbolic"])
 def test_make_fx(mode: str) -> None:
     from torch.fx.experimental.proxy_tensor import make_fx

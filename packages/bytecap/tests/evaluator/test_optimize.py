@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import gc
+import linecache
 import logging
 import threading
 import warnings
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import bytecap
@@ -199,6 +201,24 @@ def test_a_backend_that_registers_a_class_is_not_asked_again(fullgraph):
 
 class Own(float):
     """An instance of no abstract class."""
+
+
+@pytest.mark.parametrize("function", [torch.sin, torch.Tensor.sin, F.gelu])
+def test_a_function_of_torch_is_named_by_the_line_that_calls_it(function):
+    backend = Backend()
+    call = optimize(function, backend, fullgraph=True)
+    call(torch.ones(2))
+    (node,) = backend.captures[0].graph.nodes
+    assert node.line.file == __file__
+    assert node.line.function == "test_a_function_of_torch_is_named_by_the_line_that_calls_it"
+    assert "call(torch.ones(2))" in linecache.getline(__file__, node.line.line)
+
+
+def test_a_module_of_torch_keeps_its_own_lines():
+    backend = Backend()
+    optimize(nn.Sequential(nn.ReLU()), backend, fullgraph=True)(torch.ones(2))
+    (node,) = backend.captures[0].graph.nodes
+    assert node.line.function == "ReLU.forward"
 
 
 class OnSymbols:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from bytecap.context_types import Frame, Value
@@ -52,11 +54,17 @@ class CallStack(list["Frame"]):
             self.pop()
 
     def line(self) -> SourceLine:
-        """The innermost line that is the user's (no file of torch), else the innermost."""
+        """The innermost line that is the user's (no file of torch), else the innermost.
+
+        Where a function of torch itself is compiled, the line that calls it.
+        """
         for frame in reversed(self):
             if not is_exempt(_module_of(frame)):
                 return _line_of(frame)
-        return _line_of(self[-1]) if self else SourceLine("<unknown>", 0)
+        if not self:
+            return SourceLine("<unknown>", 0)
+        caller = _line_of_caller() if _is_plain_function(self[0]) else None
+        return _line_of(self[-1]) if caller is None else caller
 
     def module(self) -> str | None:
         """The module of the innermost frame; None once none is evaluated."""
@@ -88,6 +96,20 @@ class CallStack(list["Frame"]):
 def _module_of(frame: Frame) -> str | None:
     names = frame.globals.real
     return None if names is None else names.get("__name__")
+
+
+def _is_plain_function(frame: Frame) -> bool:
+    """No method, and not what stands for a module: that has the place of its `forward`."""
+    code, names = frame.function.code, frame.globals.real
+    return "." not in code.co_qualname and names is not None and names.get("__file__") == code.co_filename
+
+
+def _line_of_caller() -> SourceLine | None:
+    """The innermost line that runs now and is the user's."""
+    running: FrameType | None = sys._getframe()
+    while running is not None and is_exempt(running.f_globals.get("__name__")):
+        running = running.f_back
+    return running and SourceLine(running.f_code.co_filename, running.f_lineno, running.f_code.co_qualname)
 
 
 def _line_of(frame: Frame) -> SourceLine:

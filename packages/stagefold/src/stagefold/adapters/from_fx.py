@@ -7,6 +7,7 @@ entered), make_fx's, torch.export's. Symbolic sizes are those of the example inp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -61,7 +62,7 @@ def from_fx(
     state = global_state()
     sizes = symbols_among(examples)
     known = () if is_guarded else guards_of(sizes)
-    recording = Recording(sizes)
+    recording = Recording(sizes, module)
     try:
         with AbstractMode():
             given = [
@@ -116,14 +117,20 @@ def described_inputs(placeholders: Sequence[torch.fx.Node], given: Sequence[Any]
     return found
 
 
+def _name_of_input(node: torch.fx.Node) -> str:
+    """The parameter's own name: torch.fx calls a value `input_1` where a builtin is called `input`."""
+    return str(node.target).lstrip("*")
+
+
 _MISSING = object()
 
 
 class Recording(TorchFunctionMode):
     """Writes a node for each torch call that takes or makes tensors, and for each change of torch's modes."""
 
-    def __init__(self, sizes: Mapping[str, torch.SymInt]) -> None:
+    def __init__(self, sizes: Mapping[str, torch.SymInt], module: torch.nn.Module) -> None:
         super().__init__()
+        self.named = {id(one): name for name, one in (*module.named_parameters(), *module.named_buffers())}
         self.nodes: list[Node] = []
         self.inputs: list[Input] = []
         self.held: list[Input] = []
@@ -149,8 +156,8 @@ class Recording(TorchFunctionMode):
             case torch.Tensor():
                 kind = replace(self._type_of(example), requires_grad=given.requires_grad)
                 role: InputRole = "parameter" if isinstance(given, torch.nn.Parameter) else "tensor"
-                value = Value(self.new_name(node.name), kind)
-                self.inputs.append(Input(value, Local(node.name), role))
+                value = Value(self.new_name(_name_of_input(node)), kind)
+                self.inputs.append(Input(value, Local(value.name), role))
                 return self.twin(value)
             case bool() | None | float() | str():
                 return example
@@ -165,9 +172,9 @@ class Recording(TorchFunctionMode):
         if isinstance(dim, Expr) and dim.text in self.symbols and dim.text not in inputs:
             name = dim.text
         else:
-            name = self.new_name(node.name)
+            name = self.new_name(_name_of_input(node))
             self._declare(name, example)
-        self.inputs.append(Input(Value(name, ScalarType("int")), Local(node.name), "symbol"))
+        self.inputs.append(Input(Value(name, ScalarType("int")), Local(_name_of_input(node)), "symbol"))
         return self._size(Expr(name) if dim is None else dim)
 
     def _type_of(self, tensor: torch.Tensor) -> TensorType:
@@ -200,7 +207,8 @@ class Recording(TorchFunctionMode):
     def _hold(self, tensor: torch.Tensor) -> AbstractTensor:
         """The twin of a tensor that the module holds."""
         if id(tensor) not in self._twins:
-            value = Value(self.new_name("held"), self._type_of(tensor))
+            stem = re.sub(r"\W", "_", self.named.get(id(tensor), "held"))
+            value = Value(self.new_name(stem if stem.isidentifier() else f"held_{stem}"), self._type_of(tensor))
             role: InputRole = "parameter" if isinstance(tensor, torch.nn.Parameter) else "constant"
             self.held.append(Input(value, Local(value.name), role))
             self.tensors.append(tensor)
