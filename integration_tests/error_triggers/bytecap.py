@@ -49,7 +49,7 @@ def BC000() -> None:
     scale = [2]
 
     def changes_what_it_compiles(graph: Any, inputs: Any) -> Any:
-        scale[0] = 3
+        scale[0] += 1
         return bytecap.executor(graph)
 
     bytecap.optimize(lambda x: x * scale[0], changes_what_it_compiles, fullgraph=True)(X)
