@@ -390,3 +390,22 @@ def test_trace_directories_name_the_ends_of_each_program(tmp_path: Path) -> None
         stagefold.compile(exponential, options={"trace_dir": tmp_path}, stages=stages)(torch.ones(3))
     runs = Capsule(*tmp_path.iterdir()).runs
     assert [{row.slot for row in run.stages} & {"capture", "load"} for run in runs] == [{"capture"}, {"load"}, set()]
+
+
+FORKS = """
+import os, sys, torch, stagefold
+call = stagefold.compile(lambda x: x.sin() * 2)
+call(torch.ones(3))
+child = os.fork()
+call(torch.ones(2, 2) if child else torch.ones(2, 2, 2))
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_process_writes_a_file_of_its_own(tmp_path: Path) -> None:
+    """What was compiled before the fork is in the parent's file alone."""
+    environment = {**os.environ, "STAGEFOLD_TRACE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", FORKS], env=environment, capture_output=True, text=True, check=True)
+    assert "Duplicate name" not in done.stderr
+    assert sorted(len(Capsule(file).runs) for file in tmp_path.glob("*.capsule")) == [1, 2]
