@@ -67,7 +67,9 @@ def part_of(document: Document, graph: Graph | LoopGraph) -> Part:
             return _calls(
                 graph, lambda own: Prim(binding=_alone(document, own.inputs, own), forward=own, opset=document.opset)
             )
-    return _calls(graph, lambda own: replace(document, binding=_alone(document, own.inputs, own), joint=own))  # type: ignore[call-overload]
+        case Prim():
+            return _calls(graph, lambda own: replace(document, binding=_alone(document, own.inputs, own), joint=own))
+    raise NotApart
 
 
 def _capture(document: Capture, own: Graph) -> Capture:
