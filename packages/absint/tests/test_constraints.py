@@ -6,7 +6,7 @@ import torch
 from absint import AbstractMode, AbstractTensor, abstract_call, contiguous, from_tensor
 from absint.errors import KernelMissing, TypeRuleError
 from absint.kernels import Question, ask
-from absint.meta import Meta
+from absint.meta import Meta, span
 from absint.rules import RULES
 from absint.signatures import bind, full_name
 from absint.symbolic import ShapeEnv, make_size
@@ -18,7 +18,8 @@ DISTINCT = list(dict.fromkeys(constraint for rule in RULES.values() for constrai
 def real(value):
     """Zeros of a type, on which eager runs."""
     if isinstance(value, Meta):
-        return torch.zeros(value.shape, dtype=value.dtype)
+        memory = torch.zeros(span(value), dtype=value.dtype)
+        return memory.as_strided(value.shape, value.stride, value.storage_offset)
     return [real(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -96,6 +97,11 @@ def zeros(*shape, dtype=F32):
         (lambda x: torch.squeeze_copy(x, (0, 0)), (zeros(2, 3),)),
         (lambda x, b: torch.linalg.solve_triangular(x, b, upper=True), (zeros(3, 0, 3), zeros(3, 3, 5))),
         (lambda x: torch.nonzero_static(x, size=-1), (zeros(3),)),
+        (lambda x: torch.linspace(0, 1, 3, dtype=torch.bool) * x, (zeros(3),)),
+        (lambda x: torch.arange(2.0, 0.5, float("nan")) * x, (zeros(3),)),
+        (lambda x: torch.empty_permuted((-1, 2), (0, 1)) * x, (zeros(2),)),
+        (torch.addbmm, (zeros(5, 10), zeros(6, 5, 5), zeros(5, 5, 10))),
+        (lambda x: torch.ops.aten._foreach_add.List([x], [x], alpha=0.5), (zeros(3, dtype=I64),)),
         (torch.ops.aten.huber_loss_backward, (zeros(3), zeros(3), zeros(3, dtype=I64), 1, 1.0)),
     ],
 )

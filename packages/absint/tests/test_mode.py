@@ -27,6 +27,7 @@ def _flat(described):
 X = torch.randn(2, 3, 8, requires_grad=True)
 W = torch.randn(5, 8, requires_grad=True)
 IMAGE = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+VOLUME = torch.randn(2, 3, 4, 4, 5).to(memory_format=torch.channels_last_3d).requires_grad_()
 KERNEL = torch.randn(4, 3, 3, 3, requires_grad=True)
 
 PROGRAMS = {
@@ -62,12 +63,35 @@ PROGRAMS = {
         lambda x: torch.isnan(x.as_strided((1, 3, 2, 1, 2), (3, 1, 6, 12, 3))),
         (X.detach().flatten(),),
     ),
+    "pooled volumes": (
+        lambda v: (F.avg_pool3d(v, 2), F.adaptive_avg_pool3d(v, 2), F.adaptive_max_pool3d(v, 2), F.max_pool3d(v, 2)),
+        (VOLUME,),
+    ),
+    "padded volumes": (lambda v: (F.pad(v, [1] * 6, "reflect"), F.pad(v, [1] * 6, "replicate")), (VOLUME,)),
+    "larger volumes": (
+        lambda v: (F.interpolate(v, (2, 3, 4), mode="trilinear"), F.interpolate(v, (2, 3, 4))),
+        (VOLUME,),
+    ),
+    "larger image": (lambda i: F.interpolate(i, (6, 5), mode="bicubic"), (IMAGE.detach().requires_grad_(),)),
+    "noise of columns": (
+        lambda w: torch.ops.aten.rrelu_with_noise_functional(w.detach().t(), w.detach().t(), 0.1, 0.5, True),
+        (W,),
+    ),
+    "scaled alone": (lambda w: torch.addmv(w.detach()[0, :1], w.detach()[:0], w.detach()[0]), (W,)),
+    "tolerance of each": (
+        lambda w: torch.linalg.pinv(w.detach(), atol=w.detach().new_zeros(3), rtol=w.detach().new_zeros(1)),
+        (W,),
+    ),
     "power of columns": (lambda w: torch.pow(2.0, w.t()), (W,)),
     "rsub of columns": (lambda w: torch.rsub(w.t(), w.t()[:, None].transpose(0, 1)[0]), (W,)),
     "degrees of one": (lambda x: torch.deg2rad(x[:1, :1, 0]), (X,)),
     "dropout of columns": (lambda w: torch.native_dropout(w.t(), 0.5, True), (W,)),
     "copied view": (lambda w: torch.view_copy(w.t(), (-1,)), (W,)),
     "complex steps": (lambda w: torch.linspace(0, 1j, 3) * w[0, 0], (W,)),
+    "loss of larger targets": (
+        lambda x: torch.ops.aten.mse_loss(x[0].detach().t().contiguous().t().requires_grad_(), x.detach(), 0),
+        (X,),
+    ),
     "loss of rows": (lambda x: torch.ops.aten.mse_loss(x[0], x, 2), (X,)),
     "loss of halves": (lambda w: torch.ops.aten.huber_loss(w.detach().half(), w.detach(), 0), (W,)),
     "lists": (lambda w: torch.ops.aten._foreach_copy([w.detach().t()], [w.detach()[:1, :1]]), (W,)),

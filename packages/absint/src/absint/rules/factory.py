@@ -55,11 +55,12 @@ def _empty_permuted(size: Sizes, physical_layout: Sizes, dtype: DType, device: A
     stride = [0] * len(size)
     for step, dim in zip(contiguous_stride([size[dim] for dim in physical_layout]), physical_layout, strict=True):
         stride[dim] = step
-    return _empty_strided(size, stride, dtype, device)
+    made = _made(size, dtype, device)
+    return Meta(made.shape, tuple(stride), made.dtype, made.device)
 
 
 def _arange(end: Any, dtype: DType, device: Any, start: Any = 0, step: Any = 1) -> Meta:
-    if step == 0:
+    if not (step > 0 or step < 0):  # nan is neither
         raise TypeRuleError("step must be nonzero")
     if any(isinstance(bound, float) and not math.isfinite(bound) for bound in (start, end)):
         raise TypeRuleError(f"unsupported range: {start} -> {end}")
@@ -150,7 +151,7 @@ TABLE.ask("rand_like randn_like full_like randint_like fill.Scalar fill.Tensor")
 TABLE.ask("arange arange.start arange.start_step", Question(of=lambda end: {"start": 0, "end": 1, "step": 1}))
 TABLE.ask(
     """linspace logspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor logspace.Tensor_Tensor
-    logspace.Tensor_Scalar logspace.Scalar_Tensor""", Question(of=lambda steps: {"steps": min(steps, 1)}),
+    logspace.Tensor_Scalar logspace.Scalar_Tensor""", Question(of=lambda steps: {"steps": min(steps, 2)}),
 )  # fmt: skip
 TABLE.ask("randperm randperm.generator", Question(of=lambda n: {"n": min(n, 1)}))
 TABLE.ask("tril_indices triu_indices", Question(of=lambda row, col: {"row": min(row, 1), "col": min(col, 1)}))
@@ -189,7 +190,7 @@ TABLE.rows({
     "normal.Tensor_float": lambda mean: fresh(mean),
     "normal.float_Tensor": lambda std: fresh(std),
     "normal.Tensor_Tensor": lambda mean, std: fresh(mean, broadcast(mean.shape, std.shape)),
-    "rrelu_with_noise_functional": Rule(lambda self, noise: (fresh(self), empty_like(noise)), (_NOISE,)),
+    "rrelu_with_noise_functional": Rule(lambda self, noise: (empty_like(self), empty_like(noise)), (_NOISE,)),
     "rrelu_with_noise_backward": _rrelu_backward,
 })  # fmt: skip
 TABLE.ask(f"bernoulli bernoulli.Tensor {_FILLS} random.from random.to")

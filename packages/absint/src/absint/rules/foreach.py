@@ -50,14 +50,15 @@ def _single(name: str) -> TypeOf:
     return rules[name].bound(find(torch, f"torch.ops.{name}"))
 
 
-def _each(name: str, *operands: Any) -> list[Meta]:
-    """The op on every tensor of the first list, with what stands in its place in other lists, or with one number."""
+def _each(name: str, *operands: Any, **given: Any) -> list[Meta]:
+    """The op on every tensor of the first list, with what stands in its place in other lists, or with one number, and
+    with the same keyword arguments."""
     rule, count = _single(name), len(operands[0])
     for other in operands[1:]:
         if isinstance(other, (list, tuple)) and len(other) != count:
             raise TypeRuleError(f"Tensor lists must have the same number of tensors, got {count} and {len(other)}")
     rows = [operand if isinstance(operand, (list, tuple)) else [operand] * count for operand in operands]
-    return [rule(*row) for row in zip(*rows, strict=True)]
+    return [rule(*row, **given) for row in zip(*rows, strict=True)]
 
 
 def _on(single: str, count: int) -> TypeOf:
@@ -75,10 +76,12 @@ def _norm(self: Sequence[Meta], ord: Any, dtype: torch.dtype | None) -> list[Met
 
 for _name, _of in SINGLES.items():
     _stem = _name.removeprefix("_foreach_").partition(".")[0]
-    if _stem != "lerp":
+    if _stem != "lerp" and _name not in ("_foreach_add.List", "_foreach_sub.List"):
         TABLE.rows({_name: _on(_of, 3 if _stem in ("addcmul", "addcdiv") else 2 if "." in _name else 1)})
 TABLE.rows({
     "_foreach_addcmul.Tensor _foreach_addcdiv.Tensor": _on("addcmul", 3),
+    "_foreach_add.List": lambda self, other, alpha: _each("add.Tensor", self, other, alpha=alpha),
+    "_foreach_sub.List": lambda self, other, alpha: _each("sub.Tensor", self, other, alpha=alpha),
     "_foreach_lerp.List": lambda self, tensors1, weights: _each("lerp.Tensor", self, tensors1, weights),
     "_foreach_lerp.Scalar _foreach_lerp.ScalarList": lambda self, tensors1: _each("lerp.Scalar", self, tensors1, 0.5),
     "_foreach_norm.Scalar": _norm,

@@ -78,7 +78,7 @@ _THREES = Constraint(
 
 
 def _addbmm(self: Meta, batch1: Meta, batch2: Meta) -> Meta:
-    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[2] != batch2.shape[1]:
+    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[::2] != batch2.shape[:2]:
         raise TypeRuleError(f"addbmm of {list(batch1.shape)} and {list(batch2.shape)}")
     shape = (batch1.shape[1], batch2.shape[2])
     if broadcast(self.shape, shape) != shape:
@@ -104,6 +104,14 @@ def _matrix_exp(self: Meta) -> Meta:
     return empty_like(self) if self.shape[-1] == 0 else fresh(self)
 
 
+def _pinv(self: Meta, atol: Meta | None, rtol: Meta | None) -> Meta:
+    """There may be a tolerance for each matrix of a batch, or several for one."""
+    batch = self.shape[:-2]
+    for tolerance in (atol, rtol):
+        batch = batch if tolerance is None else broadcast(batch, tolerance.shape)
+    return fresh(self, (*batch, self.shape[-1], self.shape[-2]))
+
+
 TABLE.rows({
     "_cdist_forward _euclidean_dist": _cdist,
     "_cdist_backward": _cdist_backward,
@@ -116,7 +124,7 @@ TABLE.rows({
     "addbmm": _addbmm,
     "_trilinear": _trilinear,
     "linalg_matrix_exp": _matrix_exp,
-    "linalg_pinv.atol_rtol_tensor": lambda self: fresh(self, (*self.shape[:-2], self.shape[-1], self.shape[-2])),
+    "linalg_pinv.atol_rtol_tensor": _pinv,
 })  # fmt: skip
 
 

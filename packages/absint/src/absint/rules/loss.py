@@ -18,7 +18,7 @@ _NONE = 0
 
 def _weighs_classes(self: Meta, weight: Meta | None) -> bool:
     classes = self.shape[-1] if self.ndim < 3 else self.shape[1]
-    return weight is None or (weight.ndim == 1 and weight.shape[0] == classes)
+    return weight is None or (numel(weight.shape) == classes and (weight.ndim == 1 or self.ndim > 2))
 
 
 def _targets_fit(log_probs: Meta, targets: Meta, target_lengths: Sequence[int]) -> bool:
@@ -141,7 +141,9 @@ TABLE.rows({
         (_WEIGHED_2D, _PIXELS),
     ),
     _BACKWARDS: lambda self: fresh(self),
-    _POINTWISE_BACKWARDS: lambda self, target: fresh(self, broadcast(self.shape, target.shape)),
+    _POINTWISE_BACKWARDS: lambda grad_output, self, target: (
+        fresh(self) if broadcast(self.shape, target.shape) == self.shape else pointwise((self, target, grad_output))
+    ),
     "soft_margin_loss_backward": lambda self, target: pointwise((target, pointwise((target, self)))),
     "mse_loss smooth_l1_loss": _pointwise,
     "huber_loss": lambda self, target, reduction: _loss(pointwise((self, target), None, self.dtype), reduction),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from absint.errors import TypeRuleError
@@ -61,6 +63,11 @@ def _dot(self: Meta, other: Meta, /) -> Meta:
     return fresh(self, (), _same_dtype(self, other))
 
 
+def _addmv(self: Meta, mat: Meta, vec: Meta, beta: Any) -> Meta:
+    made = _expanded(self, _mv(mat, vec))
+    return fresh(self) if beta != 0 and 0 in mat.shape else made  # eager scales self, and expands nothing
+
+
 def _addr(self: Meta, vec1: Meta, vec2: Meta) -> Meta:
     column = Meta((vec1.shape[0], 1), (vec1.stride[0], 0), vec1.dtype, vec1.device)
     return pointwise((self, column, vec2))
@@ -81,7 +88,7 @@ TABLE.rows({
     "bmm bmm.dtype": _bmm,
     "baddbmm": lambda self, batch1, batch2: _expanded(self, _bmm(batch1, batch2)),
     "mv": _mv,
-    "addmv": lambda self, mat, vec: _expanded(self, _mv(mat, vec)),
+    "addmv": _addmv,
     "dot vdot": _dot,
     "addr": _addr,
     "_grouped_mm": _grouped_mm,

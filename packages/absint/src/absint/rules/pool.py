@@ -58,26 +58,23 @@ def _max_pool(rank: int) -> TypeOf:
     return type_of
 
 
-def _avg_pool(rank: int) -> TypeOf:
-    def type_of(self: Meta, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool) -> Meta:
-        return formatted(self, _pooled(self, rank, kernel_size, stride, padding, 1, ceil_mode))
+def _avg_pool(self: Meta, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool) -> Meta:
+    return formatted(self, _pooled(self, 2, kernel_size, stride, padding, 1, ceil_mode))
 
-    return type_of
+
+def _avg_pool3d(self: Meta, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool) -> Meta:
+    return fresh(self, _pooled(self, 3, kernel_size, stride, padding, 1, ceil_mode))
 
 
 def _adaptive(self: Meta, output_size: Sizes) -> Meta:
-    return formatted(self, (*self.shape[: -len(output_size)], *output_size))
+    """Of volumes row-major, in whatever format they are."""
+    shape = (*self.shape[: -len(output_size)], *output_size)
+    return formatted(self, shape) if len(output_size) == 2 else fresh(self, shape)
 
 
 def _adaptive_max(self: Meta, output_size: Sizes) -> tuple[Meta, Meta]:
     values = _adaptive(self, output_size)
     return values, Meta(values.shape, values.stride, torch.int64, values.device)
-
-
-def _upsample_backward(grad_output: Meta, output_size: Sizes, input_size: Sizes) -> Meta:
-    if len(output_size) == 3:
-        return fresh(grad_output, input_size)
-    return formatted(grad_output, tuple(input_size))
 
 
 def _padded(self: Meta, pad: Sizes) -> tuple[int, ...]:
@@ -191,6 +188,20 @@ def _grid_sampler(input: Meta, grid: Meta) -> Meta:
     return fresh(input, shape)
 
 
+def _leaves_room(self: Meta, kernel_size: Sizes, output_size: Sizes) -> bool:
+    most = 0 if len(output_size) == 2 else -1  # for volumes, the last window may not end with the image
+    return all(
+        size - kernel - output + 1 + most >= 0
+        for size, kernel, output in zip(self.shape[-len(output_size) :], kernel_size, output_size, strict=False)
+    )
+
+
+_ROOM = Constraint(
+    "C1", "windows fit into the image, each at a place of its own", _leaves_room,
+    Refused("fractional_max_pool2d", (f32(1, 1, 4, 4), [2, 2], [4, 4], f32(1, 1, 2))),
+)  # fmt: skip
+
+
 def _fractional_pool(self: Meta, output_size: Sizes) -> tuple[Meta, Meta]:
     sizes = tuple(output_size)
     values = fresh(self, (*self.shape[: self.ndim - len(sizes)], *sizes))
@@ -251,6 +262,11 @@ _UPSAMPLE = """
     _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
     upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
 """
+_KEEP_THE_FORMAT = (
+    "upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bilinear2d", "_upsample_bilinear2d_aa",
+    "upsample_trilinear3d",
+)  # fmt: skip
+"""In the backward, too; the backwards of others are row-major."""
 _WINDOW, _WINDOW_3D = _of_window(2), _of_window(3)
 _OUTPUTS, _EMPTIES = Question(of=_of_outputs), Question(empties=True)
 _PADDED = Question(of=_of_padding)
@@ -258,27 +274,32 @@ _PADDED = Question(of=_of_padding)
 TABLE.rows({
     "max_pool2d_with_indices": Rule(_max_pool(2), (), _WINDOW),
     "max_pool3d_with_indices": Rule(_max_pool(3), (), _WINDOW_3D),
-    "avg_pool2d": Rule(_avg_pool(2), (), _WINDOW),
-    "avg_pool3d": Rule(_avg_pool(3), (), _WINDOW_3D),
-    "max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward avg_pool3d_backward":
-        lambda self: suggested(self),
-    "adaptive_max_pool2d_backward adaptive_max_pool3d_backward": lambda self: suggested(self),
-    "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward": Rule(lambda self: suggested(self), (), _EMPTIES),
+    "avg_pool2d": Rule(_avg_pool, (), _WINDOW),
+    "avg_pool3d": Rule(_avg_pool3d, (), _WINDOW_3D),
+    """max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward
+    adaptive_max_pool2d_backward""": lambda self: suggested(self),
+    "avg_pool3d_backward adaptive_max_pool3d_backward": lambda self: fresh(self),
+    "_adaptive_avg_pool2d_backward": Rule(lambda self: suggested(self), (), _EMPTIES),
+    "_adaptive_avg_pool3d_backward": Rule(lambda self: fresh(self), (), _EMPTIES),
     "_adaptive_avg_pool2d _adaptive_avg_pool3d": Rule(_adaptive, (), _OUTPUTS),
     "adaptive_max_pool2d adaptive_max_pool3d": Rule(_adaptive_max, (), _OUTPUTS),
     _UPSAMPLE: Rule(lambda self, output_size: formatted(self, (*self.shape[:2], *output_size)), (), _OUTPUTS),
-    " ".join(f"{name}_backward" for name in _UPSAMPLE.split()): _upsample_backward,
+    " ".join(f"{name}_backward" for name in _UPSAMPLE.split() if name not in _KEEP_THE_FORMAT):
+        lambda grad_output, input_size: fresh(grad_output, input_size),
+    " ".join(f"{name}_backward" for name in _KEEP_THE_FORMAT):
+        lambda grad_output, input_size: formatted(grad_output, tuple(input_size)),
     "constant_pad_nd": Rule(_constant_pad, (_PAIRS, _CUTS), Question(of=_of_border)),
-    "reflection_pad1d reflection_pad3d": Rule(
-        lambda self, padding: fresh(self, _padded(self, padding)), (_REFLECTS,), _PADDED
+    "reflection_pad1d": Rule(lambda self, padding: fresh(self, _padded(self, padding)), (_REFLECTS,), _PADDED),
+    "reflection_pad2d reflection_pad3d": Rule(
+        lambda self, padding: formatted(self, _padded(self, padding)), (_REFLECTS,), _PADDED
     ),
-    "reflection_pad2d": Rule(lambda self, padding: formatted(self, _padded(self, padding)), (_REFLECTS,), _PADDED),
     "replication_pad1d": Rule(lambda self, padding: fresh(self, _padded(self, padding)), (), _PADDED),
     "replication_pad2d replication_pad3d": Rule(
         lambda self, padding: formatted(self, _padded(self, padding)), (), _PADDED
     ),
-    "reflection_pad1d_backward reflection_pad3d_backward replication_pad1d_backward": lambda self: fresh(self),
-    "reflection_pad2d_backward replication_pad2d_backward replication_pad3d_backward": lambda self: suggested(self),
+    "reflection_pad1d_backward replication_pad1d_backward": lambda self: fresh(self),
+    """reflection_pad2d_backward reflection_pad3d_backward replication_pad2d_backward replication_pad3d_backward
+    """: lambda self: suggested(self),
     "im2col": Rule(_im2col, (_PATCH,), _WINDOW),
     "col2im": _col2im,
     "pixel_shuffle": Rule(_pixel_shuffle, (_SHUFFLES,), Question(
@@ -293,7 +314,7 @@ TABLE.rows({
     ),
     "max_unpool2d": lambda self, output_size: formatted(self, (*self.shape[:-2], *output_size)),
     "max_unpool3d": lambda self, output_size: fresh(self, (*self.shape[:-3], *output_size)),
-    "fractional_max_pool2d fractional_max_pool3d": Rule(_fractional_pool, (), Question(of=_of_fractions)),
+    "fractional_max_pool2d fractional_max_pool3d": Rule(_fractional_pool, (_ROOM,), Question(of=_of_fractions)),
     "fractional_max_pool2d_backward fractional_max_pool3d_backward": lambda self: fresh(self),
     "affine_grid_generator": lambda theta, size: fresh(theta, (size[0], *size[2:], len(size) - 2)),
 })  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from absint.errors import DimensionError, TypeRuleError
-from absint.meta import Meta, numel
+from absint.meta import CPU, Meta, numel
 from absint.rules.shapes import expand_stride, infer_size, wrap_dim, wrap_dims
 from absint.rules.table import Constraint, Refused, RuleTable, f32, i64
 from absint.strides import view_stride
@@ -74,6 +74,10 @@ _IS_COMPLEX = Constraint(
 _IS_REAL = Constraint(
     "C1", "self is of floats", lambda self: self.dtype.is_floating_point, Refused("view_as_complex", (i64(3, 2),))
 )
+_IN_PAIRS = Constraint(
+    "C2", "self begins at an even place of its memory", lambda self: self.storage_offset % 2 == 0,
+    Refused("view_as_complex", (Meta((3, 2), (2, 1), torch.float32, CPU, 1),)),
+)  # fmt: skip
 
 
 @TABLE.rule("view_as_real", _IS_COMPLEX)
@@ -82,7 +86,7 @@ def _view_as_real(self: Meta) -> Meta:
     return _restrided(self, shape, stride, self.storage_offset * 2, self.dtype.to_real())
 
 
-@TABLE.rule("view_as_complex", _IS_REAL)
+@TABLE.rule("view_as_complex", _IS_REAL, _IN_PAIRS)
 def _view_as_complex(self: Meta) -> Meta:
     if not self.shape or self.shape[-1] != 2 or self.stride[-1] != 1:
         raise TypeRuleError("Tensor must have a last dimension of size 2 with stride 1")

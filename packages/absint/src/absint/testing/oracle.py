@@ -17,8 +17,10 @@ from absint.schema import OpRecord, record_of
 from stagewire.errors import StageError
 
 # The kernel library that runs these (oneDNN or ATen's own, by size, batch and number of threads) decides the
-# stride that a result has along dimensions of size one, where it means nothing.
-_BACKEND_DECIDES = frozenset({"aten.convolution_backward.default"})
+# strides of volumes, and of a gradient along dimensions of size one, where they mean nothing.
+_BACKEND_DECIDES = frozenset({"aten.convolution.default", "aten.convolution_backward.default"})
+
+_VOLUME = 5  # dimensions
 
 # Eager returns memory of its operand although the schema says that the result is fresh.
 _SHARES_UNSAID = frozenset({"aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes.default",
@@ -90,7 +92,7 @@ class OracleMode(TorchDispatchMode):
             self.checked[record.name] += 1
         eager = _metas(result)
         if record.name in _BACKEND_DECIDES:
-            ruled, eager = _without_unit_strides(ruled), _without_unit_strides(eager)
+            ruled, eager = _without_free_strides(ruled), _without_free_strides(eager)
         if record.name == "aten.mkldnn_rnn_layer.default":
             ruled, eager = ruled[:WORK_SPACE], eager[:WORK_SPACE]
         agrees = _inplace_agrees if record.writes and record.rule is None else _agrees
@@ -154,11 +156,12 @@ def _metas(tree: Any) -> Any:
     return tree
 
 
-def _without_unit_strides(types: Any) -> Any:
+def _without_free_strides(types: Any) -> Any:
     if isinstance(types, Meta):
-        stride = tuple([1 if n == 1 else s for n, s in zip(types.shape, types.stride, strict=True)])
+        is_free = types.ndim == _VOLUME
+        stride = tuple([1 if n == 1 or is_free else s for n, s in zip(types.shape, types.stride, strict=True)])
         return Meta(types.shape, stride, types.dtype, types.device, types.storage_offset)
-    return tuple(map(_without_unit_strides, types)) if isinstance(types, tuple) else types
+    return tuple(map(_without_free_strides, types)) if isinstance(types, tuple) else types
 
 
 def _all_strided(tree: Any) -> bool:
