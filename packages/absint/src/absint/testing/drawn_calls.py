@@ -1,7 +1,7 @@
 """Calls of ATen with real operands: those of torch's operator database, forward and backward, and alterations of them.
 
     call       ::= target args kwargs
-    alteration ::= layout | dtype | floats | size | rank | number | values | magnitudes | first
+    alteration ::= layout | dtype | floats | size | rank | number | values | magnitudes | first | together
 
     for call in recorded_calls()["aten.add.Tensor"]:
         altered(call, random.Random(0))
@@ -11,6 +11,7 @@ Eager is the oracle of each, so that an alteration need not be one that it takes
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import operator
@@ -31,26 +32,28 @@ from absint.mode import AbstractMode, abstract_call
 from absint.symbolic import ShapeEnv, make_size
 from absint.targets import resolve
 from absint.tensor import AbstractTensor
-from absint.testing.schema_samples import LEFT_OUT
 from stagewire.expr import evaluate
 from stagewire.types import TensorType
 
 __all__ = [
     "PARTS",
     "REFUSALS",
-    "TRUSTING",
     "Call",
     "SymbolicCall",
     "abstract",
     "altered",
     "in_steps",
+    "is_backward",
     "recorded_calls",
+    "refused_calls",
     "resized",
     "run",
+    "run_backward",
     "runs",
     "seeds",
     "sizes_of",
     "symbolic",
+    "trusts",
 ]
 
 SAMPLES, CALLS = 30, 4
@@ -65,8 +68,18 @@ REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError
 """What eager raises of a call that it does not take."""
 PARTS = 24
 """In so many the operators are tried, so that processes share them."""
-TRUSTING = (*(word for word in LEFT_OUT if word not in ("alias", "as_strided", "empty")), "group_norm")
-"""Words in the names of operators that read what memory holds where their operands misfit."""
+TRUSTING = frozenset((
+    "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward", "_ctc_loss", "_ctc_loss_backward",
+    "_embedding_bag", "_embedding_bag_backward", "_embedding_bag_per_sample_weights_backward", "_fft_c2c", "_fft_c2r",
+    "_fft_r2c", "_native_batch_norm_legit", "_pdist_backward", "_pdist_forward", "_safe_softmax",
+    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
+    "_segment_reduce_backward", "adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward", "avg_pool2d_backward",
+    "batch_norm_backward", "embedding_dense_backward", "fractional_max_pool3d_backward", "grid_sampler_3d_backward",
+    "lu_unpack", "max_pool3d_with_indices_backward", "native_batch_norm", "native_batch_norm_backward",
+    "native_group_norm_backward", "native_layer_norm_backward", "nll_loss2d_backward", "nll_loss_backward",
+    "reflection_pad2d_backward", "segment_reduce",
+))  # fmt: skip
+"""Operators that read, or write, beyond the memory of operands that misfit."""
 runs = settings(
     derandomize=True,
     database=None,
@@ -108,6 +121,23 @@ def run(call: Call) -> Any:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         return resolve(call.target)(*args, **kwargs)
+
+
+def run_backward(call: Call) -> None:
+    """Eager's backward of the call, as far as it has one."""
+
+    def trained(leaf: Any) -> Any:
+        copy = _own(leaf)
+        is_float = isinstance(copy, torch.Tensor) and (copy.is_floating_point() or copy.is_complex())
+        return copy.requires_grad_() if is_float else copy
+
+    args, kwargs = tree_map(trained, (call.args, call.kwargs))
+    torch.manual_seed(0)
+    with warnings.catch_warnings(), contextlib.suppress(*REFUSALS):
+        warnings.simplefilter("ignore")
+        made = resolve(call.target)(*args, **kwargs)
+        roots = [x for x in tree_leaves(made) if isinstance(x, torch.Tensor) and x.requires_grad]
+        torch.autograd.backward(roots, [torch.ones_like(x) for x in roots])
 
 
 def _own(leaf: Any) -> Any:
@@ -190,7 +220,7 @@ def _is_plain(leaf: Any) -> bool:
         type(leaf) in kinds
         and "float8" not in str(leaf.dtype)
         and leaf.layout is torch.strided
-        and leaf.untyped_storage().nbytes() <= 1 << 14
+        and leaf.untyped_storage().nbytes() <= 1 << 16
     )
     return small and leaf.device.type == "cpu" and not (leaf.is_quantized or leaf.is_conj() or leaf.is_neg())
 
@@ -208,9 +238,20 @@ def recorded_calls(
 ) -> dict[str, tuple[Call, ...]]:
     """Calls by operator, unlike in types and attributes, of every so many-th row of the database.
 
-    among: how many samples of a row are looked at. kept: calls of an operator. Both are spread, since neighbours are
-    alike.
+    among: how many samples of a row are looked at. kept: calls of an operator, one of each kind first. All are spread,
+    since neighbours are alike.
     """
+    recorded = _recorded(lambda recorder, info: _record(recorder, info, among), part, parts)
+    return {target: _spread(calls, kept) for target, calls in recorded}
+
+
+@cache
+def refused_calls(part: int = 0, parts: int = 1) -> tuple[Call, ...]:
+    """Those that the inputs come to of which the database knows that they are wrong."""
+    return tuple([call for _, calls in _recorded(_record_errors, part, parts) for call in calls])
+
+
+def _recorded(record: Callable[[_Recorder, Any], None], part: int, parts: int) -> list[tuple[str, tuple[Call, ...]]]:
     recorder = _Recorder()
     state, stream = random.getstate(), torch.get_rng_state()
     with warnings.catch_warnings():
@@ -218,13 +259,11 @@ def recorded_calls(
         for info in _rows()[part::parts]:
             torch.manual_seed(0)
             random.seed(0)
-            try:
-                _record(recorder, info, among)
-            except (AssertionError, *REFUSALS):
-                continue  # without samples in this environment
+            with contextlib.suppress(AssertionError, *REFUSALS):  # without samples in this environment
+                record(recorder, info)
     random.setstate(state)
     torch.set_rng_state(stream)
-    return {target: _spread(tuple(calls.values()), kept) for target, calls in sorted(recorder.calls.items())}
+    return [(target, tuple(calls.values())) for target, calls in sorted(recorder.calls.items())]
 
 
 @cache
@@ -253,17 +292,33 @@ def _record(recorder: _Recorder, info: Any, among: int) -> None:
             continue  # a sample for other builds of torch
 
 
+def _record_errors(recorder: _Recorder, info: Any) -> None:
+    for case in info.error_inputs("cpu") if info.error_inputs_func is not None else ():
+        sample = case.sample_input
+        with contextlib.suppress(AttributeError, *REFUSALS), recorder:
+            info.op(sample.input, *sample.args, **sample.kwargs)
+
+
 def _spread(calls: tuple[Call, ...], most: int) -> tuple[Call, ...]:
-    return calls[:: max(1, len(calls) // most)][:most]
+    kinds = {_kind(call): call for call in reversed(calls)}
+    chosen = [*kinds.values()][::-1][:most]
+    others = [call for call in calls[:: max(1, len(calls) // most)] if not any(call is one for one in chosen)]
+    return (*chosen, *others[: most - len(chosen)])
+
+
+def _kind(call: Call) -> str:
+    """Which arguments are given, ranks, and flags."""
+    coarse = tree_map(lambda x: x.dim() if isinstance(x, torch.Tensor) else x if type(x) is bool else type(x), call[1:])
+    return repr([coarse[0], sorted(coarse[1].items())])
 
 
 # --- alterations -----------------------------------------------------------------------------------------------------
 def altered(call: Call, order: random.Random, kinds: tuple[str, ...] = (), most: int = 1) -> Call:
     """The call with one of its operands, or all of them, otherwise: by up to `most` alterations, of these kinds or of
-    all; operands that are trusted lie elsewhere, if nothing is said."""
-    trusted = ("layout", "first") if any(word in call.target for word in TRUSTING) else ALTERATIONS
+    all; operands that are trusted, or belong together, lie elsewhere, if nothing is said."""
+    kinds = kinds or (("layout", "first") if trusts(call.target) or is_backward(call.target) else ALTERATIONS)
     for _ in range(order.randint(1, most) if most > 1 else 1):
-        kind = order.choice(kinds or trusted)
+        kind = order.choice(kinds)
         if kind == "number":
             call = _with_other_numbers(call, order)
         else:
@@ -284,6 +339,16 @@ def resized(call: Call, old: int, new: int) -> Call:
     return Call(call.target, args, kwargs)
 
 
+def trusts(target: str) -> bool:
+    """Whether operands of other sizes may end the process."""
+    return target.split(".")[1] in TRUSTING
+
+
+def is_backward(target: str) -> bool:
+    """Whether autograd alone calls it, with operands that belong together."""
+    return "backward" in target
+
+
 def _tensors(leaves: list[Any]) -> list[int]:
     return [at for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
@@ -295,14 +360,17 @@ def _some(leaves: list[Any], order: random.Random) -> list[int]:
 
 
 def _layout(leaves: list[Any], order: random.Random) -> list[Any]:
+    """Tensors of one shape lie in memory each in its own way, or all in the same."""
+    seed = order.random() if order.random() < 0.5 else None
     for at in _some(leaves, order):
-        leaves[at] = laid_out(leaves[at], order)
+        leaves[at] = laid_out(leaves[at], order if seed is None else random.Random(seed))
     return leaves
 
 
 def laid_out(tensor: torch.Tensor, order: random.Random) -> torch.Tensor:
-    """The same elements at other places: every second one of a longer row, columns first, behind others, repeated."""
-    kind, axes = order.choice(("steps", "behind", "axes", "axes", "repeated")), list(range(tensor.dim()))
+    """The same elements at other places: every second one of a longer row, columns first, channels last, behind others,
+    repeated."""
+    kind, axes = order.choice(("steps", "behind", "axes", "channels", "repeated")), list(range(tensor.dim()))
     if kind == "steps":
         return torch.stack([tensor, tensor], -1)[..., 1]
     if kind == "behind":
@@ -312,6 +380,8 @@ def laid_out(tensor: torch.Tensor, order: random.Random) -> torch.Tensor:
         dim = order.choice(axes)
         return tensor.narrow(dim, 0, 1).expand(tensor.shape)
     order.shuffle(axes)
+    if kind == "channels" and len(axes) > 3:
+        axes = [0, *range(2, len(axes)), 1]
     return tensor.permute(axes).contiguous().permute([axes.index(dim) for dim in range(tensor.dim())])
 
 
@@ -336,17 +406,29 @@ def _dtype(leaves: list[Any], order: random.Random) -> list[Any]:
 def _size(leaves: list[Any], order: random.Random) -> list[Any]:
     """Every dimension of one size is of another size, in one tensor or in all, and numbers that are equal to it too."""
     places = _some(leaves, order)
+    return _of_another_size(leaves, places, order, len(places) == len(_tensors(leaves)) and order.random() < 0.7)
+
+
+def _together(leaves: list[Any], order: random.Random) -> list[Any]:
+    """In all tensors, and numbers."""
+    return _of_another_size(leaves, _tensors(leaves), order, True)
+
+
+def _of_another_size(leaves: list[Any], places: list[int], order: random.Random, numbers: bool) -> list[Any]:
     sizes = sorted({size for at in places for size in leaves[at].shape})
     if not sizes:
+        return leaves
+    if not numbers and order.random() < 0.3:  # one dimension of one tensor
+        at = order.choice([at for at in places if leaves[at].dim()])
+        dim = order.randrange(leaves[at].dim())
+        leaves[at] = _resized(leaves[at], dim, order.choice((0, 1, 3 * leaves[at].shape[dim] + 1)))
         return leaves
     old = order.choice(sizes)
     new = order.choice((0, 1, old + 1, max(old - 1, 0)))
     for at in places:
         for dim in [dim for dim, size in enumerate(leaves[at].shape) if size == old]:
             leaves[at] = _resized(leaves[at], dim, new)
-    if len(places) == len(_tensors(leaves)) and order.random() < 0.7:
-        leaves = [new if type(leaf) is int and leaf == old else leaf for leaf in leaves]
-    return leaves
+    return [new if numbers and type(leaf) is int and leaf == old else leaf for leaf in leaves]
 
 
 def _resized(tensor: torch.Tensor, dim: int, size: int) -> torch.Tensor:
@@ -382,6 +464,8 @@ def _with_other_numbers(call: Call, order: random.Random) -> Call:
 
 
 def _other(value: Any, argument: Any, order: random.Random) -> Any:
+    if argument.name == "dtype":
+        return order.choice(DTYPES)
     if argument.name == "reduction":
         return order.randrange(3)
     match value:
@@ -466,5 +550,6 @@ _ALTERATIONS: dict[str, Callable[[list[Any], random.Random], list[Any]]] = {
     "magnitudes": _magnitudes,
     "floats": _floats,
     "first": _first,
+    "together": _together,
 }
 ALTERATIONS = ("layout", "dtype", "size", "rank", "number", "values")
