@@ -27,6 +27,7 @@ from absint.testing.drawn_calls import (
     abstract,
     altered,
     is_backward,
+    one_step_away,
     recorded_calls,
     refused_calls,
     resized,
@@ -44,8 +45,8 @@ from stagewire.expr import evaluate
 from stagewire.types import TensorType
 
 RULED = sorted(RULES)
-KEPT = 6
-"""Calls of an operator, of the database's."""
+KEPT, STEPS = 6, 5
+"""Calls of an operator, of the database's; of those that are one step away from one."""
 UNKNOWN = (DataDependentError, UnsupportedTensor, NoTypeRule)
 LEFT_TO_THE_KERNEL = frozenset((
     "_conj.default", "_foreach_addcdiv.Tensor", "_foreach_addcmul.Scalar", "_foreach_addcmul.Tensor",
@@ -53,11 +54,11 @@ LEFT_TO_THE_KERNEL = frozenset((
     "_unsafe_masked_index.default", "_unsafe_masked_index_put_accumulate.default", "_upsample_bicubic2d_aa.default",
     "_upsample_bilinear2d_aa.default", "addmv.default", "addr.default", "bernoulli.Tensor", "bernoulli.default",
     "bernoulli.p", "binary_cross_entropy_with_logits.default", "cat.default", "col2im.default", "convolution.default",
-    "empty_strided.default", "fractional_max_pool2d.default", "fractional_max_pool3d.default", "isin.Tensor_Tensor",
-    "kthvalue.default", "linalg_matrix_exp.default", "masked_fill.Tensor", "multinomial.default",
-    "narrow_copy.default", "native_dropout.default", "native_group_norm.default", "new_empty_strided.default",
-    "normal.Tensor_Tensor", "normal.float_Tensor", "randint_like.low_dtype", "renorm.default",
-    "rrelu_with_noise.default", "rrelu_with_noise_functional.default",
+    "embedding_renorm.default", "empty_strided.default", "fractional_max_pool2d.default",
+    "fractional_max_pool3d.default", "isin.Tensor_Tensor", "kthvalue.default", "linalg_matrix_exp.default",
+    "masked_fill.Tensor", "multinomial.default", "narrow_copy.default", "native_dropout.default",
+    "native_group_norm.default", "new_empty_strided.default", "normal.Tensor_Tensor", "normal.float_Tensor",
+    "randint_like.low_dtype", "renorm.default", "rrelu_with_noise.default", "rrelu_with_noise_functional.default",
 ))  # fmt: skip
 """What these refuse of some operands they refuse when they run, by the data or by what no public function passes on;
 rules let it pass, or raise another class of error."""
@@ -66,9 +67,9 @@ MEMORY = "out of bounds for storage"
 """What an operand's type does not say."""
 OTHERWISE = frozenset((
     "_euclidean_dist.default", "_trilinear.default", "_unsafe_masked_index.default", "as_strided_scatter.default",
-    "binary_cross_entropy.default", "binary_cross_entropy_backward.default", "bmm.default", "histogram.bins_tensor",
-    "lift.default", "linalg_lstsq.default", "linalg_solve_triangular.default", "masked_scatter.default",
-    "native_dropout.default", "new_empty_strided.default", "repeat_interleave.Tensor",
+    "binary_cross_entropy.default", "binary_cross_entropy_backward.default", "bmm.default", "cholesky.default",
+    "histogram.bins_tensor", "lift.default", "linalg_lstsq.default", "linalg_solve_triangular.default",
+    "masked_scatter.default", "native_dropout.default", "new_empty_strided.default", "repeat_interleave.Tensor",
 ))  # fmt: skip
 """Rules that are stricter than eager, or of another layout or memory, for operands without elements, of other layouts
 each or of dtypes that no public function passes on."""
@@ -185,6 +186,18 @@ def test_calls_of_the_database(part: int, seed: int) -> None:
             check(altered(call, order, ("layout", "first", "together") if together else (), most=2))
     for call in refused_calls(part, PARTS):
         check(altered(call, order, ("layout", "values")))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@settings(runs, max_examples=1)
+@given(seed=seeds)
+def test_calls_that_differ_in_one_size_or_dtype(part: int, seed: int) -> None:
+    order = random.Random(seed)
+    samples = {target: [Call(target, *sample) for sample in schema_samples(target)] for target in RULED[part::PARTS]}
+    for calls in [*recorded_calls(part, PARTS, kept=KEPT).values(), *filter(None, samples.values())]:
+        steps = list(one_step_away(order.choice(calls)))
+        for call in order.sample(steps, min(STEPS, len(steps))):
+            check(call)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -88,6 +88,7 @@ PROGRAMS = {
     "dropout of columns": (lambda w: torch.native_dropout(w.t(), 0.5, True), (W,)),
     "copied view": (lambda w: torch.view_copy(w.t(), (-1,)), (W,)),
     "complex steps": (lambda w: torch.linspace(0, 1j, 3) * w[0, 0], (W,)),
+    "loss of one": (lambda x, t: F.nll_loss(x[0, 0], t), (X, torch.zeros(1, dtype=torch.int64))),
     "loss of larger targets": (
         lambda x: torch.ops.aten.mse_loss(x[0].detach().t().contiguous().t().requires_grad_(), x.detach(), 0),
         (X,),

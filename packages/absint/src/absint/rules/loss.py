@@ -105,7 +105,7 @@ def _pointwise(self: Meta, target: Meta, reduction: int) -> Meta:
 
 def _nll(self: Meta, target: Meta, reduction: int) -> tuple[Meta, Meta]:
     batch = self.shape[:-1]
-    if target.shape != batch:
+    if target.shape != batch and (self.ndim != 1 or target.shape != (1,)):
         raise TypeRuleError(f"size mismatch (got input: {list(self.shape)}, target: {list(target.shape)})")
     return fresh(self, batch if reduction == _NONE and self.ndim == 2 else ()), fresh(self, ())
 

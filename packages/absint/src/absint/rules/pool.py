@@ -62,6 +62,14 @@ def _avg_pool(self: Meta, kernel_size: Sizes, stride: Sizes, padding: Sizes, cei
     return formatted(self, _pooled(self, 2, kernel_size, stride, padding, 1, ceil_mode))
 
 
+_HOLDS_A_WINDOW = Constraint(
+    "C1", "a window is no larger than the volume, without its padding", lambda self, kernel_size: all(
+        size >= kernel for size, kernel in zip(self.shape[-3:], _each(kernel_size, 3), strict=False)
+    ),
+    Refused("avg_pool3d", (f32(1, 2, 5, 1, 5), [2, 3, 4], [1, 2, 2], [0, 1, 2])),
+)  # fmt: skip
+
+
 def _avg_pool3d(self: Meta, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool) -> Meta:
     return fresh(self, _pooled(self, 3, kernel_size, stride, padding, 1, ceil_mode))
 
@@ -275,7 +283,7 @@ TABLE.rows({
     "max_pool2d_with_indices": Rule(_max_pool(2), (), _WINDOW),
     "max_pool3d_with_indices": Rule(_max_pool(3), (), _WINDOW_3D),
     "avg_pool2d": Rule(_avg_pool, (), _WINDOW),
-    "avg_pool3d": Rule(_avg_pool3d, (), _WINDOW_3D),
+    "avg_pool3d": Rule(_avg_pool3d, (_HOLDS_A_WINDOW,), _WINDOW_3D),
     """max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward
     adaptive_max_pool2d_backward""": lambda self: suggested(self),
     "avg_pool3d_backward adaptive_max_pool3d_backward": lambda self: fresh(self),

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from absint.errors import DimensionError, TypeRuleError
-from absint.meta import CPU, Meta, numel
+from absint.meta import CPU, Meta, contiguous, numel
 from absint.rules.shapes import expand_stride, infer_size, wrap_dim, wrap_dims
-from absint.rules.table import Constraint, Refused, RuleTable, f32, i64
+from absint.rules.table import Constraint, Refused, RuleTable, f32
 from absint.strides import view_stride
 from absint.symbolic.size import is_unbacked, known_negative, surely_equal, sym_max, sym_min
 
@@ -72,8 +72,10 @@ _IS_COMPLEX = Constraint(
     "C1", "self is complex", lambda self: self.dtype.is_complex, Refused("view_as_real", (f32(2),))
 )
 _IS_REAL = Constraint(
-    "C1", "self is of floats", lambda self: self.dtype.is_floating_point, Refused("view_as_complex", (i64(3, 2),))
-)
+    "C1", "self is of half, float or double",
+    lambda self: self.dtype in (torch.float16, torch.float32, torch.float64),
+    Refused("view_as_complex", (contiguous((3, 2), torch.bfloat16),)),
+)  # fmt: skip
 _IN_PAIRS = Constraint(
     "C2", "self begins at an even place of its memory", lambda self: self.storage_offset % 2 == 0,
     Refused("view_as_complex", (Meta((3, 2), (2, 1), torch.float32, CPU, 1),)),

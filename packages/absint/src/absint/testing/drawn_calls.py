@@ -17,7 +17,7 @@ import math
 import operator
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -44,6 +44,7 @@ __all__ = [
     "altered",
     "in_steps",
     "is_backward",
+    "one_step_away",
     "recorded_calls",
     "refused_calls",
     "resized",
@@ -89,6 +90,8 @@ runs = settings(
 )
 """Of properties of such calls: the same draws in each run, and no search for smaller ones."""
 seeds = st.integers(0, 2**32 - 1)
+_OPERANDS = 4
+"""So many of a call are varied one at a time."""
 FIXED = ("pin_memory", "generator", "layout", "device")
 """Arguments that stay."""
 
@@ -347,6 +350,28 @@ def trusts(target: str) -> bool:
 def is_backward(target: str) -> bool:
     """Whether autograd alone calls it, with operands that belong together."""
     return "backward" in target
+
+
+def one_step_away(call: Call) -> Iterator[Call]:
+    """The calls with one dimension of one operand of another size, with one operand of another rank, and with all
+    operands, or those of floats, in another dtype; none of operators whose operands belong together."""
+    leaves, tree = tree_flatten((call.args, call.kwargs))
+    places = [] if trusts(call.target) or is_backward(call.target) else _tensors(leaves)[:_OPERANDS]
+
+    def with_operands(operands: dict[int, torch.Tensor]) -> Call:
+        return Call(call.target, *tree_unflatten([operands.get(at, leaf) for at, leaf in enumerate(leaves)], tree))
+
+    for at in places:
+        for dim, size in enumerate(leaves[at].shape):
+            for new in {0, 1, max(size - 1, 0), size + 1} - {size}:
+                yield with_operands({at: _resized(leaves[at], dim, new)})
+        for other in (leaves[at][None], *(leaves[at][:1] if leaves[at].dim() else ())):
+            yield with_operands({at: other})
+    places = [at for at in places if leaves[at].is_floating_point()] or places
+    for dtype in DTYPES if places else ():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # imaginary parts are lost
+            yield with_operands({at: leaves[at].to(dtype) for at in places})
 
 
 def _tensors(leaves: list[Any]) -> list[int]:
