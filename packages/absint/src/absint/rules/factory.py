@@ -172,8 +172,8 @@ def _native_dropout(input: Meta) -> tuple[Meta, Meta]:
     return pointwise((input, mask), input.dtype), mask
 
 
-def _rrelu_backward(grad_output: Meta, self: Meta, noise: Meta, lower: float, upper: float, training: bool) -> Meta:
-    return pointwise((grad_output, noise) if training and upper - lower > 1e-6 else (self, grad_output))
+def _rrelu_backward(grad_output: Meta, self: Meta, noise: Meta, training: bool) -> Meta:
+    return pointwise((noise if training else self, grad_output))
 
 
 _NOISE = Constraint(
