@@ -175,6 +175,8 @@ def _is_composite(func: OpOverload) -> bool:
     """Does autograd see other ops instead of this one (an own CPU kernel keeps it whole)."""
     has_kernel = TORCH.has_kernel
     name = func.name()
+    if not TORCH.has_kernels(name):  # of TorchScript alone, as aten.dim is in torch 2.11
+        return False
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 
 

@@ -34,6 +34,7 @@ TORCH = Capabilities(
     has_kernel=Capability(
         "torch._C._dispatch_has_kernel_for_dispatch_key", "telling composite operators from those with kernels", _ALL
     ),
+    has_kernels=Capability("torch._C._dispatch_has_kernel", "telling operators of TorchScript alone from others", _ALL),
     operator_names=Capability(
         "torch._C._dispatch_get_all_op_names", "listing the operators of ATen", "no list of the operators of ATen"
     ),
