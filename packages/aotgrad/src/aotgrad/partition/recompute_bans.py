@@ -30,7 +30,7 @@ def recompute_bans(
     released: frozenset[str] = frozenset(),
 ) -> frozenset[str]:
     """Names of values not to compute again: operands of ops that are not fused, but for unfolded inputs and those
-    `released`, and values that would live long."""
+    `released`, values that would live long, and those that are looked for among others."""
     fused = [is_fused(node, policy) for node in needs.backward]
     kept: set[str] = set()
     if save_operands:
@@ -41,8 +41,17 @@ def recompute_bans(
     clock = [0]
     for passes_once in fused:
         clock.append(clock[-1] + (not passes_once))
+    kept.update(_sought(needs))
     kept.update(_long_lived(needs, policy, clock, longest_life, kept))
     return frozenset(kept)
+
+
+def _sought(needs: Needs) -> set[str]:
+    """Values among which the backward looks for another, as that of a maximum does: computed again, by other
+    instructions or from what was rounded to be saved, none might be equal to it any more."""
+    equal = [node for node in needs.backward if packet_of(node.target) in ("prims.eq", "aten.eq")]
+    pairs = [names for node in equal if len(names := operands(node)) == 2]
+    return {name for names in pairs for name in names if name in needs.producers}
 
 
 def is_fused(node: Node, policy: Policy) -> bool:
