@@ -26,6 +26,7 @@ from aotgrad.testing.strategies import captures, programs
 from stagewire import decode, encode
 from stagewire.capture import Capture
 from stagewire.grad import SavedInput, SavedResult
+from stagewire.graph import node_references
 from stagewire.prim import Prim
 
 
@@ -268,6 +269,19 @@ def test_what_a_saved_value_is_made_of_is_computed_again(products: int) -> None:
 
     inputs = [leaf(32, 16), leaf(16, 16), leaf(16), *[leaf(16, 16) for _ in range(products)]]
     assert parts_of(program, *inputs).partition.saved_bytes == 4 * (2 * 32 * 16 + 32)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_what_a_maximum_is_looked_for_in_is_saved(dtype: torch.dtype) -> None:
+    def program(x):
+        y = x / x.norm(dim=-1, keepdim=True)
+        return (y - y.amax(-1, keepdim=True)).exp().sum(-1)
+
+    x = torch.randn(5, 10, 5).to(dtype).requires_grad_()
+    equal = [node for node in joint_of(program, x).graph.nodes if node.target == "aten.eq.Tensor"]
+    sought = {name for node in equal for name in node_references(node)}
+    assert sought
+    assert sought.isdisjoint(parts_of(program, x).partition.recomputed)
 
 
 def test_bfloat16_source_is_saved_not_its_float32_copy() -> None:

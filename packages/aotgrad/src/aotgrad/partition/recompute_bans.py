@@ -10,6 +10,7 @@ from aotgrad.partition.needs import Needs, Sizes
 from aotgrad.partition.policy import Policy
 from stagewire.graph import Node, references
 from stagewire.graph_passes import operands
+from stagewire.literals import FLOATS
 from stagewire.types import TensorType, ValueType
 
 # Backward ops that are one pass over memory, fused with what feeds them.
@@ -47,11 +48,16 @@ def recompute_bans(
 
 
 def _sought(needs: Needs) -> set[str]:
-    """Values among which the backward looks for another, as that of a maximum does: computed again, by other
+    """Floats among which the backward looks for another, as that of a maximum does: computed again, by other
     instructions or from what was rounded to be saved, none might be equal to it any more."""
     equal = [node for node in needs.backward if packet_of(node.target) in ("prims.eq", "aten.eq")]
-    pairs = [names for node in equal if len(names := operands(node)) == 2]
-    return {name for names in pairs for name in names if name in needs.producers}
+    found = {name for node in equal if len(names := operands(node)) == 2 for name in names}
+    return {name for name in found & needs.producers.keys() if _is_float(name, needs.producers[name])}
+
+
+def _is_float(name: str, node: Node) -> bool:
+    (kind,) = [value.type for value in node.results if value.name == name]
+    return isinstance(kind, TensorType) and kind.dtype in FLOATS
 
 
 def is_fused(node: Node, policy: Policy) -> bool:
