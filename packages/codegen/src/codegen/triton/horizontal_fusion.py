@@ -196,22 +196,14 @@ def _product(
     """The form of a product of few rows that is too small for the device, and its schedule; None for another kernel."""
     t, k = tuning.SM_90, Accesses(kernel)
     sizes = [points_of(kernel.axes), *k.lengths]
-    if not k.is_product or any(types[name].device != device for name in names):
+    if not k.is_product or k.sums or any(types[name].device != device for name in names):
         return None
     if not all(isinstance(size, int) for size in sizes) or k.outer * k.inner == 0:
         return None
     schedule = plan(kernel)
-    match schedule.kind:
-        case "product":
-            (programs,) = schedule.grid
-            is_small = isinstance(programs, int) and programs < t.multiprocessors
-        case "row":
-            is_small = k.outer * k.inner <= t.fused_row_points
-        case _:
-            return None
-    if not is_small or schedule.part != 0 or schedule.chained or schedule.registers:
-        return None
-    return Products(schedule.num_warps), schedule
+    (programs, *_) = schedule.grid
+    is_small = {"product": programs < t.multiprocessors, "row": k.outer * k.inner <= t.fused_row_points}  # type: ignore[operator]
+    return (Products(schedule.num_warps), schedule) if is_small.get(schedule.kind) else None
 
 
 def _each(
