@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stagewire.expr import Dim, Expr, evaluate, parse_expr, symbols_of
 from stagewire.graph import Graph, List, Node, Ref, Slice, Value
-from stagewire.substitution import map_sizes
+from stagewire.substitution import map_sizes, symbols_in
 from stagewire.testing.strategies import documents
 from stagewire.types import contiguous
 
@@ -32,6 +32,7 @@ def test_property_no_expression_is_left(data: st.DataObject) -> None:
         return size
 
     assert map_sizes(document, note) is document
+    assert symbols_in(document) == {name for size in seen for name in symbols_of(size)}
     values = {name: 5 for size in seen for name in symbols_of(size)}
     fixed = map_sizes(document, lambda size: evaluate(size, values))
     left: list[Expr] = []

@@ -9,12 +9,12 @@ from typing import Any
 
 from codegen.choices import Templates
 from codegen.errors import MalformedLoop
-from stagewire.expr import Expr, symbol, symbols_of
+from stagewire.expr import symbol
 from stagewire.graph import references
 from stagewire.loop import Buffer, Extern, Free, Kernel, LoopGraph, Store
 from stagewire.program import Allocate, CallExtern, Choice, Instruction, KernelInfo, Launch, MakeView, Release, Unit
 from stagewire.statements import buffers_of, select
-from stagewire.substitution import map_sizes
+from stagewire.substitution import symbols_in
 from stagewire.types import ScalarType, TensorType
 
 
@@ -27,9 +27,7 @@ def launch_each(graph: LoopGraph) -> tuple[tuple[KernelInfo, ...], dict[str, Lau
     for kernel in graph.steps:
         if isinstance(kernel, Kernel):
             names = tuple(dict.fromkeys(buffers_of(kernel)))
-            sizes: list[Expr] = []
-            map_sizes((kernel, tuple(types[name] for name in names)), lambda size: sizes.append(size) or size)  # type: ignore[func-returns-value]  # noqa: B023
-            named = sorted({name for size in sizes for name in symbols_of(size)})
+            named = sorted(symbols_in((kernel, tuple(types[name] for name in names))))
             infos.append(KernelInfo(kernel.name, names))
             launches[kernel.name] = Launch(kernel.name, names, tuple(map(symbol, named)))
     return tuple(infos), launches

@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from stagewire.capture import Capture, Input, InputRole, Local, Symbol
 from stagewire.codec import Document
-from stagewire.expr import Expr, symbols_of
 from stagewire.grad import Binding, BoundInput, Fresh, Grad
 from stagewire.graph import Graph, Ref, Value, node_references, references
 from stagewire.loop import Extern, Free, Kernel, Loop, LoopGraph, Store
 from stagewire.prim import Prim
 from stagewire.statements import buffers_of, select
-from stagewire.substitution import map_sizes
+from stagewire.substitution import symbols_in
 from stagewire.symbols import symbol_places
 from stagewire.types import ScalarType, TensorType
 
@@ -74,14 +73,14 @@ def part_of(document: Document, graph: Graph | LoopGraph) -> Part:
 
 def _capture(document: Capture, own: Graph) -> Capture:
     inputs = tuple(Input(value, Local(value.name), _role(value)) for value in own.inputs)
-    symbols = _among(document.symbols, used_symbols(own))
+    symbols = _among(document.symbols, symbols_in(own))
     return replace(document, inputs=inputs, graph=own, symbols=symbols, guards=(), checks=(), checkpoints=())
 
 
 def _alone(document: Grad | Prim | Loop, inputs: Sequence[Value], graph: Graph | LoopGraph) -> Binding:
     """How a graph meets a caller who gives each of its inputs and is given each of its results."""
-    used, whole = used_symbols(graph), document.binding
-    facts = tuple(one for one in whole.facts if used_symbols(one) <= used)
+    used, whole = symbols_in(graph), document.binding
+    facts = tuple(one for one in whole.facts if symbols_in(one) <= used)
     return Binding(
         inputs=tuple(BoundInput(value.name, value.type, _role(value)) for value in inputs),
         outputs=tuple(map(Fresh, range(len(graph.outputs)))), symbols=_among(whole.symbols, used), facts=facts,
@@ -94,18 +93,6 @@ def _role(value: Value) -> InputRole:
 
 def _among(symbols: tuple[Symbol, ...], used: set[str]) -> tuple[Symbol, ...]:
     return tuple(symbol for symbol in symbols if symbol.name in used)
-
-
-def used_symbols(data: Any) -> set[str]:
-    """The size symbols anywhere in a graph or a condition."""
-    found: set[str] = set()
-
-    def note(size: Expr) -> Expr:
-        found.update(symbols_of(size))
-        return size
-
-    map_sizes(data, note)
-    return found
 
 
 def _numbers(taken: Sequence[Value], used: set[str]) -> list[Value]:
@@ -127,7 +114,7 @@ def _calls(graph: Graph, wrap: Callable[[Graph], Document]) -> Part:
         wanted = [value for value in made if value.name in elsewhere or value.name not in used]
         taken = [types[name] for name in used if name not in {value.name for value in made}]
         own = Graph(tuple(taken), nodes, tuple(Ref(value.name) for value in wanted))
-        own = replace(own, inputs=(*_numbers(taken, used_symbols(own)), *taken))
+        own = replace(own, inputs=(*_numbers(taken, symbols_in(own)), *taken))
         return wrap(own), tuple(value.name for value in own.inputs)
 
     return Part(len(graph.nodes), excerpt, lambda chosen: tuple(graph.nodes[number].target for number in chosen))
@@ -158,7 +145,7 @@ def _kernels(document: Any, graph: LoopGraph) -> Part:
         kept = [buffer for buffer in kept if roots[buffer.name] in touched]
         given = [Value(buffer.name, buffer.type) for buffer in taken]
         part = LoopGraph(buffers=tuple(kept), inputs=(), outputs=tuple(map(Ref, made)), steps=own)
-        numbers = _numbers(given, used_symbols(part))
+        numbers = _numbers(given, symbols_in(part))
         names = tuple(value.name for value in (*numbers, *given))
         part = replace(part, inputs=names, symbols=tuple(value.name for value in numbers))
         binding = _alone(document, (*numbers, *given), part)

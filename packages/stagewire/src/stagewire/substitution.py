@@ -1,4 +1,4 @@
-"""Replace size expressions, wherever they stand in a document or a part of one."""
+"""Replace or find size expressions, wherever they stand in a document or a part of one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stagewire.expr import Dim, Expr
+from stagewire.expr import Dim, Expr, symbols_of
 
 Part = TypeVar("Part")
 
@@ -20,6 +20,23 @@ def map_sizes(part: Part, visit: Callable[[Expr], Dim]) -> Part:
     'f32[4, 3]'
     """
     return _mapped(part, visit)  # type: ignore[no-any-return]
+
+
+def symbols_in(part: Any) -> set[str]:
+    """The symbols of all size expressions in a part.
+
+    >>> from stagewire.types import contiguous
+    >>> sorted(symbols_in((contiguous("float32", (Expr("n"), 3)), Expr("m"))))
+    ['m', 'n']
+    """
+    found: set[str] = set()
+
+    def note(size: Expr) -> Expr:
+        found.update(symbols_of(size))
+        return size
+
+    _mapped(part, note)
+    return found
 
 
 def _mapped(value: Any, visit: Callable[[Expr], Dim]) -> Any:

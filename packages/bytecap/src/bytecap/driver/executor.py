@@ -14,11 +14,10 @@ from bytecap.errors import FixedSizesNeeded, InterpretError
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.objects.numbers.symbols import as_tensor
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import Capture, CustomFunction
+from stagewire.capture import Capture
 from stagewire.errors import StageError
-from stagewire.expr import Expr
 from stagewire.graph import Node
-from stagewire.substitution import map_sizes
+from stagewire.substitution import symbols_in
 
 
 def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
@@ -29,7 +28,7 @@ def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
     """
     if capture.symbols and (capture.functions or capture.checks or capture.checkpoints):
         raise FixedSizesNeeded(f"{capture.code.name}: custom functions, checks and checkpoints take no symbolic sizes")
-    if _names_sizes(capture.functions):
+    if symbols_in(capture.functions):
         return lambda *inputs: interpret(capture, inputs)
     count, functions = len(capture.graph.inputs), custom_functions(capture.functions)
     has_autocast = any("autocast" in node.target for node in capture.graph.nodes)
@@ -48,12 +47,6 @@ def _callee(functions: Mapping[str, Callable[..., Any]], node: Node) -> Callable
         return function_of(node, functions)
     except StageError as error:
         raise InterpretError(error.message, where=str(node.line)) from None
-
-
-def _names_sizes(functions: tuple[CustomFunction, ...]) -> bool:
-    found: list[Expr] = []
-    map_sizes(functions, lambda size: found.append(size) or size)
-    return bool(found)
 
 
 def interpret(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:

@@ -35,7 +35,7 @@ from stagewire.capture import (
 )
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, DTypeArg, Graph, Node, Ref, Value, leaves, node_references
-from stagewire.substitution import map_sizes
+from stagewire.substitution import map_sizes, symbols_in
 from stagewire.types import ScalarType, TensorType
 
 # A scan of so few calls is compiled as they stand, one after the other.
@@ -202,7 +202,7 @@ def _used_behind(capture: Capture, stretches: list[tuple[tuple[Node, ...], bool]
             used.update(_names_in(node))
             values = (*node.results, *(types[name] for name in node_references(node) if name in types))
             used.update(name for value in values for name in _symbols(value))
-        used |= _mentioned(functions_of(capture.functions, Graph((), nodes, ())))
+        used |= symbols_in(functions_of(capture.functions, Graph((), nodes, ())))
     return behind[::-1]
 
 
@@ -245,7 +245,7 @@ class _Scope:
             {item.value.name: item for item in capture.inputs},
             frozenset(symbol.name for symbol in capture.symbols),
             frozenset(value.name for value in results if value.type == ScalarType("int")),
-            tuple([(guard, frozenset(_mentioned(guard))) for guard in capture.guards]),
+            tuple([(guard, frozenset(symbols_in(guard))) for guard in capture.guards]),
             _controls(capture),
         )
 
@@ -275,7 +275,7 @@ class _Scope:
 
     def _part(self, graph: Graph, outputs: tuple[str, ...], first: int, state: GlobalState, compiled: bool) -> Subgraph:
         functions = functions_of(self.whole.functions, graph)
-        mentioned = _mentioned((graph, functions))
+        mentioned = symbols_in((graph, functions))
         made = {value.name for node in graph.nodes for value in node.results}
         taken = {value.name for value in graph.inputs}
         numbers = sorted((mentioned & (self.symbols | self.decided)) - made - taken)
@@ -308,18 +308,6 @@ class _Scope:
             return replace(known, value=value)
         source = Local(f"%{value.name}")  # no variable of the frame, and no guard, has such a name
         return Input(value, source, "symbol" if isinstance(value.type, ScalarType) else "tensor")
-
-
-def _mentioned(part: Any) -> set[str]:
-    """The symbols in the types and arguments of a graph, or in a guard."""
-    found: set[str] = set()
-
-    def see(size: Expr) -> Expr:
-        found.update(symbols_of(size))
-        return size
-
-    map_sizes(part, see)
-    return found
 
 
 def _within(checkpoints: tuple[Checkpoint, ...], start: int, stop: int) -> tuple[Checkpoint, ...]:
