@@ -40,6 +40,8 @@ _REFUSED = frozenset(
 )  # fmt: skip
 """Where torch gives something else: another of several right results (the order of equal numbers, the sign of a
 vector); something wrong for some numbers; an array of another size in place."""
+_RAISED = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, Warning)
+"""What NumPy and its translation raise of arguments; another error is a fault of the evaluator."""
 _UFUNCS = {
     "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide", "mod": "remainder",
     "pow": "power", "and_": "bitwise_and", "or_": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift",
@@ -126,7 +128,7 @@ class _Call(TorchFunctionMode):
             raise
         except PythonRaise as error:
             raise self._refusal(f"torch raises {error.value.python_type().__name__}") from error
-        except Exception as error:
+        except _RAISED as error:
             raise self._refusal(f"{type(error).__name__}: {error}") from error
         return self._result(expected, found)
 
