@@ -12,6 +12,7 @@ from loopir.testing.externs import EXTERNS
 from loopir.testing.graphs import document
 from stagewire.grad import BoundOutput, Fresh, Mutation, Saved, SavedInput, SavedResult, Tangent
 from stagewire.loop import Kernel, Loop
+from stagewire.statements import writes_of
 from stagewire.verify import verify
 
 STEP = """\
@@ -100,6 +101,32 @@ def test_refused(name: str) -> None:
 def test_products_may_follow() -> None:
     text = STEP.replace("return %y", MM + "return %y, %m")
     assert in_place(updated(text, Fresh(1)))
+
+
+COUNTED = """\
+input %x: i64[]
+input %g: i64[8, 8]
+%y: i64[] = prims.add(%x, 1)
+%c: i64[8, 8] = prims.broadcast_in_dim(%x, [8, 8], [])
+%m: i64[8, 8] = aten.mm.default(%g, %g)
+%r: i64[8, 8] = prims.mul(%m, %c)
+return %y, %r
+"""
+
+
+def test_what_counts_up_an_input_runs_behind_those_that_read_it() -> None:
+    loop = updated(COUNTED, Fresh(1))
+    assert in_place(loop)
+    assert writes_of(loop.forward.steps[-1]) == ["y"]
+    given, x = numpy.arange(64).reshape(8, 8), numpy.array(3)
+    y, r = interpret(loop.forward, [x, given], EXTERNS)
+    assert y == 4
+    assert (r == given @ given * 3).all()
+
+
+def test_unless_a_call_has_the_input() -> None:
+    text = COUNTED.replace("%r:", "%d: i64[1] = prims.reshape(%x, [1])\n%n: i64[1] = aten.flip.default(%d, [0])\n%r:")
+    assert not in_place(updated(text.replace("return %y, %r", "return %y, %r, %n"), Fresh(1), Fresh(2)))
 
 
 POOL = """\

@@ -13,7 +13,17 @@ from stagewire import index as ix
 from stagewire import loop
 from stagewire.graph import Ref
 from stagewire.loop_ops import INDEX_CHECKS, may_raise
-from stagewire.statements import buffers_of, makers, place_on, rename, results, statements_of, used_axes, used_values
+from stagewire.statements import (
+    buffers_of,
+    makers,
+    place_on,
+    rename,
+    results,
+    statements_of,
+    used_axes,
+    used_values,
+    writes_of,
+)
 from stagewire.types import ITEM_SIZE, contiguous, numel
 
 NEVER_FAILS = frozenset(
@@ -32,7 +42,8 @@ class UpdateInputs:
     """Before: the caller copies the output of each update into its input. After: where nothing else reads that output,
     where nothing reads the input afterwards, and where nothing can fail from then on, the output takes the input's
     memory (`reuse`): each element is written at the point that reads it last. An optimizer's step needs no new memory,
-    nor does a row of a cache. Indices that would stand in the way are checked first (`hoist_index_checks`).
+    nor does a row of a cache. What counts up an input that others still read runs last, and indices that would stand in
+    the way are checked first (`hoist_index_checks`).
     """
 
     name = "update_inputs"
@@ -41,6 +52,7 @@ class UpdateInputs:
     def run(self, graph: loop.LoopGraph) -> loop.LoopGraph:
         if not graph.updates:
             return graph
+        before, graph = graph, _counting_last(graph)
         updates = _Updates(graph)
         found = dict(updates.found())
         if updates.failing and len(found) < len(graph.updates):
@@ -49,7 +61,7 @@ class UpdateInputs:
             if len(more := dict(checked.found())) > len(found):
                 graph, updates, found = checked.graph, checked, more
         if not found:
-            return graph
+            return before
         buffers = tuple(
             replace(buffer, reuse=found[buffer.name]) if buffer.name in found else buffer for buffer in graph.buffers
         )
@@ -112,6 +124,22 @@ def _alike(new: loop.Buffer, old: loop.Buffer) -> bool:
 
 def _size(buffer: loop.Buffer) -> object:
     return numel(buffer.type.shape) * ITEM_SIZE[buffer.type.dtype]
+
+
+def _counting_last(graph: loop.LoopGraph) -> loop.LoopGraph:
+    """The graph with kernels at its end that read nothing but what they update, where others read that behind them."""
+    pairs = [(graph.outputs[number], name) for number, name in graph.updates]
+    updated = {output.name: name for output, name in pairs if isinstance(output, Ref)}
+    uses = Uses(graph)
+    steps = [*zip(graph.steps, uses.uses, strict=True)]
+    given_to_calls = {name for step, names in steps if isinstance(step, loop.Extern) for name in names}
+    last: list[loop.Step] = []
+    for number, (step, names) in enumerate(steps):
+        inputs = {updated.get(name, "") for name in writes_of(step)}
+        alone = {*names} <= {*writes_of(step), *inputs} and not given_to_calls & {*names}
+        if isinstance(step, loop.Kernel) and alone and any(uses.last.get(name, -1) > number for name in inputs):
+            last.append(step)
+    return replace(graph, steps=(*(step for step in graph.steps if step not in last), *last)) if last else graph
 
 
 Check = tuple[tuple[loop.Axis, ...], tuple[loop.Statement, ...]]
