@@ -403,9 +403,31 @@ if child:
 """
 
 
+RECORDED_FORKS = """
+import os, sys, torch, stagefold
+def halves(x):
+    y = x.sin() * 2
+    child = os.fork()
+    y = y.reshape(1, 3) + 1
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+    return y
+stagefold.record(halves, torch.ones(3), to=sys.argv[1])
+"""
+
+
 def test_a_forked_process_writes_a_file_of_its_own(tmp_path: Path) -> None:
     """What was compiled before the fork is in the parent's file alone."""
     environment = {**os.environ, "STAGEFOLD_TRACE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", FORKS], env=environment, capture_output=True, text=True, check=True)
     assert "Duplicate name" not in done.stderr
     assert sorted(len(Capsule(file).runs) for file in tmp_path.glob("*.capsule")) == [1, 2]
+
+
+def test_so_does_one_that_is_forked_while_a_call_is_recorded(tmp_path: Path) -> None:
+    file = tmp_path / "halves.capsule"
+    subprocess.run([sys.executable, "-c", RECORDED_FORKS, str(file)], capture_output=True, check=True)
+    (other,) = set(tmp_path.iterdir()) - {file}
+    assert other.name.startswith("halves-")
+    assert [run.name for run in Capsule(file).runs][:1] == ["halves"]
+    assert len(Capsule(file).runs) == 1 + len(Capsule(other).runs) > 1

@@ -42,7 +42,8 @@ from stagewire.stage import Stage
 class Recorder:
     """The capsule of this process at `path`, or at a free name in the directory `path`.
 
-    saved_bytes: as in `inputs.described`. A file that cannot be written costs a warning, once.
+    saved_bytes: as in `inputs.described`. A file that cannot be written costs a warning, once. A forked process writes
+    a file of its own, with its number in the name; what its parent compiled is the parent's to write.
     """
 
     def __init__(self, path: Path, *, in_directory: bool = False, saved_bytes: int = SAVED_BYTES) -> None:
@@ -51,9 +52,14 @@ class Recorder:
         self._directory = path if in_directory else None
         self._begin()
         atexit.register(self.flush)
+        os.register_at_fork(after_in_child=self._begin_again)
+
+    def _begin_again(self) -> None:
+        if self._directory is None:
+            self.path = self.path.with_stem(f"{self.path.stem}-{os.getpid()}")
+        self._begin()
 
     def _begin(self) -> None:
-        self._process = os.getpid()
         self._in_directory = self._directory is not None
         self.path = self._directory or self.path
         self._clock = time.perf_counter()
@@ -63,11 +69,6 @@ class Recorder:
         self._asked: Event | None = None
         self._is_lost = self._is_written = False
         self._put(INDEX, new_index(datetime.datetime.now().astimezone().isoformat(timespec="seconds")))
-
-    def _begin_in_fork(self) -> None:
-        """A process that was forked writes a file of its own; what its parent compiled is the parent's to write."""
-        if self._process != os.getpid():
-            self._begin()
 
     def now(self) -> float:
         """Seconds since the start of the capsule."""
@@ -83,7 +84,6 @@ class Recorder:
         ends: Mapping[str, Stage],
     ) -> Iterator[RunRecorder]:
         """Records one compilation, also where it fails. ends: stages in slots "capture" and "load"."""
-        self._begin_in_fork()
         with self._lock:
             number, self._runs = self._runs, self._runs + 1
             asked, self._asked = self._asked, None
@@ -102,7 +102,6 @@ class Recorder:
 
     def note(self, event: bytecap.Event) -> None:
         """What bytecap tells. A capture waits for the run that it leads to."""
-        self._begin_in_fork()
         row = _row(event, self.now())
         with self._lock:
             waiting, self._asked = self._asked, None
@@ -128,7 +127,6 @@ class Recorder:
 
     def flush(self, *, empty: bool = False) -> None:
         """Write what is not yet in the file. empty: make one even if nothing was compiled."""
-        self._begin_in_fork()
         with self._lock:
             if self._asked is not None:
                 self._tell(self._asked)
