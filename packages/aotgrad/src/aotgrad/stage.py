@@ -30,15 +30,15 @@ class Options:
     there is one for it; "auto" leaves it where a mask has a gradient, which takes such a kernel longer and less memory;
     "without_dropout" also where weights are dropped, since the kernel draws another mask than the program would; "keep"
     leaves it everywhere.
-    flex_attention: the types of devices whose target has kernels for FlexAttention, where it stays an op; on others it
-    is what it means, with all scores in memory.
+    flex_attention: the types of devices whose target has kernels for FlexAttention, where it stays an op
+    ("TYPE:forward": where no gradients are wanted); on others it is what it means, with all scores in memory.
     """
 
     training: Literal["auto", False] = "auto"
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     gradient_order: int = 0
     written_attention: Literal["auto", "fuse", "without_dropout", "keep"] = "auto"
-    flex_attention: tuple[str, ...] = ("cuda",)
+    flex_attention: tuple[str, ...] = ("cuda", "cpu:forward")
 
 
 @dataclasses.dataclass(frozen=True)

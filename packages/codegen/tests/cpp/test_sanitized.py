@@ -22,7 +22,7 @@ body = (Load("v", "x", Index(reads, (i,)), "float32"), Store("y", Index(writes, 
 buffers = (Buffer("x", contiguous("float32", (size,)), "input"), Buffer("y", contiguous("float32", (size,)), "kernel"))
 kernels = (Kernel("k", (Axis("i", size),), (Section((), body),)),)
 graph = LoopGraph(buffers=buffers, inputs=("x",), outputs=(Ref("y"),), steps=kernels)
-source, _, launches = emit_unit(graph, threshold=1 << 60)
+source, _, launches, _ = emit_unit(graph, threshold=1 << 60)
 (path,) = compile_sources([source], directory, Target(sanitize=("address", "undefined")))
 memory = {name: (ctypes.c_float * size)() for name in "xy"}
 memory["x"][:] = range(size)

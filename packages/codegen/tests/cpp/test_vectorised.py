@@ -100,7 +100,7 @@ def scalar_kernels(kernels: list[tuple[Kernel, list[Buffer]]], target: Target, t
         outputs=tuple(Ref(b.name) for _, buffers in kernels for b in buffers if b.role == "kernel"),
         steps=tuple(kernel for kernel, _ in kernels),
     )
-    source, _, launches = emit_unit(graph, threshold=1 << 60)
+    source, _, launches, _ = emit_unit(graph, threshold=1 << 60)
     unit = tmp_path / "unit.cpp"
     unit.write_text(source)
     flags = Compiler("g++", "").flags(target)

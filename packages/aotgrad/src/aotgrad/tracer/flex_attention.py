@@ -41,10 +41,12 @@ Arguments = tuple[list[Tensor], list[Tensor], list[str], float, list[int], list[
 def attend(
     mode: TraceMode, trace: Trace, devices: Sequence[str], query: Tensor, key: Tensor, value: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The op on traced tensors. trace: of a function. devices: types of those that have kernels."""
+    """The op on traced tensors. trace: of a function. devices: `AotGrad.Options.flex_attention`."""
     operands, texts = (query, key, value), None
-    if query.device.type in devices and _is_fit(operands, rest):
-        texts = _functions(trace, operands, rest)
+    wants = torch.is_grad_enabled() and any(each.requires_grad for each in operands)
+    kinds = {query.device.type} | ({f"{query.device.type}:forward"} if not wants else set())
+    if not kinds.isdisjoint(devices) and _is_fit(operands, rest):
+        texts = _functions(trace, wants, rest)
     if texts is None:
         return torch.ops.stagefold.flex_attention(query, key, value, *rest)  # type: ignore[no-any-return]
     return _Attention.apply(query, key, value, mode, texts, rest)  # type: ignore[no-any-return]
@@ -66,10 +68,10 @@ def _is_fit(operands: Sequence[Tensor], rest: Arguments) -> bool:
     return fits and not any(size % SMALLEST_TILE for size in block_size if blocks)
 
 
-def _functions(trace: Trace, operands: Sequence[Tensor], rest: Arguments) -> tuple[str, str, str] | None:
-    """The functions as graphs of ATen, and the gradient of the scores; None where one is no plain function."""
+def _functions(trace: Trace, wants: bool, rest: Arguments) -> tuple[str, str, str] | None:
+    """The functions as graphs of ATen, and the gradient of the scores if it is wanted; None where one is no plain
+    function."""
     score_mod, mask_mod = rest[2]
-    wants = torch.is_grad_enabled() and any(each.requires_grad for each in operands)
     wanted = [(score_mod, False), (mask_mod, False), (score_mod if wants else "", True)]
     texts = [_as_aten(trace, text, differentiate) if text else "" for text, differentiate in wanted]
     return None if None in texts else tuple(texts)  # type: ignore[return-value]

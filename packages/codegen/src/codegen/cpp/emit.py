@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from codegen.choices import Bound
+from codegen.cpp.flex_attention import AttentionWriter, is_written
 from codegen.cpp.kernel import KernelWriter
 from codegen.cpp.operations import FORMS
 from codegen.cpp.order_free import order_free
@@ -29,6 +30,7 @@ from codegen.cpp.tuning import TUNED
 from codegen.cpp.types import c_type
 from codegen.cpp.unroll_and_jam import unroll_and_jam
 from codegen.errors import UnsupportedKernel
+from codegen.flex_attention import Attention, attentions_of
 from codegen.index_splitting import split_pieces
 from codegen.memory import memory_roots
 from codegen.targets import Executor, Target
@@ -36,7 +38,7 @@ from codegen.wrapper import write_unit
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Kernel, Load, LoopGraph, Scan, Store
 from stagewire.loop_ops import cost
-from stagewire.program import KernelInfo, Launch, Unit
+from stagewire.program import Allocate, Instruction, KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
 from stagewire.statements import buffers_of, map_buffers, select
 from stagewire.types import TensorType
@@ -89,6 +91,17 @@ def write_function(
         lines.append("  if (bad) *status |= bad;")
     body = "\n".join([SIGNATURE + " {", *head, *lines, "}"])
     return KernelText(body, tuple(scope.parameters), tuple(Expr(text) for text in scope.sizes))
+
+
+def write_attention(call: Attention, types: Mapping[str, TensorType], *, threshold: int) -> KernelText:
+    """Write the function of a call of FlexAttention."""
+    writer = AttentionWriter(call, types, threshold)
+    lines, scope = writer.write(), writer.scope
+    head = [f"  {line}" for line in _pointers(scope, aliased=True)]
+    if scope.reports:
+        head.append("  i32 bad = 0;")
+        lines.append("  if (bad) *status |= bad;")
+    return KernelText("\n".join([SIGNATURE + " {", *head, *lines, "}"]), tuple(scope.parameters), ())
 
 
 def _alone(scope: Scope, kernel: Kernel, threshold: int) -> list[str]:
@@ -229,12 +242,18 @@ def _definition(text: str, places: int) -> str:
 
 
 def emit_unit(
-    graph: LoopGraph, *, threshold: int, kernels: Iterable[Kernel] | None = None, prefix: str = "k"
-) -> tuple[str, tuple[KernelInfo, ...], dict[str, Launch | None]]:
-    """Source, entry points, and the launch that stands for each kernel of `graph` (by the kernel's name); None for one
-    that the launch of an earlier kernel runs too.
+    graph: LoopGraph,
+    *,
+    threshold: int,
+    kernels: Iterable[Kernel] | None = None,
+    prefix: str = "k",
+    attends: bool = True,
+) -> tuple[str, tuple[KernelInfo, ...], dict[str, Launch | None], dict[int, list[Instruction]]]:
+    """Source, entry points, the launch that stands for each kernel of `graph` (by the kernel's name; None for one that
+    the launch of an earlier kernel runs too), and what stands for calls, by their numbers among the steps.
 
     kernels: those to write, one by one (default: all, in groups). prefix: the functions' names begin with it.
+    attends: whether there are functions for FlexAttention.
     """
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     roots = memory_roots(graph)
@@ -257,12 +276,21 @@ def emit_unit(
             infos.append(KernelInfo(name, text.parameters))
         first, *rest = (kernel.name for stage in stages for kernel in stage)
         launches |= {first: Launch(functions[text.body], text.parameters, text.sizes), **dict.fromkeys(rest)}
+    own: dict[int, list[Instruction]] = {}
+    for number, call in attentions_of(graph, types) if attends else ():
+        if is_written(call, types):
+            text = write_attention(call, types, threshold=threshold)
+            if text.body not in functions:
+                functions[text.body] = f"{prefix}{len(functions)}"
+                infos.append(KernelInfo(functions[text.body], text.parameters))
+            made: list[Instruction] = [Allocate(result, types[result]) for result in call.results if result]
+            own[number] = [*made, Launch(functions[text.body], text.parameters)]
     body = "\n\n".join(f'extern "C" void {name}{text}' for text, name in functions.items())
     source = prelude(body) + "\n\n" + body + "\n" if functions else ""
     every = (kernel for stages in groups for stage in stages for kernel in stage)
     if any(one.mask is not None for kernel in every for one in select(kernel.sections, Load | Store)):
         source = WITH_MASKS + source
-    return source, tuple(infos), launches
+    return source, tuple(infos), launches, own
 
 
 def _key(stages: Stages, names: Sequence[str], types: Mapping[str, TensorType], roots: Mapping[str, str]) -> bytes:
@@ -295,9 +323,9 @@ class CppTarget(Target):
     def emit(
         self, graph: LoopGraph, options: Options, hints: Hints = NO_HINTS, multiples: tuple[tuple[str, int], ...] = ()
     ) -> Unit:
-        source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)
+        source, kernels, launches, own = emit_unit(graph, threshold=options.parallel_threshold)
         compiled = {"isa": options.isa, "sanitize": options.sanitize}
-        return write_unit(graph, launches, target="cpp", source=source, kernels=kernels, **compiled)
+        return write_unit(graph, launches, own=own, target="cpp", source=source, kernels=kernels, **compiled)
 
     def load(self, units: Sequence[Unit], directory: Path, executor: Executor) -> Sequence[Bound]:
         from codegen.runtime.native import load_cpp  # loads torch

@@ -546,3 +546,35 @@ template <class T> static void sf_tile(const T *from, i64 step, i64 rows, i64 co
   for (; r < rows; r++)
     for (i64 c = 0; c < columns; c++) to[c * pitch + r] = from[r * step + c];
 }
+
+// ---- tiles of products
+
+#if defined(__AVX512F__)
+#define SF_LANES 16
+#elif defined(__AVX__)
+#define SF_LANES 8
+#else
+#define SF_LANES 4
+#endif
+
+template <int ROWS, int WIDTH> SF_INLINE void sf_tile_rows(i64 depth, const f32 *a, i64 step, const f32 *b, f32 *c) {
+  typedef f32 lanes __attribute__((vector_size(SF_LANES * 4), aligned(4), may_alias));
+  for (i64 j = 0; j < WIDTH; j += 2 * SF_LANES) {
+    lanes t[ROWS][2];
+    for (int r = 0; r < ROWS; r++)
+      for (int v = 0; v < 2; v++) t[r][v] = *(const lanes *)(c + r * WIDTH + j + v * SF_LANES);
+    for (i64 k = 0; k < depth; k++) {
+      const lanes x = *(const lanes *)(b + k * WIDTH + j), y = *(const lanes *)(b + k * WIDTH + j + SF_LANES);
+      for (int r = 0; r < ROWS; r++) t[r][0] += a[r * step + k] * x, t[r][1] += a[r * step + k] * y;
+    }
+    for (int r = 0; r < ROWS; r++)
+      for (int v = 0; v < 2; v++) *(lanes *)(c + r * WIDTH + j + v * SF_LANES) = t[r][v];
+  }
+}
+
+// c += a b: so many rows of WIDTH columns, a multiple of 32; rows of a are `step` apart
+template <int WIDTH> static void sf_tile_product(i64 rows, i64 depth, const f32 *a, i64 step, const f32 *b, f32 *c) {
+  i64 r = 0;
+  for (; r + 4 <= rows; r += 4) sf_tile_rows<4, WIDTH>(depth, a + r * step, step, b, c + r * WIDTH);
+  for (; r < rows; r++) sf_tile_rows<1, WIDTH>(depth, a + r * step, step, b, c + r * WIDTH);
+}

@@ -20,22 +20,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from codegen.flex_attention import SCORES, TANGENT, Attention, Function
 from codegen.triton.emit import XR, function_text
 from codegen.triton.expressions import TYPES
+from codegen.triton.narrow_indices import with_narrow_indices
 from codegen.triton.plan import power_of_two
-from codegen.triton.product_fusion import Axes
 from codegen.triton.products import Types
 from codegen.triton.statements import StatementEmitter, compared_of, dtypes_of
 from codegen.triton.strength_reduction import Cheaper
-from stagewire.loop import Load, Operand, Statement
+from stagewire.loop import Load
 from stagewire.program import KernelInfo
 
 LOG2E = 1 / math.log(2.0)
-SCORES, TANGENT = "scores", "tangent"
-"""What the statements of a function load in the place of buffers."""
-
 FEW_QUERIES = 16
 
 
@@ -52,36 +50,6 @@ class Tile:
 SMALL_FORWARD, SMALL_BACKWARD = Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)
 LARGE_FORWARD, LARGE_BACKWARD = Tile(64, 32, 4, 2), Tile(32, 32, 4, 1)
 """For heads of at most 128 elements in half precision, and for others (`benchmarks/flex_attention.py`)."""
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function of one score. axes: of heads of all batches, of queries, of keys, as its statements need them."""
-
-    axes: Axes
-    statements: tuple[Statement, ...]
-    value: Operand
-
-
-@dataclass(frozen=True)
-class Attention:
-    """A call that kernels can compute. more: grad, logsumexp and delta of the backward."""
-
-    query: str
-    key: str
-    value: str
-    blocks: tuple[str, ...]
-    captured: tuple[str, ...]
-    functions: tuple[Function | None, ...]
-    scale: float
-    block_size: tuple[int, int]
-    more: tuple[str, ...]
-    results: tuple[str, ...]
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """All buffers that it reads."""
-        return (self.query, self.key, self.value, *self.more, *self.blocks, *self.captured)
 
 
 def tile_for(call: Attention, types: Types, kind: str, *, is_short: bool) -> Tile:
@@ -114,6 +82,7 @@ class Writer(StatementEmitter):
 
     @classmethod
     def of(cls, call: Attention, types: Types, kind: str, scratch: tuple[str, ...], parts: int) -> Writer:
+        call = replace(call, functions=tuple([one and _narrowed(one) for one in call.functions]))
         made = {"queries": call.results[:1], "keys": call.results[1:], "part": scratch}
         results = made.get(kind, call.results)
         given = scratch if kind == "joined" else call.operands
@@ -428,6 +397,11 @@ class Writer(StatementEmitter):
         if buffer:
             mask = self.bounds(frozenset("x"))
             self.put(f"tl.store({self.row_place(buffer)}, {value}{f', {mask}' if mask else ''})")
+
+
+def _narrowed(function: Function) -> Function:
+    sizes = {axis.name: axis.size for part in function.axes for axis in part}
+    return replace(function, statements=with_narrow_indices(function.statements, sizes))
 
 
 def _wide(width: int) -> int:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from codegen.choices import Bound, Templates, chosen
 from codegen.cpp.emit import emit_unit
 from codegen.errors import UnsupportedKernel
+from codegen.flex_attention import attentions_of
 from codegen.memory import buffers_of, taken_by_value
 from codegen.targets import Executor, Target
 from codegen.triton import flex_attention, tuning
@@ -67,11 +68,12 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
         launches[step.name] = made.launch(step, types, hints)
     templates = {n: made.templates(f"product_{n}", site, types) for n, site in sites.items()}
     own = made.stand_ins(graph, types, hints, is_mixed) if options.depthwise else {}
-    own |= made.attentions(graph, types)
-    host_source, host_kernels, host_launches = emit_unit(
-        graph, threshold=options.parallel_threshold, kernels=on_host, prefix="host"
+    own |= made.attentions(graph, types, is_mixed)
+    host_source, host_kernels, host_launches, host_own = emit_unit(
+        graph, threshold=options.parallel_threshold, kernels=on_host, prefix="host", attends=is_mixed
     )
     source = "\n\n".join([PRELUDE, *([HELPERS] if templates else []), *made.texts])
+    own |= host_own
     on_cpu = {"host_source": host_source, "host_kernels": host_kernels}
     all_launches, kernels = launches | host_launches, tuple(made.kernels)
     unit = write_unit(graph, all_launches, templates, own, target="triton", source=source, kernels=kernels, **on_cpu)
@@ -133,12 +135,14 @@ class _Functions:
                 made[n] = stand_in(step, call, types, hints, f"depthwise_{n}", self.single)
         return {n: instructions for n, instructions in made.items() if instructions}
 
-    def attentions(self, graph: LoopGraph, types: dict[str, TensorType]) -> dict[int, list[Instruction]]:
+    def attentions(
+        self, graph: LoopGraph, types: dict[str, TensorType], is_mixed: bool
+    ) -> dict[int, list[Instruction]]:
         """What computes FlexAttention, by the numbers of the calls among the steps."""
-        calls = {n: step for n, step in enumerate(graph.steps) if isinstance(step, Extern)}
-        found = {n: flex_attention.attention_of(call, types) for n, call in calls.items()}
         return {
-            n: flex_attention.stand_in(call, types, f"attention_{n}", self.single) for n, call in found.items() if call
+            n: flex_attention.stand_in(call, types, f"attention_{n}", self.single)
+            for n, call in attentions_of(graph, types)
+            if not (is_mixed and types[call.query].device == "cpu")
         }
 
     def single(self, body: str, info: KernelInfo, dtypes: tuple[str, ...]) -> str:

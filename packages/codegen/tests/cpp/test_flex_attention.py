@@ -1,0 +1,161 @@
+"""FlexAttention on a CPU: what the function of a call computes, and which calls have one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+import codegen
+from codegen.stage import Options, emit
+from codegen.testing.flex_attention import (
+    BATCH,
+    CAUSAL,
+    HEADS,
+    LENGTH,
+    TWICE,
+    attention,
+    expected,
+    function,
+    operands,
+)  # fmt: skip
+from stagewire.graph import List, Ref
+from stagewire.loop import Buffer, Extern, LoopGraph
+from stagewire.program import CallExtern, Launch, Unit
+from stagewire.types import contiguous
+
+
+def unit_of(graph: LoopGraph, **options: int) -> Unit:
+    unit = emit(graph, Options(target="cpp", **options))
+    assert not any(isinstance(one, CallExtern) for one in unit.instructions)
+    return unit
+
+
+def run(graph: LoopGraph, directory: Path, *inputs: torch.Tensor, **options: int) -> tuple[torch.Tensor, ...]:
+    return tuple(codegen.load(unit_of(graph, **options), directory)(*inputs))
+
+
+@pytest.mark.parametrize("threshold", [0, 1 << 40])
+@pytest.mark.parametrize(("causal", "factor"), [(False, 1.0), (True, 1.0), (False, 2.0), (True, 2.0)])
+def test_results_and_statistics(causal: bool, factor: float, threshold: int, tmp_path: Path) -> None:
+    functions = [function(TWICE) if factor != 1 else "", function(CAUSAL, "b8") if causal else ""]
+    given = [each.detach() for each in operands()]
+    found = run(attention(functions), tmp_path, *given, parallel_threshold=threshold)
+    torch.testing.assert_close(found, expected(*given, causal=causal, factor=factor))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("width", [8, 40, 256])
+def test_half_precision_and_other_widths(dtype: str, width: int, tmp_path: Path) -> None:
+    sizes = (1, 2, 70, 131)
+    torch.manual_seed(0)
+    query, key, value = (
+        torch.randn(1, heads, n, width).to(getattr(torch, dtype)) for heads, n in ((2, 70), (1, 131), (1, 131))
+    )
+    graph = attention([function(TWICE, sizes=sizes), ""], dtype=dtype, width=width, sizes=sizes)
+    found = run(graph, tmp_path, query, key, value)[0]
+    wide = [each.double() for each in (query, key, value)]
+    wanted = (wide[0] @ wide[1].mT * 0.5).softmax(-1) @ wide[2]
+    torch.testing.assert_close(found, wanted.to(found.dtype), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("length", [1, 3])
+def test_few_queries(length: int, dtype: str, tmp_path: Path) -> None:
+    sizes = (BATCH, HEADS, length, 300)
+    torch.manual_seed(0)
+    query, key, value = (
+        torch.randn(BATCH, heads, n, 24).to(getattr(torch, dtype)) for heads, n in ((HEADS, length), (2, 300), (2, 300))
+    )
+    seen = ["%q: i64 = index i1", "%k: i64 = index i2", "%e: i64 = add(%q, 100)", "%out: b8 = ge(%e, %k)"]
+    functions = [function(TWICE, sizes=sizes), function(seen, "b8", sizes=sizes)]
+    found = run(attention(functions, dtype=dtype, width=24, sizes=sizes), tmp_path, query, key, value)
+    keys, values = (each.double().repeat_interleave(HEADS // 2, 1) for each in (key, value))
+    scores = query.double() @ keys.mT * 0.5
+    scores = scores.masked_fill(torch.ones(length, 300).triu(101).bool(), -math.inf)
+    wanted = scores.softmax(-1) @ values
+    torch.testing.assert_close(
+        found[0], wanted.to(found[0].dtype), rtol=1e-2 if dtype == "bfloat16" else 1e-4, atol=1e-4
+    )
+    torch.testing.assert_close(found[1].double(), scores.logsumexp(-1) / math.log(2), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_without_a_key_are_zero_and_nan_stays_in_its_row(tmp_path: Path) -> None:
+    given = [each.detach() for each in operands()]
+    given[0][0, 1, 5] = math.nan
+    seen = ["%q: i64 = index i1", "%out: b8 = ge(%q, 3)"]
+    out, logsumexp, largest = run(attention(["", function(seen, "b8")]), tmp_path, *given)
+    assert (out[:, :, :3] == 0).all()
+    assert (logsumexp[:, :, :3] == -math.inf).all()
+    assert (largest[:, :, :3] == -math.inf).all()
+    rows = out.isnan().any(-1)
+    assert rows[0, 1, 5]
+    assert rows.sum() == 1
+    wanted = expected(*given, causal=False, factor=1.0)[0]
+    torch.testing.assert_close(out[:, :, 6:], wanted[:, :, 6:])
+
+
+def test_blocks_that_are_not_listed_are_not_computed(tmp_path: Path) -> None:
+    given = [each.detach() for each in operands()]
+    rows, columns = 3, 4
+    counts, of_keys = torch.ones(1, 1, rows, dtype=torch.int32), torch.ones(1, 1, columns, dtype=torch.int32)
+    places, of_places = (torch.zeros(1, 1, *shape, dtype=torch.int32) for shape in ((rows, columns), (columns, rows)))
+    for each in given[1:]:
+        each[:, :, 16:] = math.nan
+    found = run(attention(["", ""], blocks=True), tmp_path, *given, counts, places, of_keys, of_places)
+    first = [given[0], *(each[:, :, :16] for each in given[1:])]
+    torch.testing.assert_close(found[0], expected(*first, causal=False, factor=1.0)[0])
+
+
+def test_an_index_out_of_range_is_reported(tmp_path: Path) -> None:
+    """A function that reads a table at what another table says."""
+    lines = [
+        "%at: i64 = load %place[i1]", "%checked: i64 = check_index(%at, 4)",
+        "%bias: f32 = load %table[%checked]", "%out: f32 = add(%score, %bias)",
+    ]  # fmt: skip
+    text = function(lines)
+    for name, type_ in (("place", f"i64[{LENGTH}]"), ("table", "f32[4]")):
+        text = text.replace("      %output:", f"      %{name}: {type_} = input\n      %output:", 1)
+    text = text.replace('inputs = ("score",)', 'inputs = ("score", "place", "table")')
+    graph = attention([text, ""])
+    (call,) = graph.steps
+    assert isinstance(call, Extern)
+    args = (*call.args[:4], List((Ref("place"), Ref("table"))), *call.args[5:])
+    more = (
+        Buffer("place", contiguous("int64", (LENGTH,)), "input"),
+        Buffer("table", contiguous("float32", (4,)), "input"),
+    )
+    graph = replace(
+        graph,
+        steps=(replace(call, args=args),),
+        buffers=(*graph.buffers, *more),
+        inputs=(*graph.inputs, "place", "table"),
+    )
+    given, table = [each.detach() for each in operands()], torch.tensor([0.0, 1.0, 2.0, 3.0])
+    found = run(graph, tmp_path, *given, torch.arange(LENGTH) % 4, table)
+    torch.testing.assert_close(found[0], expected(*given, causal=False, factor=1.0)[0])  # a row's bias changes nothing
+    with pytest.raises(IndexError):
+        run(graph, tmp_path, *given, torch.arange(LENGTH) % 5, table)
+
+
+def test_what_does_not_depend_on_the_key_is_computed_once_a_row() -> None:
+    slope = ["%h: i64 = index i0", "%f: f32 = convert(%h)", "%e: f32 = exp2(%f)", "%out: f32 = add(%score, %e)"]
+    source = unit_of(attention([function(slope), ""])).source
+    inside = source.partition("for (i64 c = 0; c < columns; c++) {")[2].partition("}")[0]
+    assert "exp2" not in inside
+    assert "exp2" in source
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [attention(["", "", ""], backward=True), attention(["", ""], dtype="float64"),
+     attention([function(["%r: f32 = load %score[i0]", "%out: f32 = add(%score, %r)"]), ""])],
+    ids=["backward", "float64", "a function of other scores"],
+)  # fmt: skip
+def test_other_calls_stay_calls(graph: LoopGraph) -> None:
+    unit = emit(graph, Options(target="cpp"))
+    assert any(isinstance(one, CallExtern) for one in unit.instructions)
+    assert not any(isinstance(one, Launch) for one in unit.instructions)
