@@ -4,7 +4,8 @@
         [--dtype bfloat16] [--without-eager]
 
 The masks and scores are those of torch's own documentation. "decoding" is one query of 8 times as many keys, in half as
-many heads of these. Minima of three rounds; on the CPU processor time of one thread, and without gradients, which torch has on GPUs.
+many heads of these. Minima of three rounds; on the CPU of processor time of one thread, and without gradients, which
+torch has on GPUs.
 """
 
 from __future__ import annotations
