@@ -247,7 +247,7 @@ def optimizer_step() -> Any:
     return program, lambda size: (matrix(size),)
 
 
-@training("modes of gradients", outcome="with breaks")
+@training("modes of gradients")
 def modes(x: Tensor) -> Any:
     with torch.no_grad(), contextlib.nullcontext():
         y = x * 2

@@ -78,15 +78,17 @@ class Storage:
     constant: the real tensor this memory was lifted from where its value is known, else None.
     deferred: makes that tensor, if it becomes known as soon as somebody asks; then whoever made it writes that down.
     bounds: the least and the greatest number in it, where these are known.
+    is_inference: whether it was made in inference mode, if a tracer says so.
     """
 
-    __slots__ = ("bounds", "constant", "deferred", "version")
+    __slots__ = ("bounds", "constant", "deferred", "is_inference", "version")
 
     def __init__(self, constant: torch.Tensor | None = None) -> None:
         self.version = 0
         self.constant = constant
         self.deferred: Callable[[], torch.Tensor] | None = None
         self.bounds: tuple[float, float] | None = None
+        self.is_inference: bool | None = None
 
     @property
     def is_deferred(self) -> bool:

@@ -52,19 +52,143 @@ def left_by_an_exception(x):
         return error.args, torch.is_inference_mode_enabled(), y
 
 
-@PROGRAMS.add(ones, refusal="BC002")
+@PROGRAMS.add(ones)
 def in_the_middle(x):
     y = x * WEIGHT
     with torch.inference_mode():
         z = y + 1
-    return y * z.sum().item()
+        y.detach().add_(2)
+    return y * len(z), z.sum() * 2
 
 
-@PROGRAMS.add(ones, refusal="BC002")
+@PROGRAMS.add(ones)
 def work_behind(x):
     with torch.inference_mode():
         y = x + 1
-    return x * WEIGHT, y
+        y += 1
+    return x * WEIGHT, y, y[1:], y.clone(), y.view(3, 1).detach(), y + 1
+
+
+@PROGRAMS.add(ones)
+def twice(x):
+    with torch.inference_mode():
+        y = x + 1
+        with torch.inference_mode(False):
+            z = x * WEIGHT
+        u = y + z
+    with torch.inference_mode():
+        u += 1
+    return z * x, u, torch.is_grad_enabled()
+
+
+@PROGRAMS.add(ones)
+def views_of_others(x):
+    y = x * 2
+    with torch.inference_mode():
+        u, v, w = x.view(3, 1), y[1:], y.detach()
+        w.add_(1)
+    return u, v, w, y, x + 1
+
+
+@PROGRAMS.add(ones)
+def asked(x):
+    with torch.inference_mode():
+        y = x + 1
+    return x.is_inference(), y.is_inference(), y[0].is_inference(), torch.is_inference(y + 1), x + 1
+
+
+@PROGRAMS.add(ones)
+def in_functions(x):
+    with torch.inference_mode():
+        y = torch.func.vmap(lambda row: row * 2)(x)
+        z = torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, (x,))
+    return y, z, x + 1
+
+
+@PROGRAMS.add(ones, refusal="BC002")
+def derivative(x):
+    with torch.inference_mode():
+        return torch.func.grad(lambda t: (t * t).sum())(x)
+
+
+@PROGRAMS.add(ones, refusal="BC002")
+def dual_level(x):
+    with torch.inference_mode(), torch.autograd.forward_ad.dual_level():
+        return x * 2
+
+
+@PROGRAMS.add(ones)
+def half_by_autocast(x):
+    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode():
+        y = x[None] @ x[:, None]
+    return y, x * WEIGHT
+
+
+@PROGRAMS.add(ones, refusal="BC003")
+def saved_for_backward(x):
+    with torch.inference_mode():
+        y = x + 1
+    return y * WEIGHT
+
+
+@PROGRAMS.add(ones, refusal="BC003")
+def added_where_gradients_are(x):
+    with torch.inference_mode():
+        y = x + 1
+    return y + WEIGHT
+
+
+@PROGRAMS.add(ones, refusal="BC008")
+def written_behind(x):
+    with torch.inference_mode():
+        y = x + 1
+    y.add_(1)
+    return y
+
+
+@PROGRAMS.add(ones, refusal="BC008")
+def a_view_is_written_behind(x):
+    with torch.inference_mode():
+        y = x + 1
+    y[1:].mul_(2)
+    return y
+
+
+@PROGRAMS.add(ones, refusal="BC003")
+def requires_grad_behind(x):
+    with torch.inference_mode():
+        y = x + 1
+    return y.requires_grad_()
+
+
+@PROGRAMS.add(ones, refusal="BC003")
+def requires_grad_inside(x):
+    with torch.inference_mode():
+        y = (x + 1).requires_grad_()
+    return y.requires_grad, y.is_leaf
+
+
+@PROGRAMS.add(ones, refusal="BC003")
+def memory_of_another(x):
+    y = x * 2
+    with torch.inference_mode():
+        z = x + 1
+    y.data = z
+    return y
+
+
+@PROGRAMS.add(ones, refusal="BC002")
+def gradients_switched_on(x):
+    with torch.inference_mode(), torch.enable_grad():
+        y = x * WEIGHT
+        return y, y.requires_grad, torch.is_grad_enabled()
+
+
+@PROGRAMS.add(ones, refusal="BC003")
+def a_body_uses_it(x):
+    with torch.inference_mode():
+        y = x + 1
+    return torch.func.grad(lambda t: (t * y).sum())(x)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
@@ -72,14 +196,19 @@ def test_same_as_plain(program):
     program.check()
 
 
-@pytest.mark.parametrize("program", [within, decorated, switched_off, left_by_an_exception, work_behind])
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+@pytest.mark.filterwarnings("ignore::bytecap.CaptureWarning")
 def test_which_tensors_are_of_inference(program):
     def kinds(function):
-        results = function(torch.ones(3))
+        try:
+            results = function(torch.ones(3))
+        except RuntimeError as error:
+            return str(error)
         items = results if isinstance(results, tuple) else (results,)
         return [item.is_inference() for item in items if isinstance(item, torch.Tensor)]
 
-    assert kinds(optimize(program, lambda c, _: executor(c))) == kinds(program)
+    function = program.function
+    assert kinds(optimize(function, lambda c, _: executor(c))) == kinds(function)
 
 
 def breaks_inside(x):
@@ -149,3 +278,16 @@ def test_writes_of_inference_tensors(program, inference_first):
         assert not differences(outcome(compiled, is_inference), outcome(program, is_inference))
     with torch.inference_mode():
         assert not differences(outcome(compiled, True), outcome(program, True))
+
+
+def test_inside_of_the_mode():
+    def program(x):
+        with torch.inference_mode():
+            y = x * 2
+        return y.is_inference(), torch.func.vmap(lambda row: row + 1)(y), x.view(3, 1), y
+
+    compiled = optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)
+    with torch.inference_mode():
+        got, expected = compiled(ones()), program(ones())
+    assert not differences(got, expected)
+    assert [item.is_inference() for item in got[1:]] == [item.is_inference() for item in expected[1:]]

@@ -22,6 +22,7 @@ from bytecap.graph.builder import Outside as FromOutside
 from bytecap.graph.builder import input_role, source_hint, tensor_type
 from bytecap.nodes.constant_tensors import note_buffer
 from bytecap.nodes.wrapper_calls import Recorder
+from bytecap.objects.arrays.inference import note_memory
 from bytecap.objects.arrays.tensors import TensorValue, is_plain_class, is_subclassed
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.numbers.symbolic import write_term
@@ -203,6 +204,7 @@ class GraphInputs:
             lifted = AbstractTensor(meta, lifted.storage_record)
         # The content of an input may differ in the next call: nothing may be concluded from it.
         lifted.storage_record.constant = None
+        lifted.storage_record.is_inference = real.is_inference()
         if not real.requires_grad:
             return lifted
         abstract = AbstractTensor(lifted.meta, lifted.storage_record, requires_grad=True)
@@ -223,6 +225,7 @@ class GraphInputs:
         known = self.tensors.get(id(abstract))
         if known is None:
             known = self.tensors[id(abstract)] = TensorValue(abstract, name)
+            note_memory(self.tracer, known)
         return known
 
     def named(self, name: str) -> TensorValue:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from absint import AbstractTensor
 from absint.meta import from_tensor, to_wire
-from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.errors import UnsupportedValue
 from stagewire.capture import Attribute, Checkpoint, CustomFunction, HandleSource, Input, InputRole, Item, Source
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, node_references
 from stagewire.symbols import bound_symbols, symbols_of_nodes
@@ -59,20 +60,32 @@ class Outside(torch.autograd.Function):
 
 # Nodes that only change the state in which later nodes run.
 STATE_TARGETS = frozenset({"torch._C._set_grad_enabled"})
+_REFUSED_INFERENCE = frozenset({"torch.Tensor.requires_grad_", "torch.Tensor.data.__set__"})
+
+
+@dataclass
+class Inference:
+    """is_on: whether captured code is in a `torch.inference_mode` of its own. memories: what was made there, by its id.
+    names: the tensors on it.
+    """
+
+    is_on: bool = False
+    memories: dict[int, Any] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
 
 
 class GraphBuilder:
     """Inputs, nodes and fresh names; with an `outer` builder, the body of a function of that graph.
 
     Names are unique in the whole capture. What a body reads from outside is an input of the outermost graph.
-    functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
-    use; min() and max() of tensors that require grad. is_closed: nothing more may be computed. inference: whether
-    inference mode was "entered", or "left" again. made: inputs that the replacement makes; they stand behind the
-    others. is_transformed: the body is that of a function under a transform of torch.func; is_branch: of one that
-    control flow runs. dual_writes: of the calls inside of a dual level, which is entered meanwhile; how many writes
-    there were before it. numbers: Python numbers that nodes give, of data. floats: those of them that are computed of
-    sizes, by what they compute. gradient_order: the body is that of a backward, whose results may be differentiated
-    in turn: 1, or one more for the backward of a function that such a body applies.
+    functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside
+    may use; min() and max() of tensors that require grad. inference: what of the capture is in inference mode.
+    made: inputs that the replacement makes; they stand behind the others. is_transformed: the body is that of a
+    function under a transform of torch.func; is_branch: of one that control flow runs. dual_writes: of the calls
+    inside of a dual level, which is entered meanwhile; how many writes there were before it. numbers: Python
+    numbers that nodes give, of data. floats: those of them that are computed of sizes, by what they compute.
+    gradient_order: the body is that of a backward, whose results may be differentiated in turn: 1, or one more for
+    the backward of a function that such a body applies.
     """
 
     def __init__(
@@ -83,8 +96,7 @@ class GraphBuilder:
         self.functions: list[CustomFunction] = [] if outer is None else outer.functions
         self.hidden: set[str] = set()
         self.is_body = outer is not None
-        self.is_closed = False
-        self.inference: str | None = None
+        self.inference = Inference() if outer is None else outer.inference
         self.is_transformed = is_transformed
         self.is_branch = False
         self.dual_writes: int | None = None
@@ -140,14 +152,23 @@ class GraphBuilder:
     def append(self, node: Node) -> None:
         """Append a finished node."""
         self._refuse_hidden(node_references(node))
-        if self.is_closed and node.target not in STATE_TARGETS:
-            raise UnsupportedCall(f"{node.target} behind torch.inference_mode, in which the whole graph runs")
+        self._refuse_inference(node)
         self.nodes.append(node)
 
     def _refuse_hidden(self, names: Iterable[str]) -> None:
         if self.hidden and not self.hidden.isdisjoint(names):
             what = "a tensor made inside a torch.autograd.Function that is used outside of it"
             raise UnsupportedValue(f"{what}, or a computation with min() or max() of tensors that require grad")
+
+    def _refuse_inference(self, node: Node) -> None:
+        """Torch refuses to save an inference tensor for a backward, to have it require grad or share its memory."""
+        names = self.inference.names
+        if not names:
+            return
+        is_tracked = self.is_body or any(getattr(value.type, "requires_grad", False) for value in node.results)
+        is_refused = (is_tracked and not self.inference.is_on) or node.target in _REFUSED_INFERENCE
+        if is_refused and not names.isdisjoint(node_references(node)):
+            raise UnsupportedValue(f"{node.target} of an inference tensor")
 
     def finish(self, outputs: list[str]) -> Graph:
         """The frozen graph; inputs that it does not use are dropped (attributes that the program only overwrites)."""

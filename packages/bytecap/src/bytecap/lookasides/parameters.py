@@ -59,6 +59,7 @@ def _made(tracer: Tracer, meta: Any, wants_grad: bool) -> TensorValue:
     name = tracer.graph.add_made(tensor_type(abstract), Local(place))
     make = _maker(meta, wants_grad)
     tracer.made[place] = name, make
+    abstract.storage_record.is_inference = False
     value = TensorValue(abstract, name, cls=torch.nn.Parameter)
     value.place = place
     tracer.inputs.tensors[id(abstract)] = value

@@ -84,6 +84,8 @@ def _grad_mode(tracer: Tracer, enabled: Value) -> Value:
     """Change the grad mode for what follows, in the evaluator and as a node."""
     wanted = bool(enabled.concrete())
     if wanted != torch.is_grad_enabled():
+        if wanted and tracer.graph.inference.is_on:
+            raise UnsupportedCall("torch.enable_grad in torch.inference_mode")
         TORCH.set_grad_enabled(wanted)
         tracer.graph.add_node("torch._C._set_grad_enabled", (wanted,), {}, [], tracer.line())
     return NONE

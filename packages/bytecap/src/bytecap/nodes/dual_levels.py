@@ -27,8 +27,8 @@ from stagewire.graph import Graph, Node, Ref, Tuple, free_names
 
 
 def _enter(tracer: Tracer) -> Value:
-    if tracer.graph.is_body:
-        raise UnsupportedCall("a dual level inside of a function of the graph, or of another dual level")
+    if tracer.graph.is_body or tracer.graph.inference.is_on:
+        raise UnsupportedCall("a dual level inside of a function of the graph, of another or of torch.inference_mode")
     forward_ad.enter_dual_level()
     tracer.graphs.append(GraphBuilder(tracer.graph, is_transformed=True))
     tracer.graph.dual_writes = len(tracer.mode.written)

@@ -204,8 +204,6 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     if args and isinstance(args[0], AbstractTensor):
         if name == "backward":
             raise UnsupportedCall("Tensor.backward() inside captured code")
-        if name == "is_inference":
-            raise UnsupportedCall("Tensor.is_inference(), which is known when the program runs")
         if name == "is_neg" or (name == "is_conj" and args[0].dtype.is_complex):
             _refuse_lazy_flag(tracer, name, args[0])
         if name in _DATA_READERS:

@@ -106,6 +106,8 @@ class TransformedFunction:
     def evaluate(self, inside: Callable[[TensorValue, int], AbstractTensor], *, grad: bool = False) -> Value:
         """What the function returns. inside: what it sees of each operand. grad: whether grad mode is on there."""
         tracer = self.tracer
+        if grad and self.outer.inference.is_on:
+            raise UnsupportedCall("a derivative by torch.func in torch.inference_mode")
         known, writes = len(tracer.inputs.tensors), len(tracer.mode.written)
         seen = [inside(operand, number) for number, operand in enumerate(self.operands)]
         self.arguments = [tracer.inputs.tensor_of(each, self.outer.name("argument")) for each in seen]

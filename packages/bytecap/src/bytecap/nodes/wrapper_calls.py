@@ -208,6 +208,8 @@ class _Call:
         if isinstance(result, torch.Tensor):
             known = inputs.value_of(self.known.get(id(result), result))
             if known is None and is_wrapper(type(result)):
+                if self.outer.inference.is_on:
+                    raise UnsupportedValue(f"{self.name} that makes a wrapper in torch.inference_mode")
                 known = inputs.wrappers[id(result)] = WrapperValue(result)
             if known is None:
                 raise UnsupportedValue(f"{self.name} of a wrapper that gives a tensor from elsewhere")

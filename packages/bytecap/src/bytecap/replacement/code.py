@@ -18,7 +18,7 @@ from typing import Any
 from bytecap.bytecode.assembler import Assembler, assemble
 from bytecap.bytecode.wrappers import on_inner_tensors
 from bytecap.hook import INPUTS
-from bytecap.objects.arrays.inference import in_inference_mode
+from bytecap.objects.arrays.inference import with_inference_results
 from bytecap.replacement.emit import Emitter, emit_source, symbol_local
 from bytecap.replacement.plain_run import emit_guarded_call
 
@@ -59,8 +59,9 @@ def replacement_code(
 
 
 def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) -> None:
-    if emitter.tracer.graphs[0].inference is not None:
-        compiled = in_inference_mode(compiled)
+    inference = emitter.tracer.graph.inference.names
+    if places := frozenset(at for at, name in enumerate(emitter.outputs) if name in inference):
+        compiled = with_inference_results(compiled, places)
     outside = emitter.tracer.inputs.outside()
     if outside.wrappers or outside.subclassed:
         links = tuple((like, places) for _, like, places in outside.wrappers)

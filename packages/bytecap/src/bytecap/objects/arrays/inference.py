@@ -1,9 +1,8 @@
-"""torch.inference_mode in captured code: the whole graph runs in it, or none.
+"""torch.inference_mode in captured code: its calls are captured without gradients.
 
-region ::= enter operations leave           nothing is computed in front of it or behind it
-graph  ::= inference mode { operations }    its results are inference tensors, as in plain code
-
-An operation outside of the region ends the graph; so does a region that does not start at the graph's start.
+An inference tensor is one whose memory was made inside; views of other memory are none. Those that leave the graph are
+made inference tensors behind it. What torch may refuse of them outside of the mode ends the graph: writes, and
+operations whose results require grad.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 
+from absint import AbstractTensor
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
 from bytecap.hook import plain
@@ -25,13 +25,13 @@ from bytecap.torch_capabilities import TORCH
 class InferenceContext(Value):
     """A `torch._C._InferenceMode(enabled)`: the guard that `with torch.inference_mode():` enters and leaves."""
 
-    __slots__ = ("enabled", "grad_before", "is_region")
+    __slots__ = ("enabled", "grad_before", "was_on")
 
     def __init__(self, enabled: bool) -> None:
         super().__init__()
         self.enabled = enabled
         self.grad_before: bool | None = None
-        self.is_region = False
+        self.was_on = False
 
     def python_type(self) -> type:
         return TORCH.inference_mode
@@ -46,21 +46,18 @@ class InferenceContext(Value):
         return Constant(None)
 
     def _enter(self, tracer: Tracer) -> None:
-        if self.enabled != is_inferring(tracer):
-            graph = tracer.graph
-            if not self.enabled or graph.has_work or graph.is_body or graph.inference is not None:
-                raise UnsupportedCall(f"torch.inference_mode({self.enabled}) in the middle of a graph")
-            self.is_region, graph.inference = True, "entered"
-        self.grad_before = torch.is_grad_enabled()
+        inference, is_outside = tracer.graph.inference, torch.is_inference_mode_enabled()
+        if self.enabled != is_inferring(tracer) and (tracer.graph.is_body or is_outside):
+            raise UnsupportedCall(f"torch.inference_mode({self.enabled}) in a function of the graph, or in the mode")
+        self.grad_before, self.was_on, inference.is_on = torch.is_grad_enabled(), inference.is_on, False
         _set_grad(tracer, not self.enabled)
+        inference.is_on = self.enabled and not is_outside
 
     def _leave(self, tracer: Tracer) -> None:
         assert self.grad_before is not None
+        tracer.graph.inference.is_on = False
         _set_grad(tracer, self.grad_before)
-        self.grad_before = None
-        if self.is_region:
-            tracer.graphs[0].inference = "left"
-            tracer.graph.is_closed = True
+        tracer.graph.inference.is_on, self.grad_before = self.was_on, None
 
     def reconstruct(self, emitter: Emitter) -> None:
         if self.grad_before is not None:
@@ -77,34 +74,50 @@ def _left(enabled: bool) -> Any:
 
 def is_inferring(tracer: Tracer) -> bool:
     """Whether the captured code is in inference mode here."""
-    return tracer.graphs[0].inference == "entered" or torch.is_inference_mode_enabled()
+    return tracer.graph.inference.is_on or torch.is_inference_mode_enabled()
+
+
+def note_memory(tracer: Tracer, value: Any) -> None:
+    """A new result of the graph: is it an inference tensor?"""
+    inference, memory = tracer.graph.inference, value.abstract.storage_record
+    if memory.is_inference is None:
+        memory.is_inference = is_inferring(tracer)
+        if inference.is_on:
+            inference.memories[id(memory)] = memory
+    if id(memory) in inference.memories:
+        inference.names.add(value.name)
 
 
 def refuse_writes(tracer: Tracer, before: int) -> None:
     """End the graph where the writes after the first `before` change an inference tensor outside of inference mode: the
     plain code raises there. (Whether an input is one, is guarded by its dispatch keys.)"""
-    if len(tracer.mode.written) == before or is_inferring(tracer):
-        return
-    memories = {id(memory) for memory in tracer.mode.written[before:]}
-    for known in tracer.inputs.tensors.values():
-        if known.real is not None and known.real.is_inference() and id(known.abstract.storage_record) in memories:
-            raise UnsupportedMutation("an inference tensor is written outside of inference mode")
+    if not is_inferring(tracer) and any(memory.is_inference for memory in tracer.mode.written[before:]):
+        raise UnsupportedMutation("an inference tensor is written outside of inference mode")
 
 
 def refuse_open_inference(tracer: Tracer) -> None:
     """The capture ends: inference mode was left."""
-    if tracer.graphs[0].inference == "entered":
+    if tracer.graph.inference.is_on:
         raise CannotRebuild("torch.inference_mode that is entered")
 
 
-def in_inference_mode(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The compiled graph, called in inference mode."""
+def with_inference_results(compiled: Callable[..., Any], places: frozenset[int]) -> Callable[..., Any]:
+    """The compiled graph; its results at these places are inference tensors."""
 
     def call(*tensors: torch.Tensor) -> Any:
-        with torch.inference_mode():
-            return compiled(*tensors)
+        results = compiled(*tensors)
+        if results is None:
+            return None
+        with TORCH.inference_mode(True):
+            return tuple([_as_inference(result) if at in places else result for at, result in enumerate(results)])
 
     return plain(call)
+
+
+def _as_inference(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_inference():
+        return tensor
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor)  # type: ignore[call-overload]
 
 
 def _set_grad(tracer: Tracer, enabled: bool) -> None:
@@ -115,7 +128,16 @@ def _context(tracer: Tracer, enabled: Value = Constant(True)) -> Value:  # noqa:
     return InferenceContext(bool(enabled.concrete()))
 
 
+def _is_inference(tracer: Tracer, tensor: Value) -> Value:
+    abstract = getattr(tensor, "abstract", None)
+    if not isinstance(abstract, AbstractTensor):
+        raise UnsupportedCall(f"Tensor.is_inference() of a {tensor.describe()}")
+    return Constant(abstract.storage_record.is_inference)
+
+
 INFERENCE: dict[Any, Callable[..., Value]] = {
     TORCH.inference_mode: _context,
     torch.is_inference_mode_enabled: lambda tracer: Constant(is_inferring(tracer)),
+    torch.is_inference: _is_inference,
+    torch.Tensor.is_inference: _is_inference,
 }
