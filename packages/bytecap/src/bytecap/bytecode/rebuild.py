@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _random
 import functools
 import itertools
 import operator
@@ -53,7 +54,9 @@ def new_object(cls: type) -> Any:
     return static_base(cls).__new__(cls)
 
 
-_CONTAINERS = (OrderedDict, defaultdict, dict, list, deque, set, frozenset, tuple, str, bytes, int, float, complex)
+_CONTAINERS = (
+    OrderedDict, defaultdict, dict, list, deque, set, frozenset, tuple, str, bytes, int, float, complex, _random.Random
+)  # fmt: skip
 
 
 def _builtin_of(cls: type) -> Any:
@@ -61,12 +64,23 @@ def _builtin_of(cls: type) -> Any:
     return next((kind for kind in _CONTAINERS if issubclass(cls, kind)), cls)
 
 
+def random_stream(state: tuple[int, ...] | None) -> _random.Random:
+    """A stream of random numbers in this state, or (None) seeded by the machine."""
+    made = _random.Random()
+    if state is not None:
+        made.setstate(state)
+    return made
+
+
 def new_container(base: Any, cls: type) -> Any:
     """An instance of a subclass of a builtin container, holding the items of `base`."""
     kind = _builtin_of(cls)
-    if not issubclass(kind, (dict, list, set)):
+    if not issubclass(kind, (dict, list, set, _random.Random)):
         return kind.__new__(cls, base)
     made = kind.__new__(cls)
+    if kind is _random.Random:
+        kind.setstate(made, base.getstate())
+        return made
     if kind is defaultdict:
         made.default_factory = base.default_factory
     if issubclass(kind, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _random
 import enum
 import types
 import typing
@@ -26,6 +27,7 @@ from bytecap.objects.dispatch import HANDLERS, handler_of
 from bytecap.objects.functions import MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.random_streams import RandomStream
 from bytecap.objects.pure_functions import is_pure
 from bytecap.objects.signals import run
 from bytecap.semantics.attributes import bind
@@ -132,6 +134,8 @@ def _builtin_base(tracer: Tracer, cls: type, args: list[Value]) -> Value | None:
             return TupleValue(collect(tracer, args[0]) if args else [])
         if ancestor in (int, float, str, bytes, complex):
             return fold_call(tracer, ancestor, args, {})
+        if ancestor is _random.Random:
+            return RandomStream()
         if ancestor is torch.Tensor:
             raise UnsupportedValue(f"creating a tensor subclass {cls.__qualname__}")
         if is_made_in_c(ancestor) and ancestor is not object and not issubclass(ancestor, _FILLED + _UNREAD):
