@@ -87,7 +87,7 @@ def check_same(found: Any, expected: Any) -> None:
         assert type(one) is type(other)
         if not isinstance(other, np.ndarray | np.generic):
             if isinstance(other, Tensor):
-                torch.testing.assert_close(one, other)
+                torch.testing.assert_close(one, other, equal_nan=True)
             else:
                 assert one == other
             continue
@@ -169,6 +169,44 @@ def test_writes_and_views(program: Callable[[Tensor], Any]) -> None:
         assert shared[0] == shared[1]
         found[0][0, 0] = expected[0][0, 0] = 99
         assert torch.equal(x, twin)
+
+
+NUMBERS: dict[str, Callable[[Tensor, Any], Any]] = {
+    "as Python numbers": lambda x, a: (x * float(a.sum()), float(a[0, 0]), x + int(a.max()), a.sum().item() + 1),
+    "beside tensors": lambda x, a: (x * a.sum(), a.max() - x, x > a.mean(), a.min() == x, x ** a[0, 1], x == a[0, 0]),
+    "given to torch": lambda x, a: (torch.full((2,), a.max()), torch.add(x, a.sum(), alpha=2), x.clamp(max=a[0, 0])),
+    "in place": lambda x, a: x.clone().mul_(a.sum()),
+    "by index": lambda x, a: x.long() + a.argmax() + int(a.argmax()),
+}
+
+
+@pytest.mark.parametrize("kind", ["float32", "odd", "float16", "int64", "bool"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers(name: str, kind: str) -> None:
+    def program(x: Tensor) -> Any:
+        return NUMBERS[name](x, x.numpy())
+
+    def outcome(function: Callable[..., Any], x: Tensor) -> Any:
+        try:
+            return run(function, x)
+        except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+            return type(error), str(error)
+
+    of_graph = optimize(program, WholeOnData(), fullgraph=True)
+    for compiled in (of_graph, optimize(program, WholeOnData()), optimize(program, backend)):
+        for x in (DATA[kind], DATA[kind].flip(0)):
+            expected = outcome(program, x)
+            if kind != "bool" and not isinstance(expected[0], type):
+                check_same(run(compiled, x), expected)
+            elif compiled is not of_graph:
+                check_same(outcome(compiled, x), expected)
+
+
+class WholeOnData:
+    takes_symbols = takes_data_sizes = True
+
+    def __call__(self, capture: Any, inputs: Any) -> Any:
+        return executor(capture)
 
 
 REFUSED: dict[str, Callable[[Any], Any]] = {

@@ -12,6 +12,7 @@ import torch
 
 from bytecap.context_types import Tracer
 from bytecap.nodes.torch_calls import number_of
+from bytecap.objects.arrays.numpy_arrays import TracedArray
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value, collect
 from bytecap.objects.classes import ClassValue
@@ -69,6 +70,8 @@ def _slice(tracer: Tracer, *args: Value) -> Value:
 
 def _number(cls: type, method: str) -> Callable[..., Value]:
     def make(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+        if args and isinstance(args[0], TracedArray) and not args[0].example.ndim:
+            args = (args[0].memory, *args[1:])
         if args and isinstance(args[0], TensorValue):
             return number_of(tracer, args[0], method, f"{cls.__name__}() of a tensor", cls)
         if args and isinstance(args[0], ObjectValue):

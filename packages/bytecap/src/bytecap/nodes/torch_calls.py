@@ -32,7 +32,7 @@ from bytecap.nodes.torch_function import overridden_call
 from bytecap.nodes.unbacked_sizes import has_unbacked, read_sizes, refuse_unread, with_equal_sizes
 from bytecap.nodes.wrapper_calls import call_wrapper, holds_wrapper
 from bytecap.objects.arrays.inference import refuse_writes
-from bytecap.objects.arrays.numpy_arrays import python_number
+from bytecap.objects.arrays.numpy_arrays import TracedArray, is_number, python_number
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value
@@ -103,6 +103,8 @@ def to_host(tracer: Tracer, value: Value) -> Any:
         return {k.concrete(): to_host(tracer, v) for k, v in value.pairs(tracer)}
     if isinstance(value, SliceValue):
         return slice(*(to_host(tracer, bound) for bound in (value.start, value.stop, value.step)))
+    if isinstance(value, TracedArray) and is_number(value.example):
+        return to_host(tracer, value.call_method(tracer, "item", [], {}))
     try:
         return value.concrete()
     except NotConcrete:

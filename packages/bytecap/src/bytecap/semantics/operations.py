@@ -13,7 +13,7 @@ import torch
 from bytecap.bytecode.rebuild import EMPTY_CELL
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
-from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray, TracedArray
+from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray, TracedArray, is_number
 from bytecap.objects.arrays.tensors import TensorValue, patched_method, refuse_chosen
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value, collect
@@ -125,6 +125,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
         if left_open is not None:
             return left_open
         return fold(tracer, row.inplace if inplace else row.function, _numbers(left, right))
+    left, right = _as_number(tracer, left, right), _as_number(tracer, right, left)
     kinds = {type(left), type(right)}
     if TracedArray in kinds and not (inplace and isinstance(left, (ArrayValue, OutsideArray))):
         function = row.inplace if inplace else row.function
@@ -298,6 +299,13 @@ def _view_intersection(tracer: Tracer, left: Value, right: Value) -> SetValue:
     return tracer.objects.new_set([item for item in collect(tracer, other) if view.contains(tracer, item)])
 
 
+def _as_number(tracer: Tracer, value: Value, other: Value) -> Value:
+    """One side of an operator: beside a tensor, a number of NumPy's is the Python number that it is equal to."""
+    if isinstance(value, TracedArray) and isinstance(other, _TENSORS) and is_number(value.example):
+        return value.call_method(tracer, "item", [], {})
+    return value
+
+
 def _sum_class(left: type, right: type) -> type:
     """The class of `left() + right()`: torch.Size and deque keep theirs, named tuples do not."""
     plain = [next(base for base in (torch.Size, deque, tuple, list) if issubclass(cls, base)) for cls in (left, right)]
@@ -336,6 +344,7 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if isinstance(left, Constant) and isinstance(right, Constant):
         of_data = condition_of_data(symbol, left, right)
         return fold(tracer, function, _compared(left, right)) if of_data is None else of_data
+    left, right = _as_number(tracer, left, right), _as_number(tracer, right, left)
     if TracedArray in (type(left), type(right)):
         return tracer.evaluate.call_on_arrays(tracer, function, [left, right], {}, function.__name__)
     if isinstance(left, _TENSORS) or isinstance(right, _TENSORS):
