@@ -180,6 +180,19 @@ def test_tensors_and_keys_of_the_program_in_sets_from_outside():
             assert str(compiled(vector(), one)) == str(program(vector(), one))
 
 
+def test_tensors_are_iterated_in_the_order_of_their_own_hashes():
+    alive = []
+    for number in range(20):
+        tensors = {torch.full((1,), float(rate)) for rate in range(3)}
+        alive += [tensors, bytearray(number * 7)]  # the next ones lie elsewhere
+
+        def program(x, tensors=tensors):
+            return [x * member for member in tensors]
+
+        compiled = optimize(program, lambda capture, _: executor(capture), fullgraph=True)
+        assert str(compiled(vector())) == str(program(vector()))
+
+
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 9, 40])
 def test_a_frozen_copy_of_a_set_has_an_order_of_its_own(count):
     modules = [torch.nn.Linear(1, 1) for _ in range(count)]

@@ -217,6 +217,8 @@ class KnownObjects:
             return run_hash(self.tracer, value.real)
         if isinstance(value, IdentityToken):
             return value.function, Identity(value.real)
+        if isinstance(value, WeakReference):
+            return value.key(self.tracer)
         if isinstance(value, MethodValue):
             return types.MethodType, self._identity_key(value.receiver), self.hash_key(value.function)
         if isinstance(value, UnknownValue) and value.python_type().__hash__ is not object.__hash__:

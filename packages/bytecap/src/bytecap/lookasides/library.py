@@ -82,9 +82,11 @@ def _exc_info(tracer: Tracer) -> Value:
 
 def _weak_reference(tracer: Tracer, value: Value, callback: Value = NONE) -> Value:
     """To an object from outside, which is held there while nothing outside changes, or to one that variables hold."""
-    if not callback.is_none():
-        raise UnsupportedCall("a weak reference with a callback")
     real = getattr(value, "real", None)
+    if not callback.is_none():
+        if value.source is None or real is None:
+            raise UnsupportedCall("a weak reference, with a callback, to what the code made")
+        return WeakReference(value, callback)
     if value.source is not None and real is not None and not tracer.effects:
         return tracer.objects.wrap(run(tracer, weakref.ref, (real,)), tracer.places.reading(weakref.ref, value.source))
     if not value.python_type().__weakrefoffset__:

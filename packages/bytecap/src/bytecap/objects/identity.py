@@ -8,10 +8,13 @@ from collections.abc import Callable, Hashable, Iterable
 from types import BuiltinFunctionType
 from typing import Any
 
+import torch
+
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
+from bytecap.objects.signals import NotConcrete
 
 
 class IdentityToken(Value):
@@ -67,17 +70,29 @@ def _is_number(value: Value) -> bool:
 
 
 class WeakReference(Value):
-    """weakref.ref() of an object that the code made, or that something outside may have let go since."""
+    """weakref.ref() of an object that the code made, or that something outside may have let go since; or with a
+    callback, of an outside object."""
 
-    __slots__ = ("target",)
+    __slots__ = ("callback", "target")
     cls = weakref.ref
 
-    def __init__(self, target: Value) -> None:
+    def __init__(self, target: Value, *callback: Value) -> None:
         super().__init__()
         self.target = target
+        self.callback = callback
 
     def concrete(self) -> Any:
-        raise UnsupportedCall("a comparison of weak references")
+        raise NotConcrete(self)
+
+    def key(self, tracer: Tracer) -> Hashable:
+        """Equal for equal referents; for an outside object, to its references from outside."""
+        real = getattr(self.target, "real", None)
+        if real is None or self.target.source is None:
+            return weakref.ref, tracer.objects.hash_key(self.target)
+        if type(real).__eq__ is not object.__eq__:
+            raise UnsupportedCall(f"a comparison of a weak reference to a {self.target.describe()}")
+        tracer.guards.identity(self.target.source, real, tracer.line())
+        return weakref.ref(real)
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if self.target not in _held(tracer):
@@ -87,7 +102,7 @@ class WeakReference(Value):
         return self.target
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.call_with(weakref.ref, self.target)
+        emitter.call_with(weakref.ref, self.target, *self.callback)
 
 
 def _held(tracer: Tracer) -> set[Value]:
@@ -117,6 +132,8 @@ class Identity:
         self.real = real
 
     def __hash__(self) -> int:
+        if isinstance(self.real, torch.Tensor):
+            return id(self.real)  # as torch.Tensor.__hash__ says: an outside set is iterated in this order
         return hash(self.real) if isinstance(self.real, BuiltinFunctionType) else object.__hash__(self.real)
 
     def __eq__(self, other: object) -> bool:
