@@ -41,8 +41,8 @@ def a_file(x):
         return x * 2
 
 
-def local_names(x):
-    return locals()["x"] * 2
+def an_evaluated_text(x):
+    return eval("x * 2")
 
 
 def backward_inside(x):
@@ -111,7 +111,7 @@ CASES = [
     ("BC002", a_class_statement, torch.ones(2)),
     ("BC002", a_c_function, torch.ones(2)),
     ("BC002", a_file, torch.ones(2)),
-    ("BC002", local_names, torch.ones(2)),
+    ("BC002", an_evaluated_text, torch.ones(2)),
     ("BC002", backward_inside, torch.ones(2)),
     ("BC003", a_tensor_subclass, torch.ones(2).as_subclass(Subclass)),
     ("BC003", bytes_that_may_change, bytearray(b"ab")),

@@ -327,6 +327,44 @@ def test_what_can_be_no_code_of_a_function_raises(program):
     assert said[0] == said[1]
 
 
+@PROGRAMS.add(matrix, lambda: 1, scale=lambda: 3)
+def names_of_variables(x, *args, scale, **named):
+    y = x * scale
+
+    def inner():
+        return y
+
+    first = locals()
+    later = 2
+    del scale
+    second = locals()
+    is_same = first is second
+    found = vars()
+    return inner(), sorted(first), "scale" in second, found["args"], found["named"], found["later"], is_same
+
+
+@PROGRAMS.add(matrix)
+def variables_in_other_frames(x):
+    def scaled(factor, more=1):
+        return "{factor} {more}".format(**locals()), factor, sorted(locals())
+
+    total = sum(locals().get("factor", 1) for _ in range(2))
+    return x * total, scaled(2), Deriving().names(x)
+
+
+class Deriving(list):
+    def names(self, x):
+        super().append(1)
+        return sorted(locals())
+
+
+@PROGRAMS.add(matrix)
+def changed_variables(x):
+    names = locals()
+    names["x"] = names["other"] = 3
+    return x * 2, locals()["x"] is x, "other" in locals()
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()

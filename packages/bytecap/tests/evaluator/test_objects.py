@@ -8,6 +8,7 @@ import abc
 import dataclasses
 import enum
 import functools
+import threading
 import types
 import typing
 
@@ -350,6 +351,31 @@ def wrong_construction(x):
         except TypeError as error:
             complaints.append(str(error))
     return x * len(complaints), complaints
+
+
+class OfThread(threading.local):
+    rate = 2
+
+    def __init__(self):
+        self.count = 5
+
+    def both(self):
+        return self.count + self.rate
+
+
+OF_THREAD, PLAIN_OF_THREAD = OfThread(), threading.local()
+
+
+@PROGRAMS.add(matrix)
+def reads_what_a_thread_has(x):
+    return x * OF_THREAD.count, OF_THREAD.both(), getattr(PLAIN_OF_THREAD, "missing", 3)
+
+
+@PROGRAMS.add(matrix, refusal="BC008")
+def writes_what_a_thread_has(x):
+    OF_THREAD.count = 7
+    PLAIN_OF_THREAD.count = 8
+    return x * OF_THREAD.count, OF_THREAD.both(), PLAIN_OF_THREAD.count
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

@@ -11,6 +11,7 @@ from bytecap.evaluator.opcodes import HANDLERS
 from bytecap.objects.base import Value
 from bytecap.objects.cells import CellValue
 from bytecap.objects.constant import Constant
+from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.functions import FunctionValue
 from bytecap.objects.signals import STOPPED, PythonRaise, Returned
@@ -35,6 +36,7 @@ class Frame:
         self.pc = 0
         self.keyword_names: tuple[str, ...] = ()
         self.current: Instruction | None = None
+        self.snapshot: DictValue | None = None  # what locals() gave
 
     # -- stack
 

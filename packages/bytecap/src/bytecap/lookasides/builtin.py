@@ -266,7 +266,26 @@ def _super(tracer: Tracer, *args: Value) -> Value:
     return SuperValue(cell.get(tracer, "__class__").concrete(), frame.first_argument())
 
 
-def _vars(tracer: Tracer, value: Value) -> Value:
+def _locals(tracer: Tracer) -> Value:
+    """A dictionary of the variables that are bound; before CPython 3.13, the same one at each call in a frame."""
+    frame = tracer.frames[-1]
+    if frame.snapshot is None or sys.version_info >= (3, 13):
+        frame.snapshot = DictValue()
+    code = frame.function.code
+    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
+        cell = frame.cells.get(name)
+        is_bound = name in frame.locals if cell is None else not cell.is_empty(tracer)
+        if is_bound:
+            value = frame.load_local(name) if cell is None else cell.get(tracer, name)
+            frame.snapshot.set_item(tracer, Constant(name), value)
+        elif frame.snapshot.lookup(tracer, Constant(name)) is not None:
+            frame.snapshot.delete_item(tracer, Constant(name))
+    return frame.snapshot
+
+
+def _vars(tracer: Tracer, value: Value | None = None) -> Value:
+    if value is None:
+        return _locals(tracer)
     try:
         return value.get_attribute(tracer, "__dict__")
     except PythonRaise as error:
@@ -370,8 +389,8 @@ BUILTIN: dict[Any, Callable[..., Value]] = {
     setattr: _setattr, delattr: _delattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
     any: native(any), all: native(all), sum: _sum, min: _extreme(min), max: _extreme(max), sorted: native(sorted),
     reversed: _reversed, super: _super,
-    vars: _vars, globals: _globals, print: _print, round: _round, abs: _abs, pow: _pow, divmod: _divmod,
-    format: _format, hash: _hash, dir: _dir,
+    vars: _vars, globals: _globals, locals: _locals, print: _print, round: _round, abs: _abs, pow: _pow,
+    divmod: _divmod, format: _format, hash: _hash, dir: _dir,
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from typing import Any
 
@@ -24,6 +25,8 @@ def is_python_class(cls: type) -> bool:
     """Whether instances are modelled attribute by attribute: classes made by a class statement, SimpleNamespace."""
     if issubclass(cls, types.SimpleNamespace):
         return True
+    if issubclass(cls, threading.local):  # its attributes are another dictionary's in each thread
+        return False
     for base in cls.__mro__:
         if base.__flags__ & _HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0):
             return not is_made_in_c(base)
