@@ -217,6 +217,12 @@ def array_writes(x: Tensor) -> Any:
     return torch.from_numpy(array) + x[:4, :4]
 
 
+@numpy("numbers that arrays give")
+def array_numbers(x: Tensor) -> Any:
+    array = x.numpy()
+    return x * array.mean() + float(array.sum()), int(abs(array).max()) + 1
+
+
 @numpy("linalg and fft of arrays that data decides")
 def array_algebra(x: Tensor) -> Any:
     array = x.numpy()

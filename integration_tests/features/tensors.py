@@ -155,6 +155,16 @@ def seeded(x: Tensor) -> Tensor:
     return x + torch.rand(8)
 
 
+@random("a random.Random with a seed")
+def seeded_stream(x: Tensor) -> Any:
+    import random as python
+
+    stream = python.Random(3)
+    rows = list(x[:4])
+    stream.shuffle(rows)
+    return stream.uniform(0, 1) * torch.stack(rows)
+
+
 @random("random and numpy.random of the process", outcome="with breaks")
 def python_random(x: Tensor) -> Any:
     import random as python
