@@ -52,6 +52,32 @@ def with_bases(x):
     return Wide()(x), issubclass(Wide, torch.nn.Module)
 
 
+class Base:
+    pass
+
+
+@PROGRAMS.add(vector)
+def by_type(x):
+    made = type("Made", (Base,), {"factor": 2, "__doc__": "Doubles."})
+    holder = type("", (), {})()
+    holder.value = x * made.factor
+    names = made.__name__, made.__module__, made.__qualname__, made.__doc__, list(vars(made))
+    return holder.value + made().factor, names, issubclass(made, Base)
+
+
+@PROGRAMS.add(vector)
+def by_type_of_wrong_arguments(x):
+    try:
+        type("Made", (Base,))
+    except TypeError as error:
+        return x * 2, str(error)
+
+
+@PROGRAMS.add(vector, refusal="BC002")
+def by_type_with_methods(x):
+    return type("Made", (), {"double": lambda self, value: value * 2})().double(x)
+
+
 @PROGRAMS.add(vector)
 def exceptions(x):
     class Stopped(ValueError):

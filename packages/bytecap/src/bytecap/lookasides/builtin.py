@@ -14,6 +14,7 @@ import torch
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt, is_watched
+from bytecap.lookasides.class_statements import make_class
 from bytecap.nodes.chosen_tensors import choose
 from bytecap.objects.arrays.numpy_arrays import TracedArray
 from bytecap.objects.arrays.tensors import TensorValue
@@ -162,8 +163,10 @@ def _delattr(tracer: Tracer, value: Value, name: Value) -> Value:
 
 
 def _type(tracer: Tracer, *args: Value) -> Value:
+    if len(args) == 3:
+        return make_class(tracer, *args)
     if len(args) != 1:
-        raise UnsupportedCall("creating a class with type(name, bases, dict)")
+        run(tracer, type, (None,) * len(args))
     return tracer.objects.wrap(args[0].python_type(), None)
 
 

@@ -18,6 +18,8 @@ from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
+from bytecap.objects.constant import Constant
+from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.functions import FunctionValue
 from bytecap.objects.signals import run
 
@@ -35,7 +37,23 @@ def _build_class(tracer: Tracer, body: Value, name: Value, *bases: Value, **opti
     if not is_plain or not all(isinstance(base, ClassValue) and _takes_subclasses(base.real) for base in bases):
         raise UnsupportedCall(f"the statement of class {name.concrete()}")
     function = FunctionType(body.code, names)  # type: ignore[attr-defined,arg-type]
-    made = run(tracer, builtins.__build_class__, (function, name.concrete(), *[base.concrete() for base in bases]))
+    given = (function, name.concrete(), *[base.concrete() for base in bases])
+    return _made(tracer, run(tracer, builtins.__build_class__, given))
+
+
+def make_class(tracer: Tracer, name: Value, bases: Value, attributes: Value) -> Value:
+    """`type(name, bases, attributes)`, with plain bases and no attributes but constants."""
+    values = [] if not isinstance(attributes, DictValue) else attributes.pairs(tracer)
+    is_plain = isinstance(attributes, DictValue) and all(isinstance(each, Constant) for pair in values for each in pair)
+    given = bases.concrete()
+    if not is_plain or not all(map(_takes_subclasses, given)):
+        raise UnsupportedCall("creating a class with type(name, bases, dict)")
+    module = tracer.frames[-1].globals.lookup(tracer, Constant("__name__"))
+    names = {key.concrete(): value.concrete() for key, value in values}
+    return _made(tracer, run(tracer, type, (name.concrete(), given, {**names, "__module__": module.concrete()})))
+
+
+def _made(tracer: Tracer, made: type) -> Value:
     tracer.made_classes.append(made)
     return tracer.objects.wrap(made, None)
 
