@@ -187,6 +187,22 @@ return %b
     assert [extern.target for extern in externs(graph)] == ["aten.alias.default", "aten.mm.default"]
 
 
+def test_memory_that_an_operator_of_a_library_was_given_is_not_taken_over() -> None:
+    # wait_tensor gives its operand: what it gave is read where the result of the collective has ended.
+    text = """\
+input %x: f32[8, 8]
+%m: f32[8, 8] = prims.tanh(%x)
+%g: f32[8, 8] = _c10d_functional.all_reduce.default(%m, "sum", "0") with effect="acts"
+%w: f32[8, 8] = _c10d_functional.wait_tensor.default(%g) with effect="acts"
+%a: f32[8, 8] = prims.exp(%x)
+%b: f32[8, 8] = aten.mm.default(%a, %w)
+return %b
+"""
+    graph = run(text)
+    assert {buffer.reuse for buffer in graph.buffers} == {None}
+    assert any(Free("g") == step for step in graph.steps)
+
+
 def test_a_view_of_a_copy_that_is_kept_is_a_window_on_the_copy() -> None:
     """The heads of an attention: copied once for the product, though the copy is returned (saved) too."""
     text = """\

@@ -10,7 +10,7 @@ from loopir.layout import is_dense
 from stagewire.expr import Dim
 from stagewire.graph import references
 from stagewire.index import axes_of
-from stagewire.loop import Decision, Free, Kernel, LoopGraph, Step, Store
+from stagewire.loop import Decision, Extern, Free, Kernel, LoopGraph, Step, Store
 from stagewire.statements import accesses, buffers_of, map_buffers, writes_of
 from stagewire.types import ITEM_SIZE, numel
 
@@ -19,9 +19,10 @@ from stagewire.types import ITEM_SIZE, numel
 class PlanMemory:
     """Before: kernels and externs only. After: a `Free` follows the last use of every buffer that is neither input nor
     output, unless a later buffer of the same size takes over its memory (`reuse`), possibly in place: written by the
-    kernel that reads it last, each element at the point that reads it last. Memory that a view made by ATen may share
-    is not taken over. Memory of a GPU is taken over by the next step, or not at all: where it waits, other steps and
-    what libraries hold beside their operands cannot have it. (That of a CPU is in its cache, and all of it stays.)"""
+    kernel that reads it last, each element at the point that reads it last. Memory that a view made by ATen may share,
+    or that an operator of a library may hold on to, is not taken over. Memory of a GPU is taken over by the next step,
+    or not at all: where it waits, other steps and what libraries hold beside their operands cannot have it. (That of a
+    CPU is in its cache, and all of it stays.)"""
 
     name = "plan_memory"
     sees_whole_graph = True
@@ -33,7 +34,7 @@ class PlanMemory:
 class Uses:
     """Which steps use the memory of which buffer: of those that own theirs, the first and the last one.
 
-    uses: by step, what it touches. outputs: what the caller gets. aliased: what a view made by ATen may share.
+    uses: by step, what it touches. outputs: what the caller gets. aliased: what may be in use behind its last step.
     """
 
     def __init__(self, graph: LoopGraph) -> None:
@@ -43,7 +44,7 @@ class Uses:
         self.last = {name: number for number, names in enumerate(self.uses) for name in names}
         self.first = {name: n for n, names in reversed(list(enumerate(self.uses))) for name in names}
         calls = zip(graph.steps, self.uses, strict=True)
-        self.aliased = {n for call, names in calls if getattr(call, "effect", None) == "aliases" for n in names}
+        self.aliased = {n for call, names in calls if isinstance(call, Extern) and _may_share(call) for n in names}
 
     def root(self, name: str) -> str:
         return self.buffers[name].base or name
@@ -113,6 +114,12 @@ class _Plan(Uses):
     def _same_item(self, a: str, b: str) -> bool:
         left, right = self.buffers[a].type, self.buffers[b].type
         return is_dense(left) and ITEM_SIZE[left.dtype] == ITEM_SIZE[right.dtype]
+
+
+def _may_share(call: Extern) -> bool:
+    """Whether memory may be in use behind a call in which it ends: a view shares it, and so does what an operator of a
+    library gives or does meanwhile (`_c10d_functional.wait_tensor` gives its operand)."""
+    return call.effect == "aliases" or (call.effect == "acts" and not call.target.startswith("aten."))
 
 
 def may_share(kernel: Kernel, old: str, new: str, *, is_scratch: bool = False) -> bool:
