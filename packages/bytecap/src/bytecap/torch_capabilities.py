@@ -178,6 +178,18 @@ TORCH = Capabilities(
         "torch._higher_order_ops.while_loop", "torch.while_loop", "programs that call it run plain"
     ),
     scan=Capability("torch._higher_order_ops.scan", "scan", "programs that call it run plain"),
+    opaque_type_info=Capability(
+        "torch._library.opaque_object.get_opaque_obj_info", "meshes, groups and placements as constants",
+        "programs on DTensors run plain",
+    ),
+    dispatch_mode=Capability(
+        "torch._C._get_dispatch_mode", "telling what a wrapper class works out on fake tensors",
+        "programs on DTensors run plain",
+    ),
+    fake_mode_key=Capability(
+        "torch._C._TorchDispatchModeKey.FAKE", "telling what a wrapper class works out on fake tensors",
+        "programs on DTensors run plain", accepts=is_anything,
+    ),
     map=Capability("torch._higher_order_ops.map", "map", "programs that call it run plain"),
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """What replacement code calls to join tensors of wrapper classes with the graph, which knows their inner tensors alone.
 
-structure ::= class context sizes strides ((name, structure | None)*)       None: a tensor of the graph
+structure ::= class context sizes strides ((name, structure | None)*) ((name, object)*)    None: a tensor of the graph
 outside   ::= split -> inner tensors, whose gradients are joined again
 result    ::= join(inner tensors), whose gradient is split again
 """
@@ -22,8 +22,22 @@ def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if not is_wrapper(type(tensor)):
         yield tensor
         return
-    for name in tensor.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
-        yield from inner_tensors(getattr(tensor, name))
+    for _, part in parts_of(tensor):
+        yield from inner_tensors(part)
+
+
+def parts_of(tensor: Any) -> list[tuple[str, torch.Tensor]]:
+    """The tensors among what a wrapper is flattened to."""
+    return [(name, part) for name, part in _flattened(tensor) if isinstance(part, torch.Tensor)]
+
+
+def objects_of(tensor: Any) -> tuple[tuple[str, Any], ...]:
+    """What is no tensor among what a wrapper is flattened to: the mesh of a DTensor."""
+    return tuple((name, part) for name, part in _flattened(tensor) if not isinstance(part, torch.Tensor))
+
+
+def _flattened(tensor: Any) -> list[tuple[str, Any]]:
+    return [(name, getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]]
 
 
 def differentiated(tensor: Any) -> Iterator[bool]:
@@ -31,11 +45,10 @@ def differentiated(tensor: Any) -> Iterator[bool]:
     if not is_wrapper(type(tensor)):
         yield tensor.is_floating_point() or tensor.is_complex()
         return
-    names = tensor.__tensor_flatten__()[0]
     with TORCH.no_subclass_function():
         is_jagged = tensor.is_nested
-    for name in names:
-        yield from (found and not (is_jagged and name != names[0]) for found in differentiated(getattr(tensor, name)))
+    for at, (_, part) in enumerate(parts_of(tensor)):
+        yield from (found and not (is_jagged and at) for found in differentiated(part))
 
 
 def is_wrapper(cls: type) -> bool:
@@ -47,20 +60,21 @@ def structure_of(tensor: Any, size: Callable[[Any], Any] = int) -> Any:
     """What `join` makes the like of a wrapper from; size: what stands for one of its sizes. None for a plain tensor."""
     if not is_wrapper(type(tensor)):
         return None
-    names, context = tensor.__tensor_flatten__()
-    parts = tuple((name, structure_of(getattr(tensor, name), size)) for name in names)
+    parts = tuple((name, structure_of(part, size)) for name, part in parts_of(tensor))
     with TORCH.no_subclass_function():
         # Those of a jagged tensor follow from what it holds.
         layout = ((), ()) if tensor.is_nested else (tensor.size(), tensor.stride())
-    return (type(tensor), context, *[tuple(map(size, sizes)) for sizes in layout], parts)
+    context = tensor.__tensor_flatten__()[1]  # type: ignore[attr-defined]
+    return (type(tensor), context, *[tuple(map(size, sizes)) for sizes in layout], parts, objects_of(tensor))
 
 
 def join(structure: Any, inner: Iterator[torch.Tensor]) -> torch.Tensor:
     """The wrapper of this structure that holds these tensors."""
     if structure is None:
         return next(inner)
-    cls, context, size, stride, parts = structure
-    return unflatten(cls, {name: join(part, inner) for name, part in parts}, context, size, stride)
+    cls, context, size, stride, parts, objects = structure
+    held = {name: join(part, inner) for name, part in parts} | dict(objects)
+    return unflatten(cls, held, context, size, stride)
 
 
 def unflatten(cls: Any, held: dict[str, Any], context: Any, size: tuple[Any, ...], stride: tuple[Any, ...]) -> Any:
@@ -69,58 +83,71 @@ def unflatten(cls: Any, held: dict[str, Any], context: Any, size: tuple[Any, ...
     return made.requires_grad_(False) if made.requires_grad else made
 
 
-def wrap(structure: Any, linked: bool, inner: tuple[torch.Tensor, ...]) -> Any:
-    """A result of the captured code. linked: gradients go through it to the tensors of the graph."""
-    return Join.apply(structure, *inner) if linked else join(structure, iter(inner))
+def wrap(structure: Any, tangent: Any, inner: tuple[torch.Tensor, ...]) -> Any:
+    """A result of the captured code. tangent: the structure of its gradient, None where there is none."""
+    return join(structure, iter(inner)) if tangent is None else Join.apply(structure, tangent, *inner)
 
 
 class Join(torch.autograd.Function):
-    """A wrapper of results of the graph."""
+    """A wrapper of results of the graph, whose gradients go through it to these."""
 
     @staticmethod
-    def forward(ctx: Any, structure: Any, *inner: torch.Tensor) -> torch.Tensor:
-        ctx.structure = structure
+    def forward(ctx: Any, structure: Any, tangent: Any, *inner: torch.Tensor) -> torch.Tensor:
+        ctx.tangent = tangent
         made = join(structure, iter([tensor.detach() if tensor.requires_grad else tensor for tensor in inner]))
         ctx.differentiated = tuple(differentiated(made))
         return made
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        found = _of_class(gradient, ctx.structure)
+        found = as_tangent(gradient, ctx.tangent)
         # A gradient has a history where it is differentiated in turn.
         inner = Split.apply(found, None) if found.requires_grad else inner_tensors(found)
         given = iter([part for part, is_asked in zip(inner, differentiated(found), strict=True) if is_asked])
-        return None, *[next(given) if is_asked else None for is_asked in ctx.differentiated]
+        return None, None, *[next(given) if is_asked else None for is_asked in ctx.differentiated]
 
 
-def _of_class(gradient: Any, structure: Any) -> Any:
-    """The gradient as a tensor of the result's class. Raises `WrongTangent`."""
-    cls, context = structure[:2]
-    if type(gradient) is not cls and hasattr(gradient, "__coerce_same_metadata_as_tangent__"):
-        gradient = gradient.__coerce_same_metadata_as_tangent__(context, cls)
-    if type(gradient) is not cls:
+def as_tangent(gradient: Any, structure: Any) -> Any:
+    """The gradient as a tensor of this structure, made so by its class where it is another. Raises `WrongTangent`."""
+    cls, context = (torch.Tensor, None) if structure is None else structure[:2]
+    is_other = is_wrapper(type(gradient)) if structure is None else type(gradient) is not cls
+    if hasattr(gradient, "__coerce_same_metadata_as_tangent__"):
+        if is_other:
+            gradient = gradient.__coerce_same_metadata_as_tangent__(context, cls)
+            is_other = type(gradient) is not cls
+        elif gradient.__tensor_flatten__()[1] != context:
+            gradient = gradient.__coerce_same_metadata_as_tangent__(context)
+    if is_other:
         raise WrongTangent(
             f"a result of class {cls.__qualname__} was given a gradient of class {type(gradient).__name__}"
         )
-    return gradient
+    if structure is None:
+        return gradient
+    parts = [(part, like) for (_, part), (_, like) in zip(parts_of(gradient), structure[4], strict=True)]
+    if all(is_wrapper(type(part)) == (like is not None) for part, like in parts):
+        return gradient
+    # A part that is still on its way from other processes.
+    held = [inner for part, like in parts for inner in inner_tensors(as_tangent(part, like))]
+    return join(structure_of(gradient)[:4] + structure[4:], iter(held))
 
 
 class Split(torch.autograd.Function):
     """The inner tensors of a wrapper that requires grad, which is given their gradients as one of its class.
 
-    like: (class, context, names) of the gradient of a plain tensor, where that is a wrapper: then as many tensors as
-    it has parts stand for it.
+    like: the structure of its gradient, where that is another one. Of a plain tensor (class, context, names) where its
+    gradient is a wrapper: then as many tensors as that has parts stand for it.
     """
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, like: Any) -> tuple[torch.Tensor, ...]:
-        if like is None:
-            ctx.structure, inner = structure_of(tensor), list(inner_tensors(tensor))
+        if is_wrapper(type(tensor)):
+            ctx.structure, inner = like or structure_of(tensor), list(inner_tensors(tensor))
             asked = list(differentiated(tensor))
         else:
             cls, context, names = like
             parts = tuple((name, None) for name in names)
-            ctx.structure, inner = (cls, context, tuple(tensor.shape), tensor.stride(), parts), [tensor] * len(names)
+            ctx.structure = (cls, context, tuple(tensor.shape), tensor.stride(), parts, ())
+            inner = [tensor] * len(names)
             asked = [True] * len(names)
         ctx.set_materialize_grads(False)
         made = tuple(part.detach() if is_asked else part for part, is_asked in zip(inner, asked, strict=True))
@@ -137,7 +164,8 @@ class Split(torch.autograd.Function):
         for at, (gradient, (shape, dtype, device)) in enumerate(zip(gradients, ctx.types, strict=True)):
             if whole[at] is None:
                 whole[at] = torch.zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
-        return wrap(ctx.structure, any(gradient.requires_grad for gradient in whole), tuple(whole)), None
+        is_linked = any(gradient.requires_grad for gradient in whole)
+        return wrap(ctx.structure, ctx.structure if is_linked else None, tuple(whole)), None
 
 
 def on_inner_tensors(

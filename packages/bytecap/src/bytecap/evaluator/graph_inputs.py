@@ -15,7 +15,16 @@ from absint.meta import to_wire
 from absint.symbolic import SizeFloat
 from absint.wire import to_arg
 from bytecap._evalframe import TENSOR_MAX_RANK
-from bytecap.bytecode.wrappers import as_subclass, inner_tensors, is_wrapper, unflatten
+from bytecap.bytecode.wrappers import (
+    as_subclass,
+    inner_tensors,
+    is_wrapper,
+    join,
+    objects_of,
+    parts_of,
+    structure_of,
+    unflatten,
+)
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph.builder import Outside as FromOutside
@@ -25,6 +34,7 @@ from bytecap.nodes.wrapper_calls import Recorder
 from bytecap.objects.arrays.inference import note_memory
 from bytecap.objects.arrays.tensors import TensorValue, is_plain_class, is_subclassed
 from bytecap.objects.arrays.wrappers import WrapperValue
+from bytecap.objects.distributed import is_constant_class, masks_of
 from bytecap.objects.numbers.symbolic import write_term
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, InputRole, Item, Source
@@ -117,8 +127,11 @@ class GraphInputs:
         if source is None:
             source = tracer.places.handle(real)
         linked = linked or real.requires_grad
-        names, context = real.__tensor_flatten__()
-        if not all(isinstance(getattr(real, name), torch.Tensor) for name in names):
+        context = real.__tensor_flatten__()[1]
+        names, objects = [name for name, _ in parts_of(real)], objects_of(real)
+        if masks_of(real):
+            raise UnsupportedValue("a DTensor that waits for the sum of what was looked up in several processes")
+        if not all(is_constant_class(type(part)) for _, part in objects):
             raise UnsupportedValue(f"a {type(real).__qualname__}, of which not all that it is flattened to are tensors")
         inner: dict[str, Any] = {}
         ragged = [dim for dim, size in enumerate(real.size()) if not isinstance(size, int)]
@@ -131,14 +144,14 @@ class GraphInputs:
             inner[name] = tracer.objects.wrap(getattr(real, name), at) if found is None else found
             if not isinstance(inner[name], (TensorValue, WrapperValue)):
                 raise UnsupportedValue(f"a {type(real).__qualname__} that holds {inner[name].describe()}")
-        held = {name: value.abstract for name, value in inner.items()}
+        held = {name: value.abstract for name, value in inner.items()} | dict(objects)
         layout: tuple[Any, Any] = ((), ())
         if ragged:  # sizes follow from what it holds
             tracer.guards.type_is(source, type(real))
             for name in ("requires_grad", *(["is_leaf"] if real.requires_grad else [])):
                 tracer.guards.literal(Attribute(source, name), getattr(real, name))
         else:
-            metas = [tensor.meta for value in held.values() for tensor in inner_tensors(value)]
+            metas = [tensor.meta for value in inner.values() for tensor in inner_tensors(value.abstract)]
             meta = tracer.sizes.meta_like(real, metas)
             tracer.guards.tensor(source, to_wire(meta, requires_grad=real.requires_grad), real, tracer.line())
             layout = meta.shape, meta.stride
@@ -169,6 +182,27 @@ class GraphInputs:
             name = self.tracer.graph.add_input(hint, tensor_type(value.abstract), value.source, "tensor")
             part = AbstractTensor(value.abstract.meta, value.abstract.storage_record, requires_grad=True)
             self.tensors[id(part)] = TensorValue(part, name, real=value.real, role="tensor", source=value.source)
+            names.append(name)
+        self.linked.update(names)
+        self._links.append((value.source, like, names))
+        return names
+
+    def parts_of_wrapper(self, value: WrapperValue, like: Any) -> list[str]:
+        """Inputs of the graph that stand for what a wrapper from outside holds, whose gradients are parts of one of
+        this structure; none where that is its own."""
+        assert value.source is not None
+        with self.tracer.mode, torch.no_grad():
+            if structure_of(join(structure_of(value.abstract), inner_tensors(value.abstract))) == like:
+                return []
+        for source, known, names in self._links:
+            if source == value.source and known == like:
+                return names
+        names = []
+        for inner in inner_tensors(value.abstract):
+            of = self.tensors[id(inner)]
+            part = AbstractTensor(of.abstract.meta, of.abstract.storage_record, requires_grad=True)
+            name = self.tracer.graph.add_input("part", tensor_type(part), of.source, "tensor")  # type: ignore[arg-type]
+            self.tensors[id(part)] = TensorValue(part, name, real=of.real, role="tensor", source=of.source)
             names.append(name)
         self.linked.update(names)
         self._links.append((value.source, like, names))

@@ -24,6 +24,7 @@ from bytecap.objects.constant import TORCH_CONSTANTS
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue, field_names
 from bytecap.objects.dispatch import HANDLERS, handler_of
+from bytecap.objects.distributed import is_value_class
 from bytecap.objects.functions import MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue
@@ -52,6 +53,8 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
         return HANDLERS[dict](tracer, *args, **kwargs)
     if type(cls) is not type:
         tracer.guards.lookup(type(cls), "__call__")
+    if is_value_class(cls):
+        return fold_call(tracer, cls, args, kwargs)
     if is_wrapper(cls):
         return call_wrapper(tracer, cls, args, kwargs)
     custom = static_lookup(type(cls).__mro__, "__call__")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import types
 from typing import Any
@@ -18,7 +19,8 @@ from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import has_own_layout, static_lookup
 from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.objects.containers.mappings import DictValue
-from bytecap.objects.containers.sequences import TupleValue
+from bytecap.objects.containers.sequences import TupleValue, field_names
+from bytecap.objects.distributed import is_shared
 from bytecap.objects.instances.nn_modules import NNModuleValue
 from bytecap.objects.numbers.open_constants import refuse_changing
 from bytecap.objects.numbers.symbolic import is_symbolic
@@ -104,11 +106,11 @@ class ObjectGuards(GuardSet):
         """What a tensor of a wrapper class has beside the tensors that it holds, and what the class makes of it."""
         for name in ("__torch_dispatch__", "__torch_function__", "__tensor_flatten__", "__tensor_unflatten__"):
             self.lookup(type(real), name)
-        for name, value in vars(real).items():
+        for name, value in _stored(real):
             if name not in names and not name.startswith(_NOTES):
-                self._frozen(value, Attribute(source, name))
+                self.frozen(value, Attribute(source, name))
 
-    def _frozen(self, real: Any, source: Source) -> None:
+    def frozen(self, real: Any, source: Source) -> None:
         """An outside object as a whole: literals by value, tuples, lists and plain objects by what they hold."""
         if isinstance(real, torch.Tensor) or (type(real) is tuple and any(isinstance(n, torch.SymInt) for n in real)):
             return  # sizes of a jagged tensor follow from what it holds
@@ -117,18 +119,20 @@ class ObjectGuards(GuardSet):
         elif type(real) is dict and all(type(key) is str for key in real):
             self.keys(source, tuple(real))
             for key, item in real.items():
-                self._frozen(item, Item(source, key))
-        elif type(real) in (tuple, list, torch.Size):
+                self.frozen(item, Item(source, key))
+        elif type(real) in (tuple, list, torch.Size) or (isinstance(real, tuple) and field_names(type(real))):
             self.type_is(source, type(real))
             self.length(source, len(real))
             for at, item in enumerate(real):
-                self._frozen(item, Item(source, at))
-        elif isinstance(real, (type, enum.Enum)) or not hasattr(real, "__dict__") or callable(real):
+                self.frozen(item, Item(source, at))
+        elif isinstance(real, (type, enum.Enum)) or not hasattr(real, "__dict__") or callable(real) or is_shared(real):
             self.identity(source, real)
         else:
             self.type_is(source, type(real))
-            for name, item in vars(real).items():
-                self._frozen(item, Attribute(source, name))
+            for name, item in _attributes(real):
+                self.frozen(item, Attribute(source, name))
+            for name in _computed_in_c(type(real)):
+                self.reading(getattr, (name,), getattr(real, name), source)
 
     def not_same(self, left: Value, right: Value, line: SourceLine | None) -> None:
         """`left is not right`, for two outside objects of one class; constants are guarded by value."""
@@ -256,6 +260,35 @@ class ObjectGuards(GuardSet):
             self._no_hooks.add(name)
             self.length(Global(name, "torch.nn.modules.module"), 0)
         return bool(hooks)
+
+
+def _attributes(real: Any) -> list[tuple[str, Any]]:
+    """The attributes that make an object what it is: all, or of torch's own dataclasses the fields by which they are
+    compared (a DTensorSpec keeps its hash beside them)."""
+    if dataclasses.is_dataclass(real) and is_exempt(type(real).__module__):
+        return [(field.name, getattr(real, field.name)) for field in dataclasses.fields(real) if field.compare]
+    return _stored(real)
+
+
+def _computed_in_c(cls: type) -> list[str]:
+    """Attributes that properties in C compute: of pybind11's classes, what their objects hold."""
+    return [
+        name
+        for base in cls.__mro__
+        for name, found in vars(base).items()
+        if isinstance(found, property) and not isinstance(found.fget, types.FunctionType)
+    ]
+
+
+def _stored(real: Any) -> list[tuple[str, Any]]:
+    """What an object has in its dictionary and its slots."""
+    slots = [
+        name
+        for cls in type(real).__mro__
+        for name, found in vars(cls).items()
+        if isinstance(found, types.MemberDescriptorType) and hasattr(real, name)
+    ]
+    return [*vars(real).items(), *[(name, getattr(real, name)) for name in slots]]
 
 
 def _has_place(value: Value) -> bool:

@@ -34,6 +34,7 @@ from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView,
 from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
 from bytecap.objects.containers.sets import SetValue, set_in_order
 from bytecap.objects.context_variables import ContextVariable
+from bytecap.objects.distributed import DistributedConstant, is_constant_class
 from bytecap.objects.functions import (
     BuiltinFunction,
     BuiltinMethod,
@@ -110,6 +111,12 @@ def _symbolic(tracer: Tracer, real: torch.SymInt | torch.SymFloat, source: Sourc
 def _identity_constant(tracer: Tracer, real: Any, source: Source | None) -> Value:
     tracer.guards.identity(source, real)
     return Constant(real, source)
+
+
+def _distributed(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.frozen(real, source)
+    return DistributedConstant(real, source)
 
 
 def _numpy_number(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -580,6 +587,7 @@ _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (lambda real: isinstance(real, _BUILTIN_CALLABLES), _builtin),
     (_is_plain_tuple, _tuple),
     (lambda real: isinstance(real, BaseException), _exception),
+    (lambda real: is_constant_class(type(real)), _distributed),
     (_has_python_attributes, _object),
     (is_number, _numpy_number),
     (is_function, _builtin),

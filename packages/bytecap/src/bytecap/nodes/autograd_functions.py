@@ -20,12 +20,15 @@ from absint import AbstractTensor
 from bytecap.context_types import Tracer
 from bytecap.errors import CannotCapture, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, tensor_type
+from bytecap.guards.guard_set import is_exempt
 from bytecap.nodes.bodies import recording, states_of_effects, wires
+from bytecap.nodes.wrapper_calls import call_wrapper
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
+from bytecap.objects.distributed import DistributedConstant
 from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.signals import PythonRaise
@@ -78,6 +81,9 @@ def apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) ->
         raise UnsupportedCall("a torch.autograd.Function under a transform of torch.func")
     if kwargs:
         raise tracer.raises(TypeError, "apply() takes no keyword arguments")
+    real: Any = cls.concrete()
+    if is_exempt(real.__module__) and any(isinstance(arg, (WrapperValue, DistributedConstant)) for arg in args):
+        return call_wrapper(tracer, real.apply, list(args), {})  # one by which torch makes or changes its own wrappers
     return _Application(tracer, cls, list(args)).run()
 
 

@@ -6,16 +6,22 @@ the same one is current.
 
 `x[i]` with a 0-dim integer tensor is a view of `x` at a place that only the run knows; its type does not depend on the
 place. The call is evaluated with 0 for such an index, and recorded with the tensor.
+
+What takes numbers alone for sizes has them fixed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from absint import AbstractTensor
+from absint.meta import leaves
+from absint.symbolic import SizeFloat
 from bytecap.context_types import Tracer
+from bytecap.errors import FixedSizesNeeded
 from bytecap.torch_capabilities import TORCH
 
 _GET = TORCH.current_gpu
@@ -67,3 +73,23 @@ def _known(item: Any) -> Any:
     if not isinstance(item, AbstractTensor) or item.dim() or item.dtype not in _INTEGERS:
         return item
     return item if item.storage_record.constant is not None else 0
+
+
+def refuse_sizes(tracer: Tracer, name: str, given: Any, *, everything: bool = False) -> None:
+    """Have the sizes that a failing call was given fixed (or all of the capture), if any is open: its C++ may take
+    numbers alone."""
+    symbols = tracer.sizes.sources.keys() & (tracer.sizes.sources if everything else set(_open_symbols(given)))
+    if symbols:
+        error = FixedSizesNeeded(f"{name}() takes no symbolic sizes")
+        error.sources = tuple(tracer.sizes.sources[symbol] for symbol in sorted(symbols))
+        raise error
+
+
+def _open_symbols(given: Any) -> Iterator[str]:
+    for leaf in leaves(given):
+        if isinstance(leaf, torch.SymInt):
+            yield from leaf.node.value.symbols
+        elif isinstance(leaf, SizeFloat):
+            yield from leaf.node.term.symbols
+        elif isinstance(leaf, AbstractTensor):
+            yield from _open_symbols((leaf.meta.shape, leaf.meta.stride))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any
 
@@ -12,7 +12,6 @@ from absint import AbstractTensor, DataDependentError, abstract_call
 from absint.cpu_kernels import onednn_takes_lstm
 from absint.errors import SpecializedSize, TypeRuleError
 from absint.meta import leaves
-from absint.symbolic import SizeFloat
 from absint.symbolic.size import is_unbacked as is_open_size
 from absint.targets import target_name
 from absint.wire import to_arg
@@ -20,12 +19,11 @@ from bytecap.context_types import Tracer
 from bytecap.errors import (
     AbstractCallFailed,
     DataDependent,
-    FixedSizesNeeded,
     StageError,
     UnsupportedCall,
     UnsupportedValue,
 )
-from bytecap.nodes.call_arguments import with_index, with_known_index
+from bytecap.nodes.call_arguments import refuse_sizes, with_index, with_known_index
 from bytecap.nodes.checked_calls import call_checked
 from bytecap.nodes.constant_tensors import note_content, with_numbers
 from bytecap.nodes.torch_function import overridden_call
@@ -268,26 +266,6 @@ def _refuse_lazy_flag(tracer: Tracer, name: str, tensor: AbstractTensor) -> None
     """An abstract tensor does not know whether its real one is a lazy conjugate or negation; inputs are neither."""
     if tracer.inputs.tensors[id(tensor)].role == "result":
         raise UnsupportedCall(f"Tensor.{name}() of a tensor that the captured code makes")
-
-
-def refuse_sizes(tracer: Tracer, name: str, given: Any, *, everything: bool = False) -> None:
-    """Have the sizes that a failing call was given fixed (or all of the capture), if any is open: its C++ may take
-    numbers alone."""
-    symbols = frozenset(tracer.sizes.sources) if everything else frozenset(_open_symbols(given))
-    if symbols:
-        error = FixedSizesNeeded(f"{name}() takes no symbolic sizes")
-        error.sources = tuple(tracer.sizes.sources[symbol] for symbol in sorted(symbols))
-        raise error
-
-
-def _open_symbols(given: Any) -> Iterator[str]:
-    for leaf in leaves(given):
-        if isinstance(leaf, torch.SymInt):
-            yield from leaf.node.value.symbols
-        elif isinstance(leaf, SizeFloat):
-            yield from leaf.node.term.symbols
-        elif isinstance(leaf, AbstractTensor):
-            yield from _open_symbols((leaf.meta.shape, leaf.meta.stride))
 
 
 def _is_node(result: Any) -> bool:

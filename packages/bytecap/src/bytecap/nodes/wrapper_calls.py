@@ -20,7 +20,17 @@ import torch
 
 from absint import AbstractMode, AbstractTensor
 from absint.meta import leaves, map_leaves
-from bytecap.bytecode.wrappers import differentiated, inner_tensors, is_wrapper, join, structure_of
+from absint.schema import record_of
+from bytecap.bytecode.wrappers import (
+    as_tangent,
+    differentiated,
+    inner_tensors,
+    is_wrapper,
+    join,
+    objects_of,
+    parts_of,
+    structure_of,
+)
 from bytecap.context_types import Tracer
 from bytecap.errors import (
     CannotCapture,
@@ -31,12 +41,14 @@ from bytecap.errors import (
     UnsupportedValue,
 )
 from bytecap.graph.builder import GraphBuilder, tensor_type
+from bytecap.nodes.call_arguments import refuse_sizes
 from bytecap.objects.arrays.inference import refuse_writes
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
+from bytecap.objects.distributed import give_own_masks, is_constant_class, masks_of
 from bytecap.objects.signals import PythonRaise
 from bytecap.semantics.effects import CallEffect
 from bytecap.torch_capabilities import TORCH
@@ -44,6 +56,10 @@ from stagewire.capture import CUSTOM, CustomFunction
 from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names, node_references
 from stagewire.graph import Value as WireValue
 
+_ASYNC = "_c10d_functional._wrap_tensor_autograd.default"
+"""Makes of a collective's result a tensor that waits for it when it is first used; in a graph that is at once."""
+_COERCE = "__coerce_tangent_metadata__"
+"""Where a class says which layout gradients have."""
 _GRAD_MODE = "torch._C._set_grad_enabled"
 
 
@@ -65,12 +81,23 @@ class Recorder(AbstractMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if any(is_wrapper(cls) for cls in types):
+            self._refuse_random(func, (args, kwargs))
             return NotImplemented
+        if TORCH.dispatch_mode(TORCH.fake_mode_key) is not None:
+            return func(*args, **(kwargs or {}))  # the class works out types for itself: where a DTensor's parts lie
+        if str(func) == _ASYNC:
+            func = torch.ops._c10d_functional.wait_tensor.default
         if not isinstance(func, TORCH.op_overload):
             raise UnsupportedCall(f"{func} in a __torch_dispatch__")
         tracer = self.tracer
         given, named = map_leaves((args, kwargs or {}), self._inside)
         return tracer.evaluate.record_operator(tracer, func, given, named)
+
+    def _refuse_random(self, func: Any, given: Any) -> None:
+        """Torch sets the seed of a GPU for each process apart, and back again, as it calls an operator on DTensors."""
+        is_draw = isinstance(func, TORCH.op_overload) and record_of(func).effect == "draws"
+        if is_draw and any(is_distributed(tensor) and tensor.device.type != "cpu" for tensor in _tensors(given)):
+            raise UnsupportedCall(f"{func} of a DTensor on a GPU, whose random numbers differ between processes")
 
     def _inside(self, value: Any) -> Any:
         """An argument, or the abstract tensor for a real one that the class brings along."""
@@ -88,7 +115,9 @@ class _Call:
     def __init__(self, tracer: Tracer, function: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
         self.tracer = tracer
         self.function = function
-        self.name = getattr(function, "__name__", str(function))
+        owner = getattr(function, "__self__", None)
+        is_applied = isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+        self.name = getattr(owner if is_applied else function, "__name__", str(function))
         self.outer = tracer.graph
         if self.outer.is_transformed:
             raise UnsupportedCall(f"{self.name} of a wrapper under a transform of torch.func")
@@ -96,11 +125,15 @@ class _Call:
         self.args = tuple(to_host(tracer, arg) for arg in args)
         self.kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
         given = {id(tensor): tensor for tensor in _tensors((self.args, self.kwargs))}
+        if any(map(is_distributed, leaves((self.args, self.kwargs)))):
+            inner = [part for tensor in given.values() for part in inner_tensors(tensor)]
+            refuse_sizes(tracer, self.name, (self.args, self.kwargs, inner))
         # Each of them without its history: what the call adds to that is differentiated by itself.
         instead = {at: self._leaf(tensor) if self._needs_gradient(tensor) else tensor for at, tensor in given.items()}
         self.known = {id(leaf): given[at] for at, leaf in instead.items()}
         self.given = list(instead.values())
         self.args, self.kwargs = map_leaves((self.args, self.kwargs), lambda leaf: instead.get(id(leaf), leaf))
+        self.tangents: dict[int, Any] = {}
 
     def _needs_gradient(self, tensor: Any) -> bool:
         return torch.is_grad_enabled() and bool(tensor.requires_grad)
@@ -121,11 +154,14 @@ class _Call:
         before = [self._state(tensor) for tensor in self.given]
         writes = len(self.tracer.mode.written)
         with self._body() as forward:
-            result = self._natively(self.function, self.args, self.kwargs)
+            with self._copies():
+                result = self._natively(self.function, self.args, self.kwargs)
             made = [tensor for tensor in _tensors(result) if not any(tensor is given for given in self.given)]
             self._set_apart(made)
+            for tensor in made:
+                give_own_masks(tensor, end=True)
         if [self._state(tensor) for tensor in self.given] != before:
-            raise UnsupportedMutation(f"{self.name} changes which tensors a wrapper holds, or its requires_grad")
+            raise UnsupportedMutation(f"{self.name} changes what a wrapper holds, or its requires_grad")
         if len(self.tracer.mode.written) > writes:
             refuse_writes(self.tracer, writes)
             self._count_versions()
@@ -140,6 +176,17 @@ class _Call:
             self._as_function(forward, made, differentiable)
         return self._value(result)
 
+    @contextlib.contextmanager
+    def _copies(self) -> Iterator[None]:
+        """Torch writes what a mask says into the tensor that has it, whose value is that of the graph: into a copy."""
+        masked = [(tensor, tensor._local_tensor) for tensor in self.given if masks_of(tensor)]
+        for tensor, inner in masked:
+            with Recorder(self.tracer), torch.no_grad():
+                tensor._local_tensor = torch.ops.aten.clone.default(inner)
+        yield
+        for tensor, inner in masked:
+            tensor._local_tensor = inner
+
     def _set_apart(self, made: list[Any]) -> None:
         """Have results hold aliases of what the call was given to be differentiated: their gradients are others."""
         operands = {id(inner) for tensor in self.given for inner in inner_tensors(tensor)}
@@ -147,7 +194,7 @@ class _Call:
             if not is_wrapper(type(tensor)) or not tensor.requires_grad:
                 continue
             asked = list(differentiated(tensor))
-            names = tensor.__tensor_flatten__()[0]
+            names = [name for name, _ in parts_of(tensor)]
             for name, is_asked in zip(names, asked, strict=len(names) == len(asked)):
                 if is_asked and id(getattr(tensor, name)) in operands:
                     with Recorder(self.tracer), torch.no_grad():
@@ -166,7 +213,8 @@ class _Call:
                 self.tracer.effects.append(CallEffect(torch.autograd.graph.increment_version, [value], {}))
 
     def _state(self, tensor: Any) -> Any:
-        return tensor.requires_grad, [id(inner) for inner in inner_tensors(tensor)]
+        context = tensor.__tensor_flatten__()[1] if is_distributed(tensor) else None
+        return tensor.requires_grad, [id(inner) for inner in inner_tensors(tensor)], context
 
     def _natively(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call by torch itself, down to what the classes of its tensors make of it."""
@@ -210,7 +258,8 @@ class _Call:
             if known is None and is_wrapper(type(result)):
                 if self.outer.inference.is_on:
                     raise UnsupportedValue(f"{self.name} that makes a wrapper in torch.inference_mode")
-                known = inputs.wrappers[id(result)] = WrapperValue(result)
+                tangent = self.tangents.get(id(result))
+                known = inputs.wrappers[id(result)] = WrapperValue(result, tangent=tangent)
             if known is None:
                 raise UnsupportedValue(f"{self.name} of a wrapper that gives a tensor from elsewhere")
             return known
@@ -236,7 +285,8 @@ class _Call:
     # -- with gradients
 
     def _as_function(self, forward: GraphBuilder, made: list[Any], differentiable: list[Any]) -> None:
-        operands, results = self._inner(self.given), self._inner(made)
+        masks = [mask for tensor in made for mask in masks_of(tensor)]
+        operands, results = self._inner(self.given), self._inner([*made, *masks])
         defined = {value.name: value for node in forward.nodes for value in node.results}
         order = [value.name for value in self._inner(differentiable, asked=True)]
         if not defined.keys() >= set(order):
@@ -244,11 +294,14 @@ class _Call:
         results = [result for result in results if result.name in defined]
         linked = set(order)
         tangents = [self._tangent(tensor) for tensor in differentiable]
+        pairs = zip(differentiable, tangents, strict=True)
+        self.tangents = {id(of): structure_of(tangent) for of, tangent in pairs if hasattr(of, _COERCE)}
         with self._body() as backward:
             inputs = [tensor for tensor in self.given if self._needs_gradient(tensor)]
             found = self._natively(
                 torch.autograd.grad, (differentiable, inputs, tangents), {"retain_graph": True, "allow_unused": True}
             )
+            found = [self._as_expected(*pair) for pair in zip(inputs, found, strict=True)]
         gradients = self._gradients(inputs, found)
         self.tracer.inputs.linked |= linked
         # Gradients of what is no operand are those of plain ones that are wrappers.
@@ -290,8 +343,38 @@ class _Call:
         requires_grad = type_.requires_grad or value.name in self.tracer.inputs.linked
         return WireValue(value.name, msgspec.structs.replace(type_, requires_grad=requires_grad))
 
+    def _like_gradients(self, tensor: Any) -> Any:
+        """A tensor of the class and layout that gradients of this one have: its own, unless its class says otherwise
+        (to a sum whose parts lie in several processes belongs a gradient that each of them has whole)."""
+        if not hasattr(tensor, _COERCE):
+            return tensor
+        copied = self._like(tensor, inner_tensors(tensor))
+        give_own_masks(copied, end=False)
+        with self._body():
+            made = self._natively(copied.__coerce_tangent_metadata__, (), {})
+        return self._like(made, inner_tensors(made))
+
+    def _as_expected(self, tensor: Any, gradient: Any) -> Any:
+        """The gradient of an operand in the layout that gradients of it have. One from outside is given what there is,
+        if that has parts like its own."""
+        if type(gradient) is not type(tensor) or not hasattr(tensor, _COERCE):
+            return gradient
+        if self._outside(tensor) and _types(gradient) == _types(tensor):
+            return gradient
+        expected = self._operand(tensor).tangent or structure_of(self._like_gradients(tensor))
+        return self._natively(as_tangent, (gradient, expected), {})
+
+    def _operand(self, tensor: Any) -> WrapperValue:
+        return self.tracer.inputs.wrappers[id(self.known[id(tensor)])]
+
+    def _outside(self, tensor: Any) -> WrapperValue | None:
+        """The wrapper from outside that an operand is."""
+        value = self._operand(tensor)
+        return value if value.real is not None and value.source is not None else None
+
     def _tangent(self, tensor: Any) -> Any:
-        """A gradient that arrives at a result: of its class and layout."""
+        """A gradient that arrives at a result."""
+        tensor = self._like_gradients(tensor)
         inner = []
         for known, is_asked in zip(inner_tensors(tensor), differentiated(tensor), strict=True):
             if not is_asked:  # where sizes follow from it, the gradient that arrives has it, too
@@ -319,11 +402,14 @@ class _Call:
                 raise UnsupportedCall(f"{self.name}: the gradient of {kinds}")
             if not (tensor.is_nested or all(differentiated(tensor))):
                 raise UnsupportedCall(f"{self.name}: a gradient with more than floats in a {type(tensor).__name__}")
-            pairs = zip(self._inner([tensor], asked=True), self._inner([gradient], asked=True), strict=True)
-            for value, given in pairs:
-                if value.name in known:
+            names = [value.name for value in self._inner([tensor], asked=True)]
+            outside = self._outside(tensor) if hasattr(tensor, _COERCE) else None
+            if outside is not None:
+                names = self.tracer.inputs.parts_of_wrapper(outside, structure_of(gradient)) or names
+            for name, given in zip(names, self._inner([gradient], asked=True), strict=True):
+                if name in known:
                     raise UnsupportedCall(f"{self.name}: the gradients of wrappers that share an inner tensor")
-                known[value.name] = Ref(given.name)
+                known[name] = Ref(given.name)
         return known
 
     def _of_plain(self, tensor: Any, gradient: Any) -> dict[str, Arg]:
@@ -336,6 +422,17 @@ class _Call:
             raise UnsupportedCall(f"{self.name}: a {type(gradient).__qualname__} as the gradient of another type")
         operands = self.tracer.inputs.parts(known, (type(gradient), context, tuple(names)))
         return {name: Ref(part.name) for name, part in zip(operands, parts, strict=True)}  # type: ignore[union-attr]
+
+
+def is_distributed(value: Any) -> bool:
+    """Whether it is a DTensor, or a mesh that makes one."""
+    if isinstance(value, torch.Tensor):
+        return is_wrapper(type(value)) and bool(objects_of(value))
+    return is_constant_class(type(value))
+
+
+def _types(wrapper: Any) -> list[Any]:
+    return [tensor.meta for tensor in inner_tensors(wrapper)]
 
 
 def _tensors(value: Any) -> list[Any]:

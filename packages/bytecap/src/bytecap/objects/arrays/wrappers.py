@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MemberDescriptorType
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from bytecap.objects.arrays.tensors import (
 from bytecap.objects.base import Value
 from bytecap.objects.class_lookup import no_attribute, static_lookup
 from bytecap.objects.constant import Constant
+from bytecap.objects.distributed import masks_of
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Source
@@ -30,13 +32,17 @@ class WrapperValue(Value):
 
     abstract: a tensor of the class whose inner tensors are abstract, with the history that autograd gives it. Where it
     requires grad, the tensors of the graph that stand for the inner ones do too; those of the program do not.
+    tangent: the structure of its gradient, where that is another.
     version: how many writes into it will have been counted.
     """
 
-    __slots__ = ("abstract", "attributes", "cls", "real", "version")
+    __slots__ = ("abstract", "attributes", "cls", "real", "tangent", "version")
 
-    def __init__(self, abstract: Any, *, real: torch.Tensor | None = None, source: Source | None = None) -> None:
+    def __init__(
+        self, abstract: Any, *, real: torch.Tensor | None = None, source: Source | None = None, tangent: Any = None
+    ) -> None:
         super().__init__(source)
+        self.tangent = tangent
         self.abstract = abstract
         self.cls = type(abstract)
         self.real = real
@@ -63,7 +69,8 @@ class WrapperValue(Value):
             found = self._of_tensor(tracer, name)
             if found is not None:
                 return found
-        if name in vars(self.abstract) and not hasattr(type(raw), "__set__"):
+        is_slot = isinstance(raw, MemberDescriptorType) and hasattr(self.abstract, name)
+        if is_slot or (name in vars(self.abstract) and not hasattr(type(raw), "__set__")):
             return self._own(tracer, name)
         if owner is not None and owner not in OWN_CLASSES:
             return tracer.evaluate.bind(tracer, raw, owner, self, self.cls, name)
@@ -90,8 +97,8 @@ class WrapperValue(Value):
         return None
 
     def _own(self, tracer: Tracer, name: str) -> Value:
-        """An attribute of the object: mostly a tensor that it holds."""
-        inner = vars(self.abstract)[name]
+        """An attribute or slot of the object: mostly a tensor that it holds."""
+        inner = getattr(self.abstract, name)
         known = tracer.inputs.value_of(inner) if isinstance(inner, torch.Tensor) else None
         if isinstance(known, TensorValue) and known.name in tracer.inputs.linked:
             # Below autograd it has no history.
@@ -99,8 +106,8 @@ class WrapperValue(Value):
             if self.real is not None and self.source is not None:
                 made.real, made.source = getattr(self.real, name), Attribute(self.source, name)  # type: ignore[attr-defined]
             known = made
-        elif known is None and self.real is not None and name in vars(self.real):
-            known = tracer.objects.wrap(vars(self.real)[name], tracer.places.attribute(self.source, name))
+        elif known is None and self.real is not None and hasattr(self.real, name):
+            known = tracer.objects.wrap(getattr(self.real, name), tracer.places.attribute(self.source, name))
         if known is None:
             if isinstance(inner, torch.Tensor):
                 raise UnsupportedValue(f"a tensor in {name!r} of a {self.describe()}, which its class does not flatten")
@@ -138,6 +145,6 @@ class WrapperValue(Value):
         tracer = emitter.tracer
         structure = wrappers.structure_of(self.abstract, tracer.objects.fresh)
         inner = tuple(tracer.inputs.value_of(tensor) for tensor in wrappers.inner_tensors(self.abstract))
-        if None in inner:
+        if None in inner or masks_of(self.abstract):
             raise UnsupportedValue(f"a {self.describe()} that holds a tensor from elsewhere")
-        emitter.call_with(wrappers.wrap, structure, self.is_linked, inner)
+        emitter.call_with(wrappers.wrap, structure, (self.tangent or structure) if self.is_linked else None, inner)

@@ -1,0 +1,84 @@
+"""Objects of torch.distributed that stay what they are: meshes and process groups, placements of DTensors.
+
+Torch says which these are, and what of them its own capture takes for constants (`register_opaque_type`). A placement
+is guarded by value, a mesh or group by identity.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import torch
+
+from bytecap.context_types import Tracer
+from bytecap.errors import UnsupportedCall
+from bytecap.objects.base import Value
+from bytecap.objects.constant import Constant
+from bytecap.objects.functions import BuiltinMethod
+from bytecap.objects.signals import run
+from bytecap.torch_capabilities import TORCH
+
+
+def is_constant_class(cls: type) -> bool:
+    """Whether its instances are such objects."""
+    return (
+        str(cls.__module__).startswith("torch.distributed")
+        and TORCH.has("opaque_type_info")
+        and TORCH.opaque_type_info(cls) is not None
+    )
+
+
+def is_value_class(cls: type) -> bool:
+    """Whether instances that are equal are as good as one: placements."""
+    return is_constant_class(cls) and TORCH.opaque_type_info(cls).opaque_typ == "value"
+
+
+def is_shared(real: Any) -> bool:
+    """Whether it is a mesh or group: it stands for connections, which one that is equal may not have."""
+    return is_constant_class(type(real)) and not is_value_class(type(real))
+
+
+class DistributedConstant(Constant):
+    """One of them."""
+
+    __slots__ = ()
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name == "__class__":
+            return super().get_attribute(tracer, name)
+        info = TORCH.opaque_type_info(type(self.value))
+        if name not in info.members:
+            if info.opaque_typ == "value":
+                return super().get_attribute(tracer, name)
+            raise UnsupportedCall(f"{name!r} of a {self.describe()}")
+        found = run(tracer, getattr, (self.value, name))
+        return BuiltinMethod(self, name) if callable(found) else tracer.objects.fresh(found)
+
+
+def masks_of(tensor: Any) -> list[torch.Tensor]:
+    """Of the result of a look-up in a table whose rows lie in several processes: which indices were not this process's.
+    Torch notes that on a placement, until the sum over processes needs it."""
+    return [mask.data for mask in map(_mask, getattr(tensor, "placements", ())) if mask is not None]
+
+
+def give_own_masks(tensor: Any, *, end: bool) -> None:
+    """Note them on placements of this tensor alone; torch's own are shared by all calls on such types. end: no longer
+    on those."""
+    if not masks_of(tensor):
+        return
+    placements = []
+    for placement in tensor.placements:
+        mask = _mask(placement)
+        if mask is not None:
+            placement = dataclasses.replace(placement, mask_buffer=copy.copy(mask))
+            if end:
+                mask.release_mask()
+        placements.append(placement)
+    tensor._spec = dataclasses.replace(tensor._spec, placements=tuple(placements))
+
+
+def _mask(placement: Any) -> Any:
+    mask = getattr(placement, "mask_buffer", None)
+    return None if mask is None or mask.data is None else mask
