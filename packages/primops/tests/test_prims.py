@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primops.builder import encode_argument
@@ -18,7 +18,7 @@ from stagewire.errors import VerifyError
 from stagewire.grad import Binding
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, Ref, Value
 from stagewire.prim import Prim
-from stagewire.testing.ops import calls, example
+from stagewire.testing.ops import calls, example, one_operand_otherwise
 from stagewire.types import TensorType, contiguous
 from stagewire.verify import verify, verify_graph
 from stagewire.vocabulary import Op, vocabulary
@@ -55,12 +55,26 @@ VIEWS = [f"prims.{name}" for name, op in OPS.items() if op.is_view and name != "
 COMPUTED = [f"prims.{name}" for name, op in OPS.items() if op.family != "random"]
 
 
-@given(st.sampled_from(COMPUTED).flatmap(calls))
-def test_drawn_calls_hold_the_constraints_and_mean_what_their_rule_says(graph: Graph) -> None:
-    verify_graph(graph)
+def interpreted(graph: Graph) -> list[torch.Tensor]:
+    """The operands of a call that is interpreted: of the first element, where they are positions."""
     number = 0 if OPS[graph.nodes[0].target.removeprefix("prims.")].family in ("indexing", "windows") else 1
     given = [torch.full(v.type.shape, number, dtype=DTYPES[v.type.dtype]) for v in graph.inputs]  # type: ignore[union-attr, arg-type]
     interpret(graph, given)
+    return given
+
+
+@pytest.mark.parametrize("target", COMPUTED)
+@settings(deadline=None, max_examples=3)
+@given(data=st.data())
+def test_what_the_constraints_let_pass_has_a_meaning(target: str, data: st.DataObject) -> None:
+    for graph in one_operand_otherwise(data.draw(calls(target))):
+        interpreted(graph)
+
+
+@given(st.sampled_from(COMPUTED).flatmap(calls))
+def test_drawn_calls_hold_the_constraints_and_mean_what_their_rule_says(graph: Graph) -> None:
+    verify_graph(graph)
+    given = interpreted(graph)
     (node,) = graph.nodes
     if node.target in VIEWS:
         rest = [tuple(arg.items) if isinstance(arg, List) else arg for arg in node.args[1:]]

@@ -5,7 +5,7 @@ Indices are in 0..size-1, but for `index` and `index_put` with wrap: these take 
 from __future__ import annotations
 
 from primops.prims.layouts import dense_like, tensor
-from primops.prims.shapes import Sizes, sliced_size
+from primops.prims.shapes import S6, Sizes, sliced_size
 from stagewire.types import TensorType
 from stagewire.vocabulary import Op, constraint, parameters
 
@@ -94,13 +94,14 @@ def I5(x: TensorType, indices: Indices, values: TensorType, *_: object) -> str |
 
 
 @constraint(
-    "The source has the operand's dtype and the shape of the window.",
+    "The window lies inside of the operand; the source has the operand's dtype and the shape of the window.",
     ("slice_scatter", (_X, _X, (0, 0), (1, 3), (1, 1))),
 )
 def I6(x: TensorType, src: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> str | None:
     if not len(x.shape) == len(src.shape) == len(start) == len(stop) == len(step):
         return "start, stop, step and the source do not have the operand's rank"
-    return _differs("the source is", src, x.dtype, tuple(map(sliced_size, start, stop, step)))
+    outside = S6.check(x, start, stop, step)
+    return outside or _differs("the source is", src, x.dtype, tuple(map(sliced_size, start, stop, step)))
 
 
 _BOOLS = tensor("bool", (2, 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from hypothesis import strategies as st
@@ -146,14 +146,40 @@ def _varied(op: Op, graph: Graph, sizes: Sizes, dtypes: Dtypes, shape: Shape | N
         other = tuple([sizes.get(size, size) for size in kind.shape]) if shape is None else shape
         inputs.append(Value(value.name, contiguous(dtypes.get(kind.dtype, kind.dtype), other)))
     args = tuple([_resized(a, sizes) if k == "sizes" else a for a, k in zip(node.args, kinds, strict=True)])
-    changed = replace(node, args=args)
-    arguments = tuple([seen(arg, {value.name: value.type for value in inputs}) for arg in changed.args])
+    return _with_results(op, Graph(tuple(inputs), (replace(node, args=args),), graph.outputs))
+
+
+def _with_results(op: Op, graph: Graph) -> Graph | None:
+    """With the types of the results that its operands have by the rule, if the op takes them."""
+    (node,) = graph.nodes
+    arguments = tuple([seen(arg, {value.name: value.type for value in graph.inputs}) for arg in node.args])
     if op.refusal(arguments) is not None:
         return None
     assert op.rule is not None, "examples are varied by the rule"
     types = op.rule(*arguments)
     results = tuple([Value(value.name, kind) for value, kind in zip(node.results, types, strict=True)])
-    return Graph(tuple(inputs), (replace(changed, results=results),), graph.outputs)
+    return replace(graph, nodes=(replace(node, results=results),))
+
+
+def one_operand_otherwise(graph: Graph) -> Iterator[Graph]:
+    """Of a graph of one node, those that its op takes of the ones with one operand of another dtype, rank or size."""
+    op = find(graph.nodes[0].target)
+    assert op is not None
+    for at, value in enumerate(graph.inputs):
+        kind = _type(value)
+        sizes = [(*kind.shape[:d], n, *kind.shape[d + 1 :]) for d, size in enumerate(kind.shape) for n in _others(size)]
+        types = [contiguous(dtype, kind.shape) for dtype in REAL if dtype != kind.dtype]
+        types += [contiguous(kind.dtype, shape) for shape in ((1, *kind.shape), kind.shape[1:], *sizes)]
+        for other in types:
+            inputs = (*graph.inputs[:at], replace(value, type=other), *graph.inputs[at + 1 :])
+            changed = _with_results(op, replace(graph, inputs=inputs))
+            if changed is not None:
+                yield changed
+
+
+def _others(size: Dim) -> tuple[Dim, ...]:
+    """Of no element, since positions have to be of one."""
+    return (1, size + 1) if isinstance(size, int) else ()
 
 
 def _resized(arg: Arg, sizes: Sizes) -> Arg:
