@@ -262,6 +262,18 @@ def test_products(data):
 
 @RUNS
 @given(st.data())
+def test_distances(data):
+    """Between rows of batches that broadcast, forward and backward."""
+    batches = data.draw(broadcastable(2, max_rank=2))
+    columns, counts = data.draw(st.integers(0, 2)), st.integers(0, 2)
+    shapes = [(*batch.shape, data.draw(counts), columns) for batch in batches]
+    left, right = [data.draw(laid_out(shape, torch.float32)).requires_grad_() for shape in shapes]
+    power = data.draw(st.sampled_from((0.0, 1.0, 2.0, 3.0)))
+    holds(lambda: torch.cdist(left, right, power).sum().backward())
+
+
+@RUNS
+@given(st.data())
 def test_images(data):
     shape = (data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3)), 6, 5)
     image = data.draw(laid_out(shape, torch.float32))
@@ -380,14 +392,14 @@ def test_lists_of_tensors(tensor, others):
 def test_normalisations(data):
     shape = (data.draw(st.integers(0, 2)), 4, data.draw(st.integers(0, 3)), 3)
     dtype = data.draw(st.sampled_from(FLOATS))
-    image = data.draw(laid_out(shape, dtype))
+    image = data.draw(laid_out(shape, dtype)).requires_grad_()
     wide = data.draw(st.sampled_from((dtype, torch.float32)))
-    weight = data.draw(st.sampled_from((None, torch.ones(4, dtype=wide))))
-    holds(torch.nn.functional.layer_norm, image, shape[2:], None, None)
-    holds(torch.nn.functional.group_norm, image, 2, weight, weight)
+    weight = data.draw(st.sampled_from((None, torch.ones(4, dtype=wide, requires_grad=True))))
+    holds(lambda: torch.nn.functional.layer_norm(image, shape[2:]).sum().backward())
+    holds(lambda: torch.nn.functional.group_norm(image, 2, weight, weight).sum().backward())
+    holds(lambda: torch.nn.functional.rms_norm(image, shape[2:]).sum().backward())
     holds(torch.nn.functional.batch_norm, image, torch.zeros(4), torch.ones(4), weight, weight, True)
     holds(torch.nn.functional.batch_norm, image, torch.zeros(4), torch.ones(4), weight, weight, False)
-    holds(torch.nn.functional.rms_norm, image, shape[2:])
     holds(torch.nn.functional.instance_norm, image)
 
 

@@ -60,8 +60,9 @@ def _cdist(x1: Meta, x2: Meta) -> Meta:
 
 def _cdist_backward(x1: Meta, x2: Meta) -> Meta:
     batch = _batch(x1, x2)
-    is_empty = 0 in batch or 0 in x1.shape[-2:] or 0 in x2.shape[-2:]
-    return fresh(x1, x1.shape if is_empty else (*batch, *x1.shape[-2:]))
+    if 0 in batch or 0 in x1.shape[-2:] or 0 in x2.shape[-2:]:
+        return empty_like(x1)
+    return fresh(x1, (*batch, *x1.shape[-2:]))
 
 
 def _pdist(self: Meta) -> Meta:
@@ -105,9 +106,9 @@ def _matrix_exp(self: Meta) -> Meta:
 
 
 def _pinv(self: Meta, atol: Meta | None, rtol: Meta | None) -> Meta:
-    """There may be a tolerance for each matrix of a batch, or several for one."""
+    """There may be a tolerance for each matrix of a batch, or several for one; those of empty ones are not read."""
     batch = self.shape[:-2]
-    for tolerance in (atol, rtol):
+    for tolerance in () if 0 in self.shape else (atol, rtol):
         batch = batch if tolerance is None else broadcast(batch, tolerance.shape)
     return fresh(self, (*batch, self.shape[-1], self.shape[-2]))
 

@@ -17,8 +17,8 @@ import math
 import operator
 import random
 import warnings
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -244,8 +244,12 @@ def recorded_calls(
     among: how many samples of a row are looked at. kept: calls of an operator, one of each kind first. All are spread,
     since neighbours are alike.
     """
-    recorded = _recorded(lambda recorder, info: _record(recorder, info, among), part, parts)
-    return {target: _spread(calls, kept) for target, calls in recorded}
+    return {target: _spread(calls, kept) for target, calls in _calls(part, parts, among)}
+
+
+@cache
+def _calls(part: int, parts: int, among: int) -> list[tuple[str, tuple[Call, ...]]]:
+    return _recorded(lambda recorder, info: _record(recorder, info, among), part, parts)
 
 
 @cache
@@ -352,26 +356,33 @@ def is_backward(target: str) -> bool:
     return "backward" in target
 
 
-def one_step_away(call: Call) -> Iterator[Call]:
-    """The calls with one dimension of one operand of another size, with one operand of another rank, and with all
-    operands, or those of floats, in another dtype; none of operators whose operands belong together."""
+def one_step_away(call: Call) -> dict[str, list[Callable[[], Call]]]:
+    """How to make the calls with one dimension of one operand of another size, with one operand of another rank, and
+    with all operands, or those of floats, in another dtype; none of operators whose operands belong together."""
     leaves, tree = tree_flatten((call.args, call.kwargs))
     places = [] if trusts(call.target) or is_backward(call.target) else _tensors(leaves)[:_OPERANDS]
 
-    def with_operands(operands: dict[int, torch.Tensor]) -> Call:
-        return Call(call.target, *tree_unflatten([operands.get(at, leaf) for at, leaf in enumerate(leaves)], tree))
+    def step(make: Callable[[torch.Tensor], torch.Tensor], *places: int) -> Callable[[], Call]:
+        def made() -> Call:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # imaginary parts are lost
+                changed = [make(leaf) if at in places else leaf for at, leaf in enumerate(leaves)]
+            return Call(call.target, *tree_unflatten(changed, tree))
 
-    for at in places:
-        for dim, size in enumerate(leaves[at].shape):
-            for new in {0, 1, max(size - 1, 0), size + 1} - {size}:
-                yield with_operands({at: _resized(leaves[at], dim, new)})
-        for other in (leaves[at][None], *(leaves[at][:1] if leaves[at].dim() else ())):
-            yield with_operands({at: other})
-    places = [at for at in places if leaves[at].is_floating_point()] or places
-    for dtype in DTYPES if places else ():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # imaginary parts are lost
-            yield with_operands({at: leaves[at].to(dtype) for at in places})
+        return made
+
+    floats = [at for at in places if leaves[at].is_floating_point()] or places
+    sizes = [(at, dim, size) for at in places for dim, size in enumerate(leaves[at].shape)]
+    return {
+        "size": [
+            step(partial(_resized, dim=dim, size=new), at)
+            for at, dim, size in sizes
+            for new in {0, 1, max(size - 1, 0), size + 1} - {size}
+        ],
+        "rank": [step(lambda x: x[None], at) for at in places]
+        + [step(lambda x: x[0], at) for at in places if leaves[at].dim() and len(leaves[at])],
+        "dtype": [step(partial(torch.Tensor.to, dtype=dtype), *floats) for dtype in DTYPES if floats],
+    }
 
 
 def _tensors(leaves: list[Any]) -> list[int]:
