@@ -1,4 +1,4 @@
-"""Programs on DTensors are one graph, with the collectives in it: two processes on the CPU (gloo), beside eager.
+"""Programs on DTensors, and with functional collectives, are one graph: two processes on the CPU (gloo), beside eager.
 
 What a process finds is compared with eager in that same process, so that both take part in the same collectives.
 """
@@ -82,7 +82,13 @@ class Programs:
             "a layout given": (lambda a, p: (a * 2).redistribute(placements=[p]), (spread(WHOLE), Shard(1))),
             "the class": (lambda a: a * 2 if isinstance(a, DTensor) else a * 3, (spread(ROWS),)),
             "several results": (lambda a: {"a": a * 3, "b": [a * 2, (a * 4).to_local()]}, (spread(ROWS),)),
-            "a functional collective": (lambda a: functional.all_reduce(a * 2, "sum", mesh) + 1, (x,)),
+            "summed": (lambda a: functional.all_reduce(a * 2, "sum", mesh) + 1, (x,)),
+            "summed in a group": (lambda a: functional.all_reduce(a * 2, "sum", dist.group.WORLD) + 1, (x,)),
+            "rows gathered": (lambda a: functional.all_gather_tensor(a * 2, 0, mesh).sin(), (x,)),
+            "columns gathered": (lambda a: functional.all_gather_tensor(a * 2, 1, mesh).sin(), (x,)),
+            "sums spread": (lambda a: functional.reduce_scatter_tensor(a * 2, "sum", 0, mesh).sin(), (x,)),
+            "rows exchanged": (lambda a: functional.all_to_all_single(a * 2, None, None, mesh).sin(), (x,)),
+            "a group read": (lambda a: a * mesh.get_group().size() + dist.get_rank(), (x,)),
             "a sum given": (lambda a: a * 2, (DTensor.from_local(x, mesh, [Partial()]),)),
         }
 

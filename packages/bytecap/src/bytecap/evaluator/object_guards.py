@@ -66,14 +66,11 @@ class ObjectGuards(GuardSet):
             self.add(HasAttribute(place, name, False))
 
     def reading(self, function: Any, arguments: tuple[Any, ...], value: Any, base: Source | None = None) -> None:
-        """A C function without side effects returns `value` again (literals only)."""
-        if (
-            isinstance(function, _C_FUNCTIONS)
-            and isinstance(value, (*LITERALS, torch.device, *TORCH_CONSTANTS))
-            and not isinstance(value, bytes)
-        ):
+        """A C function without side effects returns `value` again (a literal, or a process group)."""
+        is_literal = isinstance(value, (*LITERALS, torch.device, *TORCH_CONSTANTS)) and not isinstance(value, bytes)
+        if isinstance(function, _C_FUNCTIONS) and (is_literal or is_shared(value)):
             source = Reading(self.tracer.names.of(function), base, tuple(to_arg(argument) for argument in arguments))
-            self.literal(source, value)
+            self.frozen(value, source)
 
     def bases(self, cls: type, other: Any) -> None:
         """A class of the user's has the bases that it has now, unless its layout says whether `other` is one."""

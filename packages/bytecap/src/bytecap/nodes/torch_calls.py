@@ -122,7 +122,7 @@ def _refuse_setters(function: Any) -> None:
 
 # Where torch's operations on tensors are; what else is in torch._C is about torch's own state.
 _OPERATIONS = frozenset(f"torch._C._{name}" for name in ("nn", "linalg", "fft", "special", "sparse", "nested"))
-_READERS = ("is_", "_is_", "get_", "_get_", "has_", "_has_", "_len_", "autocast", "_autocast")
+_READERS = ("is_", "_is_", "get_", "_get_", "has_", "_has_", "_len_", "autocast", "_autocast", "_resolve_process_group")
 
 
 def call_torch(
