@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 Outcome = Literal["one graph", "with breaks", "refused", "differs"]
@@ -63,8 +66,9 @@ def matrix(size: int, columns: int = 8) -> Tensor:
 
 def outcome_of(probe: Probe, compile: Compile) -> tuple[Outcome, str]:
     """What becomes of a probe, and what was said where it is not one graph."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), contextlib.ExitStack() as after:
         warnings.simplefilter("ignore")
+        after.callback(_leave_processes)
         expected = _run(probe, lambda program: program)
         try:
             found = _run(probe, lambda program: compile(program, True))
@@ -77,6 +81,11 @@ def outcome_of(probe: Probe, compile: Compile) -> tuple[Outcome, str]:
         except Exception as error:
             return "refused", f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         return ("with breaks", said) if _same(found, expected) else ("differs", "with breaks")
+
+
+def _leave_processes() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _run(probe: Probe, compiled: Callable[[Any], Any]) -> list[Any]:
@@ -128,6 +137,8 @@ def _same(found: Any, expected: Any) -> bool:
 def _dense(tensor: Tensor) -> Tensor:
     if tensor.is_nested:
         return tensor.values()
+    if isinstance(tensor, DTensor):
+        return tensor.full_tensor()
     if tensor.is_sparse:
         return tensor.to_dense()
     if hasattr(tensor, "__tensor_flatten__"):

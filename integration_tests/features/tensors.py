@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import tree_map_only
@@ -250,6 +254,31 @@ def jagged() -> Any:
         return (torch.nested.nested_tensor([matrix(size), matrix(3)], layout=torch.jagged),)
 
     return nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 4), nn.GELU(), nn.Softmax(-1)), make
+
+
+def mesh() -> DeviceMesh:
+    """Of this process alone (`integration_tests/test_dtensor.py` has two); `outcome_of` takes it down."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    return init_device_mesh("cpu", (1,))
+
+
+@kinds("DTensors that the program makes", trains=True)
+def distributed() -> Any:
+    one = mesh()
+
+    def program(x: Tensor) -> Tensor:
+        rows = DTensor.from_local(x * 2, one, [Shard(0)])
+        return (rows.t() @ rows).redistribute(placements=[Replicate()]).to_local()
+
+    return program, lambda size: (matrix(size),)
+
+
+@kinds("a module by parallelize_module", trains=True)
+def tensor_parallel() -> Any:
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    return parallelize_module(module, mesh(), plan), lambda size: (matrix(size),)
 
 
 @kinds("complex numbers", trains=True)
