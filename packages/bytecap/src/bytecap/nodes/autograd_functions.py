@@ -20,7 +20,6 @@ from absint import AbstractTensor
 from bytecap.context_types import Tracer
 from bytecap.errors import CannotCapture, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, tensor_type
-from bytecap.guards.guard_set import is_exempt
 from bytecap.nodes.bodies import recording, states_of_effects, wires
 from bytecap.nodes.wrapper_calls import call_wrapper
 from bytecap.objects.arrays.tensors import TensorValue
@@ -28,7 +27,6 @@ from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
-from bytecap.objects.distributed import DistributedConstant
 from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.signals import PythonRaise
@@ -36,6 +34,8 @@ from stagewire.capture import CUSTOM, CustomFunction
 from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names
 from stagewire.graph import Value as WireValue
 
+_OF_DTENSORS = "torch.distributed.tensor."
+"""Where the Functions are by which torch makes DTensors and changes their layout: as good as operators of the class."""
 GRADIENT_ORDERS = 2
 """How often a gradient can be differentiated in turn where backwards apply Functions, which may do so for ever."""
 
@@ -82,8 +82,8 @@ def apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) ->
     if kwargs:
         raise tracer.raises(TypeError, "apply() takes no keyword arguments")
     real: Any = cls.concrete()
-    if is_exempt(real.__module__) and any(isinstance(arg, (WrapperValue, DistributedConstant)) for arg in args):
-        return call_wrapper(tracer, real.apply, list(args), {})  # one by which torch makes or changes its own wrappers
+    if str(real.__module__).startswith(_OF_DTENSORS):
+        return call_wrapper(tracer, real.apply, list(args), {})
     return _Application(tracer, cls, list(args)).run()
 
 
