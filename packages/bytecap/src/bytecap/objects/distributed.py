@@ -32,7 +32,11 @@ def is_constant_class(cls: type) -> bool:
 
 def is_value_class(cls: type) -> bool:
     """Whether instances that are equal are as good as one: placements."""
-    return is_constant_class(cls) and TORCH.opaque_type_info(cls).opaque_typ == "value"
+    return is_constant_class(cls) and _is_value(TORCH.opaque_type_info(cls))
+
+
+def _is_value(info: Any) -> bool:
+    return info.opaque_typ in ("value", "constant")  # the second from torch 2.14 on
 
 
 def is_shared(real: Any) -> bool:
@@ -50,7 +54,7 @@ class DistributedConstant(Constant):
             return super().get_attribute(tracer, name)
         info = TORCH.opaque_type_info(type(self.value))
         if name not in info.members:
-            if info.opaque_typ == "value":
+            if _is_value(info):
                 return super().get_attribute(tracer, name)
             raise UnsupportedCall(f"{name!r} of a {self.describe()}")
         found = run(tracer, getattr, (self.value, name))
