@@ -246,7 +246,11 @@ def run_gradients_across_the_graph(programs: Programs) -> None:
         c = programs.spread(ROWS).requires_grad_()
         on_its_way = programs.spread(COLUMNS).redistribute(placements=[Shard(0)], async_op=True)
         compiled(c).backward(on_its_way)
-        return [whole(one.grad) for one in (a, b, c)]
+        d, e = programs.spread(COLUMNS).requires_grad_(), numbers(4, 8).requires_grad_()
+        found = [compiled((d * 3).redistribute(placements=[Shard(0)], async_op=True))]
+        found.append(compiled(functional.all_reduce(e * 3, "sum", programs.mesh)))  # it comes when it is needed
+        sum(whole(one).sin().sum() for one in found).backward()
+        return [*map(whole, found), *[whole(one.grad) for one in (a, b, c, d, e)]]
 
     program: Callable[..., Any] = lambda a: a * 2 + 1  # noqa: E731
     torch.testing.assert_close(outcome(stagefold.compile(program, fullgraph=True)), outcome(program))
@@ -261,8 +265,18 @@ def run_modules(programs: Programs) -> None:
                 torch.testing.assert_close(whole(compiled(x)), whole(eager(x)) + 0)
             torch.testing.assert_close(train(net, compiled, x), train(eager, eager, x), rtol=1e-4, atol=1e-5)
             layouts = [[getattr(p.grad, "placements", None) for p in each.parameters()] for each in (net, eager)]
-            if not isinstance(net, nn.Sequential):
+            if isinstance(net, nn.Sequential):
+                run_layers(make, x)
+            else:
                 assert layouts[0] == layouts[1]  # gradients of norms stay sums in parts
+
+
+def run_layers(make: Callable[[], nn.Module], x: Tensor) -> None:
+    """Layers compiled one by one: what comes from one to the next may be on its way."""
+    eager, net = make(), make()
+    for name, layer in net.named_children():
+        setattr(net, name, stagefold.compile(layer, fullgraph=True))
+    torch.testing.assert_close(train(net, net, x), train(eager, eager, x), rtol=1e-4, atol=1e-5)
 
 
 def run_guards(programs: Programs) -> None:

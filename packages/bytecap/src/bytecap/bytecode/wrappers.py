@@ -16,6 +16,9 @@ from bytecap.errors import WrongTangent
 from bytecap.hook import plain
 from bytecap.torch_capabilities import TORCH
 
+PLAIN = ()
+"""In place of the structure of a gradient: it is a plain tensor."""
+
 
 def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The plain tensors inside of a wrapper (of wrappers); a plain tensor itself."""
@@ -134,14 +137,14 @@ def as_tangent(gradient: Any, structure: Any) -> Any:
 class Split(torch.autograd.Function):
     """The inner tensors of a wrapper that requires grad, which is given their gradients as one of its class.
 
-    like: the structure of its gradient, where that is another one. Of a plain tensor (class, context, names) where its
-    gradient is a wrapper: then as many tensors as that has parts stand for it.
+    like: the structure of its gradient, where that is another one, or `PLAIN`. Of a plain tensor (class, context,
+    names) where its gradient is a wrapper: then as many tensors as that has parts stand for it.
     """
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, like: Any) -> tuple[torch.Tensor, ...]:
         if is_wrapper(type(tensor)):
-            ctx.structure, inner = like or structure_of(tensor), list(inner_tensors(tensor))
+            ctx.structure, inner = structure_of(tensor) if like is None else like, list(inner_tensors(tensor))
             asked = list(differentiated(tensor))
         else:
             cls, context, names = like
@@ -164,6 +167,8 @@ class Split(torch.autograd.Function):
         for at, (gradient, (shape, dtype, device)) in enumerate(zip(gradients, ctx.types, strict=True)):
             if whole[at] is None:
                 whole[at] = torch.zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
+        if ctx.structure == PLAIN:
+            return whole[0], None
         is_linked = any(gradient.requires_grad for gradient in whole)
         return wrap(ctx.structure, ctx.structure if is_linked else None, tuple(whole)), None
 

@@ -11,11 +11,12 @@ import torch
 
 from absint import AbstractTensor, DataDependentError, Meta
 from absint.errors import UnsupportedTensor
-from absint.meta import to_wire
+from absint.meta import from_tensor, to_wire
 from absint.symbolic import SizeFloat
 from absint.wire import to_arg
 from bytecap._evalframe import TENSOR_MAX_RANK
 from bytecap.bytecode.wrappers import (
+    PLAIN,
     as_subclass,
     inner_tensors,
     is_wrapper,
@@ -74,6 +75,7 @@ class GraphInputs:
         self.wrappers: dict[int, WrapperValue] = {}
         self.linked: set[str] = set()
         self._links: list[tuple[Source, Any, list[str]]] = []
+        self._arrived: dict[str, str] = {}  # inputs, by the results of waiting for them
 
     def close(self) -> None:
         """Let go of all values."""
@@ -91,6 +93,8 @@ class GraphInputs:
             return self._tensor(real, source, linked)
 
     def _tensor(self, real: torch.Tensor, source: Source | None, linked: bool) -> Any:
+        if hasattr(type(real), "trigger_wait"):
+            return self._arriving(real, source, linked)
         if is_wrapper(type(real)):
             return self._wrapper(real, source, linked)
         if not is_plain_class(type(real)):
@@ -121,6 +125,30 @@ class GraphInputs:
         if role == "buffer":
             note_buffer(value, self.tracer)
         return value
+
+    def _arriving(self, real: Any, source: Source | None, linked: bool) -> TensorValue:
+        """What eager gave for a collective's result that nobody has waited for: a plain tensor, for which the graph
+        waits."""
+        tracer = self.tracer
+        if source is None:
+            raise UnsupportedValue("the result of a collective, which no input holds")
+        linked = linked or real.requires_grad
+        tracer.guards.tensor(source, to_wire(from_tensor(real), requires_grad=real.requires_grad), real, tracer.line())
+        value = self.tensor(real.elem, Attribute(source, "elem"), linked=linked)
+        if real.requires_grad:
+            abstract = AbstractTensor(value.abstract.meta, value.abstract.storage_record, requires_grad=True)
+            if not real.is_leaf:
+                with torch.enable_grad():
+                    abstract = super(torch.autograd.Function, FromOutside).apply(abstract)
+            self._links.append((source, PLAIN, [value.name]))
+            value = TensorValue(abstract, value.name, real=value.real, role=value.role, source=value.source)
+            self.tensors[id(abstract)] = value
+        wait = torch.ops._c10d_functional.wait_tensor.default
+        waited: TensorValue = tracer.evaluate.call_torch(tracer, wait, [value], {})
+        self._arrived[waited.name] = value.name
+        if linked:
+            self.linked.add(waited.name)
+        return waited
 
     def _wrapper(self, real: Any, source: Source | None, linked: bool) -> WrapperValue:
         tracer = self.tracer
@@ -171,7 +199,8 @@ class GraphInputs:
             if not real.is_leaf:
                 with Recorder(tracer), torch.enable_grad():
                     abstract = super(torch.autograd.Function, Computed).apply(abstract, make)
-            self._links.append((source, None, [self.value_of(tensor).name for tensor in inner_tensors(abstract)]))  # type: ignore[union-attr]
+            names = [self.value_of(tensor).name for tensor in inner_tensors(abstract)]  # type: ignore[union-attr]
+            self._links.append((source, None, [self._arrived.get(name, name) for name in names]))
         value = self.wrappers[id(abstract)] = WrapperValue(abstract, real=real, source=source)
         return value
 
