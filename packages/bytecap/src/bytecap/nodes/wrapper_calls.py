@@ -20,7 +20,6 @@ import torch
 
 from absint import AbstractMode, AbstractTensor
 from absint.meta import leaves, map_leaves
-from absint.schema import record_of
 from bytecap.bytecode.wrappers import (
     as_tangent,
     differentiated,
@@ -94,10 +93,10 @@ class Recorder(AbstractMode):
         return tracer.evaluate.record_operator(tracer, func, given, named)
 
     def _refuse_random(self, func: Any, given: Any) -> None:
-        """Torch sets the seed of a GPU for each process apart, and back again, as it calls an operator on DTensors."""
-        is_draw = isinstance(func, TORCH.op_overload) and record_of(func).effect == "draws"
-        if is_draw and any(is_distributed(tensor) and tensor.device.type != "cpu" for tensor in _tensors(given)):
-            raise UnsupportedCall(f"{func} of a DTensor on a GPU, whose random numbers differ between processes")
+        """Torch sets the random stream of a GPU, and back again, as it calls one of these operators on DTensors."""
+        for tensor in _tensors(given):
+            if is_distributed(tensor) and tensor.device.type != "cpu" and func in tensor._op_dispatcher._random_ops:
+                raise UnsupportedCall(f"{func} of a DTensor on a GPU, whose random numbers differ between processes")
 
     def _inside(self, value: Any) -> Any:
         """An argument, or the abstract tensor for a real one that the class brings along."""
@@ -183,9 +182,11 @@ class _Call:
         for tensor, inner in masked:
             with Recorder(self.tracer), torch.no_grad():
                 tensor._local_tensor = torch.ops.aten.clone.default(inner)
-        yield
-        for tensor, inner in masked:
-            tensor._local_tensor = inner
+        try:
+            yield
+        finally:
+            for tensor, inner in masked:
+                tensor._local_tensor = inner
 
     def _set_apart(self, made: list[Any]) -> None:
         """Have results hold aliases of what the call was given to be differentiated: their gradients are others."""
