@@ -133,6 +133,7 @@ class _Call:
         self.given = list(instead.values())
         self.args, self.kwargs = map_leaves((self.args, self.kwargs), lambda leaf: instead.get(id(leaf), leaf))
         self.tangents: dict[int, Any] = {}
+        self.instead: dict[str, str] = {}
 
     def _needs_gradient(self, tensor: Any) -> bool:
         return torch.is_grad_enabled() and bool(tensor.requires_grad)
@@ -336,7 +337,7 @@ class _Call:
         inside = Tuple(tuple(Ref(name) for name in captured))
         self.outer.hidden.update(name for name in defined if name not in {result.name for result in results})
         self.outer.functions.append(function)
-        arguments: tuple[Arg, ...] = (*[Ref(name) for name in names], inside)
+        arguments: tuple[Arg, ...] = (*[Ref(self.instead.get(name, name)) for name in names], inside)
         self.outer.append(Node(CUSTOM + function.name, arguments, {}, wires, self.tracer.line()))
 
     def _wire(self, value: TensorValue) -> WireValue:
@@ -356,14 +357,62 @@ class _Call:
         return self._like(made, inner_tensors(made))
 
     def _as_expected(self, tensor: Any, gradient: Any) -> Any:
-        """The gradient of an operand in the layout that gradients of it have. One from outside is given what there is,
-        if that has parts like its own."""
-        if type(gradient) is not type(tensor) or not hasattr(tensor, _COERCE):
-            return gradient
-        if self._outside(tensor) and _types(gradient) == _types(tensor):
+        """The gradient of an operand in the layout that gradients of it have; as it comes if its parts are like the
+        operand's (`_names`)."""
+        if type(gradient) is not type(tensor) or not hasattr(tensor, _COERCE) or _types(gradient) == _types(tensor):
             return gradient
         expected = self._operand(tensor).tangent or structure_of(self._like_gradients(tensor))
         return self._natively(as_tangent, (gradient, expected), {})
+
+    def _names(self, tensor: Any, gradient: Any) -> list[str]:
+        """The values of the graph whose gradients the parts of an operand's gradient are: stand-ins for the operand's
+        where its layout is another."""
+        names = [value.name for value in self._inner([tensor], asked=True)]
+        if not hasattr(tensor, _COERCE):
+            return names
+        layout, value, outside = structure_of(gradient), self._operand(tensor), self._outside(tensor)
+        if outside is not None:
+            return self.tracer.inputs.parts_of_wrapper(outside, layout) or names
+        if value.tangent is not None and layout != value.tangent:
+            self.instead.update(zip(names, self._in_layout(value, gradient, layout), strict=True))
+        return names
+
+    def _in_layout(self, value: WrapperValue, gradient: Any, layout: Any) -> list[str]:
+        """What an operand holds, behind a function that brings the sum of all gradients of this layout to its own:
+        what several products leave in parts is summed over processes once."""
+        for known, names in value.stand_ins:
+            if known == layout:
+                return names
+        arriving = self._empty_like(gradient)
+        tangents = self._inner([arriving])
+        with self._body() as backward:
+            found = self._natively(as_tangent, (arriving, value.tangent), {})
+        with self._body() as forward, Recorder(self.tracer), torch.no_grad():
+            made = [torch.ops.aten.alias.default(inner) for inner in inner_tensors(value.abstract)]
+        results = self._inner(made)
+        self.tracer.inputs.linked |= {result.name for result in results}
+        operands, wires = ([self._wire(each) for each in part] for part in (self._inner([value.abstract]), results))
+        function = CustomFunction(
+            name=self.outer.name("layout"),
+            operands=len(operands),
+            results=len(results),
+            forward=Graph(tuple(operands), tuple(forward.nodes), tuple([Ref(wire.name) for wire in wires])),
+            backward=Graph(
+                tuple(map(self._wire, tangents)),
+                tuple(backward.nodes),
+                tuple([Ref(each.name) for each in self._inner([found])]),
+            ),
+            saved=0,
+            non_differentiable=(),
+            written=(),
+            once=False,
+        )
+        self.outer.functions.append(function)
+        arguments = (*[Ref(operand.name) for operand in operands], Tuple(()))
+        self.outer.append(Node(CUSTOM + function.name, arguments, {}, tuple(wires), self.tracer.line()))
+        names = [result.name for result in results]
+        value.stand_ins.append((layout, names))
+        return names
 
     def _operand(self, tensor: Any) -> WrapperValue:
         return self.tracer.inputs.wrappers[id(self.known[id(tensor)])]
@@ -375,7 +424,9 @@ class _Call:
 
     def _tangent(self, tensor: Any) -> Any:
         """A gradient that arrives at a result."""
-        tensor = self._like_gradients(tensor)
+        return self._empty_like(self._like_gradients(tensor))
+
+    def _empty_like(self, tensor: Any) -> Any:
         inner = []
         for known, is_asked in zip(inner_tensors(tensor), differentiated(tensor), strict=True):
             if not is_asked:  # where sizes follow from it, the gradient that arrives has it, too
@@ -403,10 +454,7 @@ class _Call:
                 raise UnsupportedCall(f"{self.name}: the gradient of {kinds}")
             if not (tensor.is_nested or all(differentiated(tensor))):
                 raise UnsupportedCall(f"{self.name}: a gradient with more than floats in a {type(tensor).__name__}")
-            names = [value.name for value in self._inner([tensor], asked=True)]
-            outside = self._outside(tensor) if hasattr(tensor, _COERCE) else None
-            if outside is not None:
-                names = self.tracer.inputs.parts_of_wrapper(outside, structure_of(gradient)) or names
+            names = self._names(tensor, gradient)
             for name, given in zip(names, self._inner([gradient], asked=True), strict=True):
                 if name in known:
                     raise UnsupportedCall(f"{self.name}: the gradients of wrappers that share an inner tensor")

@@ -32,17 +32,19 @@ class WrapperValue(Value):
 
     abstract: a tensor of the class whose inner tensors are abstract, with the history that autograd gives it. Where it
     requires grad, the tensors of the graph that stand for the inner ones do too; those of the program do not.
-    tangent: the structure of its gradient, where that is another.
+    tangent: the structure of its gradient, where that is another. stand_ins: names of values that are its inner
+    tensors, whose gradients are parts of one of another structure.
     version: how many writes into it will have been counted.
     """
 
-    __slots__ = ("abstract", "attributes", "cls", "real", "tangent", "version")
+    __slots__ = ("abstract", "attributes", "cls", "real", "stand_ins", "tangent", "version")
 
     def __init__(
         self, abstract: Any, *, real: torch.Tensor | None = None, source: Source | None = None, tangent: Any = None
     ) -> None:
         super().__init__(source)
         self.tangent = tangent
+        self.stand_ins: list[tuple[Any, list[str]]] = []
         self.abstract = abstract
         self.cls = type(abstract)
         self.real = real
