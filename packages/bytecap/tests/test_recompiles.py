@@ -93,7 +93,7 @@ def test_past_the_limit_there_is_one_warning_and_the_plain_result() -> None:
 def register(module, names):
     for name, child in module.named_children():
         register(child, names)
-        names[id(child)] = name, weakref.ref(child, print)
+        names[id(child)] = name, weakref.finalize(child, print)
 
 
 def test_what_has_no_graph_behind_its_breaks_either_is_left_alone() -> None:
