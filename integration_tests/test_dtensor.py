@@ -26,6 +26,7 @@ import stagefold
 if dist.is_available():
     import torch.distributed._functional_collectives as functional
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.debug import CommDebugMode
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,
@@ -269,6 +270,17 @@ def run_modules(programs: Programs) -> None:
                 run_layers(make, x)
             else:
                 assert layouts[0] == layouts[1]  # gradients of norms stay sums in parts
+                check_collectives(make(), x)
+
+
+def check_collectives(net: nn.Module, x: Tensor) -> None:
+    """The graph has as many as eager: what q, k and v leave in parts is added up first."""
+    with CommDebugMode() as eager:
+        net(x).sum().backward()
+    functions = stagefold.explain(net, x).graphs[0].functions
+    nodes = [node for function in functions for part in (function.forward, function.backward) for node in part.nodes]
+    sent = [node for node in nodes if node.target.startswith("_c10d_functional.") and "wait" not in node.target]
+    assert len(sent) == eager.get_total_counts() > 0
 
 
 def run_layers(make: Callable[[], nn.Module], x: Tensor) -> None:

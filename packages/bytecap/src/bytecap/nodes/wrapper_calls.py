@@ -261,7 +261,7 @@ class _Call:
                 if self.outer.inference.is_on:
                     raise UnsupportedValue(f"{self.name} that makes a wrapper in torch.inference_mode")
                 tangent = self.tangents.get(id(result))
-                known = inputs.wrappers[id(result)] = WrapperValue(result, tangent=tangent)
+                known = inputs.wrappers[id(result)] = WrapperValue(result, tangent=tangent, producer=self)
             if known is None:
                 raise UnsupportedValue(f"{self.name} of a wrapper that gives a tensor from elsewhere")
             return known
@@ -288,23 +288,41 @@ class _Call:
 
     def _as_function(self, forward: GraphBuilder, made: list[Any], differentiable: list[Any]) -> None:
         masks = [mask for tensor in made for mask in masks_of(tensor)]
-        operands, results = self._inner(self.given), self._inner([*made, *masks])
-        defined = {value.name: value for node in forward.nodes for value in node.results}
+        results = self._inner([*made, *masks])
+        defined = {value.name for node in forward.nodes for value in node.results}
         order = [value.name for value in self._inner(differentiable, asked=True)]
-        if not defined.keys() >= set(order):
+        if not defined >= set(order):
             raise UnsupportedCall(f"{self.name} of a wrapper with a result that shares an inner tensor with an operand")
         results = [result for result in results if result.name in defined]
-        linked = set(order)
         tangents = [self._tangent(tensor) for tensor in differentiable]
         pairs = zip(differentiable, tangents, strict=True)
         self.tangents = {id(of): structure_of(tangent) for of, tangent in pairs if hasattr(of, _COERCE)}
+        backward, gradients = self._backward(differentiable, tangents)
+        self._append(forward, results, order, tangents, backward, gradients)
+
+    def _backward(self, results: list[Any], tangents: list[Any]) -> tuple[GraphBuilder, dict[str, Arg]]:
+        """What torch.autograd.grad of the call does, and the gradient of each inner tensor, by its name."""
+        self.instead.clear()
+        inputs = [tensor for tensor in self.given if self._needs_gradient(tensor)]
         with self._body() as backward:
-            inputs = [tensor for tensor in self.given if self._needs_gradient(tensor)]
             found = self._natively(
-                torch.autograd.grad, (differentiable, inputs, tangents), {"retain_graph": True, "allow_unused": True}
+                torch.autograd.grad, (results, inputs, tangents), {"retain_graph": True, "allow_unused": True}
             )
             found = [self._as_expected(*pair) for pair in zip(inputs, found, strict=True)]
-        gradients = self._gradients(inputs, found)
+        return backward, self._gradients(inputs, found)
+
+    def _append(
+        self,
+        forward: GraphBuilder,
+        results: list[TensorValue],
+        order: list[str],
+        tangents: list[Any],
+        backward: GraphBuilder,
+        gradients: dict[str, Arg],
+    ) -> None:
+        """The function. order: names of the results that have gradients, as these are in the tangents."""
+        operands, linked = self._inner(self.given), set(order)
+        defined = {value.name: value for node in forward.nodes for value in node.results}
         self.tracer.inputs.linked |= linked
         # Gradients of what is no operand are those of plain ones that are wrappers.
         used = {name for node in forward.nodes for name in node_references(node)}
@@ -357,60 +375,45 @@ class _Call:
         return self._like(made, inner_tensors(made))
 
     def _as_expected(self, tensor: Any, gradient: Any) -> Any:
-        """The gradient of an operand in the layout that gradients of it have; as it comes if its parts are like the
-        operand's (`_names`)."""
-        if type(gradient) is not type(tensor) or not hasattr(tensor, _COERCE) or _types(gradient) == _types(tensor):
+        """The gradient of an operand in a layout that its gradients may have: one from outside takes what there is, if
+        that has parts like its own, and so does a result of another call, whose backward is traced for that."""
+        if type(gradient) is not type(tensor) or not hasattr(tensor, _COERCE):
             return gradient
-        expected = self._operand(tensor).tangent or structure_of(self._like_gradients(tensor))
-        return self._natively(as_tangent, (gradient, expected), {})
+        is_alike = _types(gradient) == _types(tensor)
+        if self._outside(tensor) and is_alike:
+            return gradient
+        value = self._operand(tensor)
+        expected = value.tangent or structure_of(self._like_gradients(tensor))
+        with self._body() as conversion:
+            converted = self._natively(as_tangent, (gradient, expected), {})
+        if conversion.nodes and is_alike and value.producer is not None:
+            names = self._in_layout(value, gradient, structure_of(gradient))
+            if names is not None:
+                self.instead.update(zip([each.name for each in self._inner([tensor])], names, strict=True))
+                return gradient
+        for node in conversion.nodes:
+            self.tracer.graph.append(node)
+        return converted
 
-    def _names(self, tensor: Any, gradient: Any) -> list[str]:
-        """The values of the graph whose gradients the parts of an operand's gradient are: stand-ins for the operand's
-        where its layout is another."""
-        names = [value.name for value in self._inner([tensor], asked=True)]
-        if not hasattr(tensor, _COERCE):
-            return names
-        layout, value, outside = structure_of(gradient), self._operand(tensor), self._outside(tensor)
-        if outside is not None:
-            return self.tracer.inputs.parts_of_wrapper(outside, layout) or names
-        if value.tangent is not None and layout != value.tangent:
-            self.instead.update(zip(names, self._in_layout(value, gradient, layout), strict=True))
-        return names
-
-    def _in_layout(self, value: WrapperValue, gradient: Any, layout: Any) -> list[str]:
-        """What an operand holds, behind a function that brings the sum of all gradients of this layout to its own:
-        what several products leave in parts is summed over processes once."""
+    def _in_layout(self, value: WrapperValue, gradient: Any, layout: Any) -> list[str] | None:
+        """What an operand holds, as results of another function, whose backward is given gradients of this layout: the
+        backward of the call that made it, traced once more. None where that needs what only that call has."""
         for known, names in value.stand_ins:
             if known == layout:
                 return names
-        arriving = self._empty_like(gradient)
-        tangents = self._inner([arriving])
-        with self._body() as backward:
-            found = self._natively(as_tangent, (arriving, value.tangent), {})
+        producer = value.producer
+        if producer.outer is not self.outer:
+            return None
+        tangent = self._empty_like(gradient)
+        backward, gradients = producer._backward([value.abstract], [tangent])
+        arriving = {each.name: each for each in self._inner([tangent], asked=True)}
+        if not self.outer.hidden.isdisjoint(free_names(backward.nodes, list(gradients.values()), arriving)):
+            return None
         with self._body() as forward, Recorder(self.tracer), torch.no_grad():
             made = [torch.ops.aten.alias.default(inner) for inner in inner_tensors(value.abstract)]
         results = self._inner(made)
-        self.tracer.inputs.linked |= {result.name for result in results}
-        operands, wires = ([self._wire(each) for each in part] for part in (self._inner([value.abstract]), results))
-        function = CustomFunction(
-            name=self.outer.name("layout"),
-            operands=len(operands),
-            results=len(results),
-            forward=Graph(tuple(operands), tuple(forward.nodes), tuple([Ref(wire.name) for wire in wires])),
-            backward=Graph(
-                tuple(map(self._wire, tangents)),
-                tuple(backward.nodes),
-                tuple([Ref(each.name) for each in self._inner([found])]),
-            ),
-            saved=0,
-            non_differentiable=(),
-            written=(),
-            once=False,
-        )
-        self.outer.functions.append(function)
-        arguments = (*[Ref(operand.name) for operand in operands], Tuple(()))
-        self.outer.append(Node(CUSTOM + function.name, arguments, {}, tuple(wires), self.tracer.line()))
         names = [result.name for result in results]
+        producer._append(forward, results, names, [tangent], backward, gradients)
         value.stand_ins.append((layout, names))
         return names
 
@@ -454,7 +457,10 @@ class _Call:
                 raise UnsupportedCall(f"{self.name}: the gradient of {kinds}")
             if not (tensor.is_nested or all(differentiated(tensor))):
                 raise UnsupportedCall(f"{self.name}: a gradient with more than floats in a {type(tensor).__name__}")
-            names = self._names(tensor, gradient)
+            names = [value.name for value in self._inner([tensor], asked=True)]
+            outside = self._outside(tensor) if hasattr(tensor, _COERCE) else None
+            if outside is not None:
+                names = self.tracer.inputs.parts_of_wrapper(outside, structure_of(gradient)) or names
             for name, given in zip(names, self._inner([gradient], asked=True), strict=True):
                 if name in known:
                     raise UnsupportedCall(f"{self.name}: the gradients of wrappers that share an inner tensor")

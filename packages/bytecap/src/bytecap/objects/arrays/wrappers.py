@@ -32,18 +32,25 @@ class WrapperValue(Value):
 
     abstract: a tensor of the class whose inner tensors are abstract, with the history that autograd gives it. Where it
     requires grad, the tensors of the graph that stand for the inner ones do too; those of the program do not.
-    tangent: the structure of its gradient, where that is another. stand_ins: names of values that are its inner
-    tensors, whose gradients are parts of one of another structure.
+    tangent: the structure of its gradient, where that is another. producer: the call that made it. stand_ins: names of
+    values that are its inner tensors, whose gradients are parts of one of another structure.
     version: how many writes into it will have been counted.
     """
 
-    __slots__ = ("abstract", "attributes", "cls", "real", "stand_ins", "tangent", "version")
+    __slots__ = ("abstract", "attributes", "cls", "producer", "real", "stand_ins", "tangent", "version")
 
     def __init__(
-        self, abstract: Any, *, real: torch.Tensor | None = None, source: Source | None = None, tangent: Any = None
+        self,
+        abstract: Any,
+        *,
+        real: torch.Tensor | None = None,
+        source: Source | None = None,
+        tangent: Any = None,
+        producer: Any = None,
     ) -> None:
         super().__init__(source)
         self.tangent = tangent
+        self.producer = producer
         self.stand_ins: list[tuple[Any, list[str]]] = []
         self.abstract = abstract
         self.cls = type(abstract)
