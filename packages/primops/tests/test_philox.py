@@ -141,7 +141,7 @@ def test_few_numbers_are_computed_in_place(call: str, type: str, by_formula: boo
     assert ("prims.philox_uniform" in targets) == by_formula
 
 
-@given(threads=st.sampled_from((-256, 0, 255, 256, 768)), width=st.sampled_from((-1, 0, 1, 2, 3, 4, 8, 16, 17, 32)))
+@given(threads=st.sampled_from((-256, 255, 256, 768)), width=st.sampled_from((0, 1, 2, 3, 4, 8, 16, 17)))
 def test_blocks_of_threads_each_with_a_power_of_two(threads: int, width: int) -> None:
     call = f'prims.philox_uniform(%s, %o, [6], {threads}, {width}, "cpu")'
     graph = parse_graph(f"input %s: i64[]\ninput %o: i64[]\n%y: f32[6] = {call}\nreturn %y")
