@@ -148,7 +148,7 @@ def test_a_code_generator(network: Network, tmp_path: Path, dynamic: bool) -> No
     assert found.slot == "codegen"
     assert found.culprit is None
     assert len(found.calls) == 1
-    found.save(tmp_path)
+    found.save(str(tmp_path))
     smallest = load(tmp_path / "loop.json")
     assert isinstance(smallest, Loop)
     assert len(smallest.forward.steps) == 1

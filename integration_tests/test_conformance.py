@@ -61,6 +61,7 @@ def test_a_wrong_decomposition_is_refused(op: str) -> None:
     assert {misfit.trial for misfit in found} == {f"{op} float32", f"{op} float32, symbolic sizes"}
     assert found[0].blame is not None
     assert found[0].blame.calls == (f"aten.{op}.default",)
+    assert str(found[0]) == f"{found[0].trial}: {found[0].message}\n  {found[0].blame}"
 
 
 def reversed_steps(graph: LoopGraph) -> LoopGraph:

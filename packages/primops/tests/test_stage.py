@@ -171,6 +171,18 @@ def test_a_failing_decomposition_is_an_error_or_an_extern(decomposition, caplog:
     assert "aten.exp.default stays with ATen" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("decomposition", "message"),
+    [
+        (lambda p, x: p.add(x), r"1 arguments for add\(a: operand, b: operand\)"),
+        (lambda p, x: p.convert(x, torch.float64), r"torch\.float64 is no dtype, which is a name such as 'float32'"),
+    ],
+)
+def test_a_prim_called_in_a_wrong_way_says_so(decomposition, message: str) -> None:
+    with pytest.raises(DecompositionFault, match=message):
+        lower_graph(parse_graph(GRAPH), {"aten.exp.default": decomposition})
+
+
 def test_dtypes_without_prims_stay_with_aten() -> None:
     graph = parse_graph("input %x: c64[2]\n%y: c64[2] = aten.exp.default(%x)\nreturn %y")
     assert lower_graph(graph) == graph

@@ -91,6 +91,12 @@ def test_the_command_line(capsule: Capsule, capsys: pytest.CaptureFixture[str], 
     assert main(["show", path, "--only", "0/loop", "-o", str(tmp_path / "loop.json")]) == 0
     assert main(["diff", path, str(tmp_path / "loop.json"), "--only", "loop"]) == 0
     assert capsys.readouterr().out == "the same\n"
+    outputs = []
+    for last in ("partition", "cut"):  # a slot, and the form that it makes
+        assert main(["replay", path, "--until", last]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert [line.split()[1] for line in outputs[0].splitlines()] == ["grad", "prim", "cut"]
     assert main(["replay", path, "--until", "loopir", "--print-after", "inline_pointwise"]) == 0
     before = capsys.readouterr().out
     assert main(["replay", path, "--print-after", "KeepFloat32:9"]) == 1

@@ -48,6 +48,10 @@ def test_faults_are_printed_not_raised(saved: Path, tmp_path: Path, capsys: pyte
     assert "SW011: loopir reads a cut document; this is a capture" in capsys.readouterr().err
     assert main(["show", str(tmp_path / "absent.json")]) == 1
     assert "there is no file" in capsys.readouterr().err
+    assert main(["blame", str(tmp_path / "absent.capsule")]) == 1
+    assert "there is no file" in capsys.readouterr().err
+    assert main(["blame", str(saved)]) == 1
+    assert "a document alone has no inputs" in capsys.readouterr().err
     (tmp_path / "bad.json").write_text("{")
     assert main(["show", str(tmp_path / "bad.json")]) == 1
     assert "SW001" in capsys.readouterr().err

@@ -271,7 +271,11 @@ class Builder:
 
 
 def _prim_method(op: Op) -> Callable[..., Any]:
+    count = len(op.parameters)
+
     def method(self: Builder, *arguments: Any) -> Any:
+        if len(arguments) != count:
+            raise TypeError(f"{len(arguments)} arguments for {op.signature}")
         return self.apply(op, arguments)
 
     method.__name__ = op.name
@@ -314,12 +318,18 @@ def _as_is(argument: Any) -> Arg:
     return argument
 
 
+def _encode_dtype(argument: str) -> Arg:
+    if argument not in DTYPES:
+        raise TypeError(f"{argument!r} is no dtype, which is a name such as 'float32'")
+    return _DTYPE_ARGS[argument]
+
+
 _DTYPE_ARGS = {name: graph.DTypeArg(name) for name in DTYPES}
 _KIND_ENCODERS: dict[Kind, Callable[[Any], Arg]] = {
     "tensor": _encode_tensor,
     "operand": encode_argument,
     "number": encode_argument,
-    "dtype": _DTYPE_ARGS.__getitem__,
+    "dtype": _encode_dtype,
     **dict.fromkeys(("tensors", "indices"), _encode_values),
     **dict.fromkeys(("dims", "sizes"), _encode_sizes),
     **dict.fromkeys(("size", "int", "int?", "bool", "word"), _as_is),

@@ -62,8 +62,9 @@ class Blame:
         on = f" on {', '.join(self.calls)}" if self.calls else ""
         return f"{by}stage {self.stage!r} in slot {self.slot!r}{on}: {self.difference}"
 
-    def save(self, directory: Path) -> None:
+    def save(self, directory: Path | str) -> None:
         """Write the document and its inputs: `stagefold run-stage SLOT` and `stagefold run` take them."""
+        directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         stagewire.save(self.document, directory / f"{form_of(self.document)}.json")
         torch.save(list(self.inputs), directory / "inputs.pt")

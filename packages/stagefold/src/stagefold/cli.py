@@ -63,6 +63,8 @@ from stagewire.printer import print_document
 from stagewire.stage import expect
 
 _Command = Callable[[argparse.Namespace], int]
+_FORMS = {name: form for slot, (_, form) in BOUNDARIES.items() for name in (slot, form)}
+"""The form of document that a slot makes, by the name of either."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     replayed = add("replay", _replay, "compile again what a capsule holds", settings)
     replayed.add_argument("file", type=Path)
     replayed.add_argument("--only", default="", metavar="RUN", help="a number or a part of a name")
-    replayed.add_argument("--until", default="codegen", choices=SLOTS, help="the last slot")
+    replayed.add_argument("--until", default="program", choices=_FORMS, help="the last slot, or the last form")
     replayed.add_argument("--print-after", metavar="PASS[:N]", help="print the document as it is after a pass")
     replayed.add_argument("--run", action="store_true", dest="compute", help="run it on its inputs, compare with eager")
 
@@ -207,7 +209,7 @@ def _replay(chosen: argparse.Namespace) -> int:
             print(print_document(after_pass(capsule, run, chosen.print_after, options, stages)), end="")
         return 0
     others = wrong_results = 0
-    for one in replay(capsule, only=chosen.only, until=BOUNDARIES[chosen.until][1], options=options, stages=stages):
+    for one in replay(capsule, only=chosen.only, until=_FORMS[chosen.until], options=options, stages=stages):
         others += not one.is_same
         word = "same" if one.is_same else f"was {one.recorded[:12]}" if one.recorded else "not recorded"
         print(f"{one.run.member:24} {one.form:10} {one.digest[:12]}  {word}")
@@ -324,9 +326,9 @@ def _blame(chosen: argparse.Namespace) -> int:
 def _cases(chosen: argparse.Namespace) -> Iterator[tuple[Document, Sequence[Any], Pipeline]]:
     """Documents with inputs and stages: the one that is given, or those of a capsule."""
     if not is_capsule(chosen.file):
+        document, pipeline = read_verified(chosen.file), Pipeline.build(*_settings(chosen))
         if chosen.inputs is None:
             raise CommandFault("a document alone has no inputs", fix="Name the torch.save file, or give a capsule.")
-        document, pipeline = read_verified(chosen.file), Pipeline.build(*_settings(chosen))
         _refuse_unused(chosen, pipeline, document)
         yield document, _tensors(chosen.inputs), pipeline
         return
@@ -348,9 +350,7 @@ def _conform(chosen: argparse.Namespace) -> int:
     more = {"only": chosen.only, "drawn": chosen.drawn, "device": chosen.device, "options": settings}
     for misfit in conform(chosen.slot, chosen.name, tell=tried.append, **more):
         count += 1
-        print(f"{misfit.trial}: {misfit.message}")
-        if misfit.blame is not None:
-            print(f"  {misfit.blame}")
+        print(misfit)
     what = f"is wrong in {count} of" if count else "keeps the meaning in"
     print(f"{chosen.name!r} {what} {len(tried)} trials")
     return 1 if count else 0

@@ -14,7 +14,7 @@ from stagewire.types import ITEM_SIZE, TensorType, ValueType, numel
 
 
 class Needs(msgspec.Struct, frozen=True, eq=False):
-    """The seam between the phases.
+    """What the backward of a joint graph needs of its forward.
 
     producers: for each forward value the node that makes it (inputs have none).
     direct: forward values and inputs that backward nodes or gradients use, in order of first use.
@@ -45,7 +45,7 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
 
 
 def needs_of(joint: Joint) -> Needs:
-    """Look at the seam."""
+    """Who makes and who uses the values that go from the forward to the backward."""
     producers: dict[str, Node] = {}
     own: set[str] = {value.name for value in joint.tangent_values}
     consumers: dict[str, list[int]] = {}

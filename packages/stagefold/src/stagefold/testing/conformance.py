@@ -48,6 +48,9 @@ class Misfit(NamedTuple):
     message: str
     blame: Blame | None
 
+    def __str__(self) -> str:
+        return f"{self.trial}: {self.message}" + (f"\n  {self.blame}" if self.blame is not None else "")
+
 
 class _Backend:
     """Takes captures of any sizes, keeps them, and runs them call by call."""
