@@ -101,5 +101,5 @@ def test_wrong_stages_are_refused() -> None:
         stagefold.compile(network(), stages={"loopir": "nobody-has-this"})
     with pytest.raises(BadStage, match="is a int"):
         stagefold.compile(network(), stages={"loopir": 3})
-    with pytest.raises(BadStage, match="returned a cut, not a loop"):
+    with pytest.raises(BadStage, match=r"returned a cut, not a loop\n  fix: Have the stage take and return"):
         stagefold.compile(network(), fullgraph=True, stages={"loopir": lambda prim: prim})(torch.randn(2, 8))

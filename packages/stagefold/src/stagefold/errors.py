@@ -32,7 +32,7 @@ class BadStage(StageError):
     """An object in stages= that is neither a Stage nor a function of a document, or that returns the wrong kind."""
 
     code = "SF004"
-    fix = "Pass a Stage (name, version, consumes, produces, run) or a function of a document."
+    fix = "Have the stage take and return what its slot does (docs/tutorials/write_a_stage.md)."
 
 
 class BadModel(StageError):

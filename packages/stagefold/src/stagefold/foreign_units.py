@@ -21,6 +21,8 @@ Callee = Callable[..., tuple[Any, ...]]
 
 OUR_TARGETS = frozenset(("cpp", "triton"))
 
+_MEND = "Mend it: the program runs plain meanwhile."
+
 
 def checked(run: Any, unit: Unit, what: str) -> Callee:
     """`run`, which `what` made of a unit, as `codegen.load` makes them: it takes one list of inputs as well, and runs
@@ -50,7 +52,7 @@ def errors_named(run: Callee, what: str) -> Callee:
             raise
         except Exception as error:
             message = f"what {what} made of a unit raised {type(error).__name__}: {error}"
-            raise BadStage(message, fix="Mend it: the program runs plain meanwhile.") from error
+            raise BadStage(message, fix=_MEND) from error
 
     return call
 
@@ -66,13 +68,16 @@ def _output_types(unit: Unit) -> list[TensorType | None]:
 
 def _check(outputs: Any, types: Sequence[TensorType | None], what: str) -> None:
     if not isinstance(outputs, (tuple, list)):
-        raise BadStage(f"what {what} made of a unit returned a {type(outputs).__name__}, not a tuple of its outputs")
+        found = f"a {type(outputs).__name__}, not a tuple of its outputs"
+        raise BadStage(f"what {what} made of a unit returned {found}", fix=_MEND)
     if len(outputs) != len(types):
-        raise BadStage(f"what {what} made of a unit returned {len(outputs)} outputs, the unit has {len(types)}")
+        counts = f"{len(outputs)} outputs, the unit has {len(types)}"
+        raise BadStage(f"what {what} made of a unit returned {counts}", fix=_MEND)
     for number, (one, wanted) in enumerate(zip(outputs, types, strict=True)):
         if wanted is not None and not _is_of(one, wanted):
             found = f"{one.dtype}{list(one.shape)}" if isinstance(one, torch.Tensor) else type(one).__name__
-            raise BadStage(f"output {number} of what {what} made of a unit is {found}, where the unit has {wanted}")
+            message = f"output {number} of what {what} made of a unit is {found}, where the unit has {wanted}"
+            raise BadStage(message, fix=_MEND)
 
 
 def _is_of(one: Any, wanted: TensorType) -> bool:
