@@ -98,13 +98,9 @@ def expand_stride(self: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
-    """Whether a tensor of `shape` expands to `target` (leading dimensions of size one beyond its rank are dropped)."""
-    extra = len(shape) - len(target)
-    if extra > 0 and any(size != 1 for size in shape[:extra]):
-        return False
-    own = shape[max(extra, 0) :]
-    pairs = zip(reversed(own), reversed(target), strict=False)
-    return all(size == wanted or size == 1 for size, wanted in pairs)
+    """Whether a tensor of `shape` expands to `target`."""
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (wanted, 1) for size, wanted in pairs)
 
 
 def fresh(like: Meta, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Meta:
