@@ -124,6 +124,28 @@ def test_what_counts_up_an_input_runs_behind_those_that_read_it() -> None:
     assert (r == given @ given * 3).all()
 
 
+def test_unless_it_makes_what_others_read() -> None:
+    """A kernel that updates and sums, whose sum is read by one behind it."""
+    text = """\
+input %x: f32[1, 2]
+input %at: i64[]
+%y: f32[1, 2] = prims.add(%x, %x)
+%s: f32[] = prims.sum(%y, [0, 1])
+%b: f32[1, 2] = prims.broadcast_in_dim(%s, [1, 2], [])
+%i: f32[2] = prims.index(%b, (%at, None), false)
+%w: f32[1, 2, 2] = prims.broadcast_in_dim(%x, [1, 2, 2], [1, 2])
+return %y, %i, %w
+"""
+    graph = updated(text, Fresh(1), Fresh(2)).forward
+    (both,) = [step for step in graph.steps if isinstance(step, Kernel) and "y" in writes_of(step)]
+    assert len(writes_of(both)) == 2
+    assert graph.steps[-1] is not both
+    y, i, w = interpret(graph, [numpy.array([[2, 3]], "f"), numpy.array(0)], EXTERNS)
+    assert (y == [[4, 6]]).all()
+    assert (i == [10, 10]).all()
+    assert (w == [2, 3]).all()
+
+
 def test_unless_a_call_has_the_input() -> None:
     text = COUNTED.replace("%r:", "%d: i64[1] = prims.reshape(%x, [1])\n%n: i64[1] = aten.flip.default(%d, [0])\n%r:")
     assert not in_place(updated(text.replace("return %y, %r", "return %y, %r, %n"), Fresh(1), Fresh(2)))

@@ -135,9 +135,13 @@ def _counting_last(graph: loop.LoopGraph) -> loop.LoopGraph:
     given_to_calls = {name for step, names in steps if isinstance(step, loop.Extern) for name in names}
     last: list[loop.Step] = []
     for number, (step, names) in enumerate(steps):
-        inputs = {updated.get(name, "") for name in writes_of(step)}
-        alone = {*names} <= {*writes_of(step), *inputs} and not given_to_calls & {*names}
-        if isinstance(step, loop.Kernel) and alone and any(uses.last.get(name, -1) > number for name in inputs):
+        made = set(writes_of(step))
+        if not isinstance(step, loop.Kernel) or not made <= updated.keys():
+            continue
+        inputs = {updated[name] for name in made}
+        is_alone = {*names} <= made | inputs and not given_to_calls & {*names}
+        is_read = any(uses.last[name] > number for name in made)
+        if is_alone and not is_read and any(uses.last.get(name, -1) > number for name in inputs):
             last.append(step)
     return replace(graph, steps=(*(step for step in graph.steps if step not in last), *last)) if last else graph
 
