@@ -44,7 +44,7 @@ class Uses:
         self.last = {name: number for number, names in enumerate(self.uses) for name in names}
         self.first = {name: n for n, names in reversed(list(enumerate(self.uses))) for name in names}
         calls = zip(graph.steps, self.uses, strict=True)
-        self.aliased = {n for call, names in calls if isinstance(call, Extern) and _may_share(call) for n in names}
+        self.aliased = {n for call, names in calls if isinstance(call, Extern) and _holds_on(call) for n in names}
 
     def root(self, name: str) -> str:
         return self.buffers[name].base or name
@@ -116,7 +116,7 @@ class _Plan(Uses):
         return is_dense(left) and ITEM_SIZE[left.dtype] == ITEM_SIZE[right.dtype]
 
 
-def _may_share(call: Extern) -> bool:
+def _holds_on(call: Extern) -> bool:
     """Whether memory may be in use behind a call in which it ends: a view shares it, and so does what an operator of a
     library gives or does meanwhile (`_c10d_functional.wait_tensor` gives its operand)."""
     return call.effect == "aliases" or (call.effect == "acts" and not call.target.startswith("aten."))

@@ -52,8 +52,9 @@ class UpdateInputs:
     def run(self, graph: loop.LoopGraph) -> loop.LoopGraph:
         if not graph.updates:
             return graph
-        before, graph = graph, _counting_last(graph)
-        updates = _Updates(graph)
+        before, updates = graph, _Updates(graph)
+        graph = _counting_last(updates)
+        updates = updates if graph is before else _Updates(graph)
         found = dict(updates.found())
         if updates.failing and len(found) < len(graph.updates):
             kernels = [step for step in updates.failing if isinstance(step, loop.Kernel)]
@@ -126,15 +127,15 @@ def _size(buffer: loop.Buffer) -> object:
     return numel(buffer.type.shape) * ITEM_SIZE[buffer.type.dtype]
 
 
-def _counting_last(graph: loop.LoopGraph) -> loop.LoopGraph:
+def _counting_last(uses: Uses) -> loop.LoopGraph:
     """The graph with kernels at its end that read nothing but what they update, where others read that behind them."""
+    graph = uses.graph
     pairs = [(graph.outputs[number], name) for number, name in graph.updates]
     updated = {output.name: name for output, name in pairs if isinstance(output, Ref)}
-    uses = Uses(graph)
-    steps = [*zip(graph.steps, uses.uses, strict=True)]
-    given_to_calls = {name for step, names in steps if isinstance(step, loop.Extern) for name in names}
-    last: list[loop.Step] = []
-    for number, (step, names) in enumerate(steps):
+    steps = [*enumerate(zip(graph.steps, uses.uses, strict=True))]
+    given_to_calls = {name for _, (step, names) in steps if isinstance(step, loop.Extern) for name in names}
+    last: set[int] = set()
+    for number, (step, names) in steps:
         made = set(writes_of(step))
         if not isinstance(step, loop.Kernel) or not made <= updated.keys():
             continue
@@ -142,8 +143,9 @@ def _counting_last(graph: loop.LoopGraph) -> loop.LoopGraph:
         is_alone = {*names} <= made | inputs and not given_to_calls & {*names}
         is_read = any(uses.last[name] > number for name in made)
         if is_alone and not is_read and any(uses.last.get(name, -1) > number for name in inputs):
-            last.append(step)
-    return replace(graph, steps=(*(step for step in graph.steps if step not in last), *last)) if last else graph
+            last.add(number)
+    in_order = sorted(steps, key=lambda one: one[0] in last)
+    return replace(graph, steps=tuple([step for _, (step, _) in in_order])) if last else graph
 
 
 Check = tuple[tuple[loop.Axis, ...], tuple[loop.Statement, ...]]
