@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from codegen.triton.product_fusion import Axes, Dimension, only_store, pieces
-from codegen.triton.products import MOST_BATCHES, Types
+from codegen.element_loops import Axes, Dimension, only_store, pieces
 from stagewire import flex_attention as op
 from stagewire.graph import Arg, List, Ref
 from stagewire.loop import Axis, Extern, Free, Kernel, Load, Loop, LoopGraph, Operand, Statement, Store
@@ -59,7 +58,7 @@ class Attention:
         return (self.query, self.key, self.value, *self.more, *self.blocks, *self.captured)
 
 
-def attentions_of(graph: LoopGraph, types: Types) -> Iterator[tuple[int, Attention]]:
+def attentions_of(graph: LoopGraph, types: Mapping[str, TensorType]) -> Iterator[tuple[int, Attention]]:
     """The calls of a graph that kernels of ours can compute, with their numbers among its steps."""
     for number, step in enumerate(graph.steps):
         call = attention_of(step, types) if isinstance(step, Extern) else None
@@ -67,7 +66,7 @@ def attentions_of(graph: LoopGraph, types: Types) -> Iterator[tuple[int, Attenti
             yield number, call
 
 
-def attention_of(call: Extern, types: Types) -> Attention | None:
+def attention_of(call: Extern, types: Mapping[str, TensorType]) -> Attention | None:
     """A call that kernels of ours can compute."""
     if call.target not in (op.FORWARD, op.BACKWARD) or call.kwargs:
         return None
@@ -80,7 +79,7 @@ def attention_of(call: Extern, types: Types) -> Attention | None:
         return None
     (batch, heads, length, _), keys = types[operands[0]].shape, types[operands[1]].shape[2]
     block_size, scale = _items(given.block_size), given.scale
-    if batch * heads > MOST_BATCHES or not isinstance(scale, float):  # type: ignore[operator]
+    if not isinstance(scale, float):
         return None
     forms = [form for form in _items(given.forms) if isinstance(form, str)]
     shape = (batch * heads, length, keys)  # type: ignore[operator]
@@ -99,7 +98,7 @@ def _names(args: Sequence[Arg]) -> tuple[str, ...]:
 
 
 def function_of(
-    text: str, number: int, captured: Sequence[str], types: Types, shape: tuple[int, int, int]
+    text: str, number: int, captured: Sequence[str], types: Mapping[str, TensorType], shape: tuple[int, int, int]
 ) -> Function | None:
     """The function that a form is, of so many heads, queries and keys; None if it is more than one loop over them.
 
@@ -143,3 +142,9 @@ def _is_given(load: Load, inputs: Mapping[str, str], store: Store) -> bool:
 
 def _from(statement: Statement, inputs: Mapping[str, str]) -> Statement:
     return replace(statement, buffer=inputs[statement.buffer]) if isinstance(statement, Load) else statement
+
+
+def row_of_blocks(type_: TensorType) -> str:
+    """Where what is listed for `row`, a row of blocks of head `h` of batch `b`, begins in a list, as C++ and Triton."""
+    ways = zip(("b", "h", "row"), type_.shape, type_.stride, strict=False)
+    return " + ".join(f"{way} * {step}" for way, size, step in ways if size != 1) or "0"

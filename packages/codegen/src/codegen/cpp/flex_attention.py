@@ -9,13 +9,13 @@ mask leaves whole, without the mask. torch has no gradients on a CPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from codegen.cpp.kernel import Text
 from codegen.cpp.operations import conversion
 from codegen.cpp.statements import Scope, write_statement
 from codegen.cpp.types import c_type
-from codegen.flex_attention import SCORES, Attention, Function
-from codegen.triton.products import Types
+from codegen.flex_attention import SCORES, Attention, Function, row_of_blocks
 from stagewire.loop import Axis, Kernel, Load
 from stagewire.statements import results, used_axes, used_values
 from stagewire.types import TensorType
@@ -28,39 +28,26 @@ FEW = 4
 LOG2E = 1 / math.log(2.0)
 
 
-def is_written(call: Attention, types: Types) -> bool:
+def is_written(call: Attention, types: Mapping[str, TensorType]) -> bool:
     """Whether there is a function for a call: a forward in float32 or less, on a CPU."""
     query = types[call.query]
     return query.device == "cpu" and not call.more and query.dtype in ("float32", "bfloat16", "float16")
 
 
-class AttentionWriter:
-    """Writes the function of a call; `lines` grows. threshold: work below which it stays on one thread."""
+class AttentionWriter(Text):
+    """Writes the function of a call. threshold: work below which it stays on one thread."""
 
-    def __init__(self, call: Attention, types: Types, threshold: int) -> None:
+    def __init__(self, call: Attention, types: Mapping[str, TensorType], threshold: int) -> None:
+        super().__init__(depth=1)
         functions = [one for one in call.functions if one is not None]
         axes = tuple(axis for function in functions for part in function.axes for axis in part)
         self.call, self.types, self.threshold = call, types, threshold
         self.scope = Scope(Kernel("attention", axes, ()), types)
-        self.batch, self.heads, self.length, self.depth = types[call.query].shape
+        self.batch, self.heads, self.length, self.features = types[call.query].shape
         _, self.shared, self.keys, self.width = types[call.value].shape
         self.wide = -(-self.width // COLUMNS) * COLUMNS  # type: ignore[operator]
         self.queries = math.gcd(QUERIES, call.block_size[0])
         self.is_few = self.length <= FEW  # type: ignore[operator]
-        self.lines: list[str] = []
-        self.indent = 1
-
-    def line(self, text: str) -> None:
-        self.lines.append("  " * self.indent + text)
-
-    def open(self, text: str) -> None:
-        self.line(text + " {")
-        self.indent += 1
-
-    def close(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.indent -= 1
-            self.line("}")
 
     def write(self) -> list[str]:
         """The lines of the body, behind the pointers."""
@@ -71,17 +58,17 @@ class AttentionWriter:
         self.line(f"const i64 b = z / {self.heads}, h = z % {self.heads}, g = h / {self.heads // self.shared};")  # type: ignore[operator]
         self.line(f"const i64 first = tile * {queries};")
         self.line(f"const i64 rows = first + {queries} < {self.length} ? {queries} : {self.length} - first;")
-        copies = "" if self.is_few else f", key[{self.depth} * {KEYS}], value[{KEYS} * {self.wide}]"
-        self.line(f"f32 query[{queries} * {self.depth}]{copies};")
+        copies = "" if self.is_few else f", key[{self.features} * {KEYS}], value[{KEYS} * {self.wide}]"
+        self.line(f"f32 query[{queries} * {self.features}]{copies};")
         self.line(f"f32 scores[{queries} * {KEYS}], mixed[{queries} * {self.wide}], most[{queries}], total[{queries}];")
-        self._tile(call.query, "query", "rows", "first", self.depth, (self.depth, 1), f" * {call.scale!r}f")
+        self._tile(call.query, "query", "rows", "first", self.features, (self.features, 1), f" * {call.scale!r}f")
         self.line(f"for (i64 r = 0; r < {queries}; r++) most[r] = -SF_INF, total[r] = 0;")
         self.line(f"for (i64 r = 0; r < {queries} * {self.wide}; r++) mixed[r] = 0;")
         self._over_blocks()
         self._results()
         self.close(2)
         clause = " reduction(|:bad)" if self.scope.reports else ""
-        work = self.batch * self.heads * self.length * self.keys * self.depth  # type: ignore[operator]
+        work = self.batch * self.heads * self.length * self.keys * self.features  # type: ignore[operator]
         if work >= self.threshold:
             shared = f"  #pragma omp parallel for collapse(2) num_threads(threads) schedule(dynamic){clause}"
             self.lines.insert(0, shared)
@@ -109,10 +96,7 @@ class AttentionWriter:
 
     def _of_row(self, name: str, more: str = "0") -> str:
         """What is listed for the row of blocks of the task."""
-        type_ = self.types[name]
-        ways = zip(("b", "h", "row"), type_.shape, type_.stride, strict=False)
-        terms = [f"{way} * {step}" for way, size, step in ways if size != 1]
-        return f"{self.scope.parameter(name)}[{' + '.join([*terms, more])}]"
+        return f"{self.scope.parameter(name)}[{row_of_blocks(self.types[name])} + {more}]"
 
     def _attend(self, end: str, *, is_masked: bool) -> None:
         self.line(f"const i64 columns = start + {KEYS} < {end} ? {KEYS} : {end} - start;")
@@ -131,7 +115,7 @@ class AttentionWriter:
         self.line("row[c] = s; top = s > top ? s : top;")
         self.close()
         clause = " reduction(|:bad)" if self.scope.reports else ""
-        self.lines.insert(position, "  " * self.indent + f"#pragma omp simd reduction(max:top){clause}")
+        self.lines.insert(position, "  " * self.depth + f"#pragma omp simd reduction(max:top){clause}")
         self.line("const f32 level = top == -SF_INF ? 0 : top, less = sf_exp_f32(most[r] - level);")
         self.line("f32 sum = 0;")
         self.line("#pragma omp simd reduction(+:sum)")
@@ -149,15 +133,15 @@ class AttentionWriter:
             self.line("f32 product = 0;")
             self.line("#pragma omp simd reduction(+:product)")
             key = self._element(self.call.key, "(start + c)")
-            self.line(f"for (i64 e = 0; e < {self.depth}; e++) product += query[r * {self.depth} + e] * {key};")
+            self.line(f"for (i64 e = 0; e < {self.features}; e++) product += query[r * {self.features} + e] * {key};")
             self.line(f"scores[r * {KEYS} + c] = product;")
             self.close(2)
             return
-        self._tile(self.call.key, "key", "columns", "start", self.depth, (1, KEYS))
+        self._tile(self.call.key, "key", "columns", "start", self.features, (1, KEYS))
         self._tile(self.call.value, "value", "columns", "start", self.width, (self.wide, 1))
         self.line(f"for (i64 r = columns * {self.wide}; r < {KEYS} * {self.wide}; r++) value[r] = 0;")
         self.line(f"for (i64 r = 0; r < {self.queries} * {KEYS}; r++) scores[r] = 0;")
-        self.line(f"sf_tile_product<{KEYS}>(rows, {self.depth}, query, {self.depth}, key, scores);")
+        self.line(f"sf_tile_product<{KEYS}>(rows, {self.features}, query, {self.features}, key, scores);")
 
     def _mix(self) -> None:
         """Values by their weights, added to `mixed`."""

@@ -33,16 +33,35 @@ class LaneLoop(NamedTuple):
     body: tuple[Written, ...]
 
 
-class KernelWriter:
-    """Writes the loops of one kernel; `lines` grows, `depth` is the indentation.
+class Text:
+    """Lines of blocks: `lines` grows, `depth` is the indentation."""
+
+    def __init__(self, depth: int) -> None:
+        self.lines: list[str] = []
+        self.depth = depth
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def open(self, text: str) -> None:
+        self.line(text + " {")
+        self.depth += 1
+
+    def close(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.depth -= 1
+            self.line("}")
+
+
+class KernelWriter(Text):
+    """Writes the loops of one kernel.
 
     inside: whether the threads are there already, all of them running this text; else it starts them where it has work.
     """
 
     def __init__(self, scope: Scope, kernel: Kernel, plan: Plan, *, inside: bool = False) -> None:
+        super().__init__(depth=2 if inside else 1)
         self.scope, self.kernel, self.plan, self.inside = scope, kernel, plan, inside
-        self.lines: list[str] = []
-        self.depth = 2 if inside else 1
         self._marks: list[tuple[int, str, int]] = []
         self._written: list[Written] = []
         self._lane_loops: list[LaneLoop] = []
@@ -59,18 +78,6 @@ class KernelWriter:
         return self.lines
 
     # ---- text
-
-    def line(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
-
-    def open(self, text: str) -> None:
-        self.line(text + " {")
-        self.depth += 1
-
-    def close(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.depth -= 1
-            self.line("}")
 
     def pragma(self, text: str) -> None:
         """A pragma that gains the status word's reduction clause, once it is known whether the kernel reports."""

@@ -7,12 +7,18 @@ from collections.abc import Callable
 from codegen.flex_attention import Attention
 from codegen.triton import tuning
 from codegen.triton.flex_kernels import FEW_QUERIES, SMALL_FORWARD, Writer
-from codegen.triton.products import Types
+from codegen.triton.products import MOST_BATCHES, Types
 from stagewire.program import Allocate, Instruction, KernelInfo, Launch, Release
 from stagewire.types import contiguous
 
 Make = Callable[[str, KernelInfo, tuple[str, ...]], str]
 """Takes a function, the info of a kernel and the dtypes of its buffers, and gives the name of such a kernel."""
+
+
+def is_launched(call: Attention, types: Types) -> bool:
+    """Whether a grid can have its heads."""
+    batch, heads = types[call.query].shape[:2]
+    return batch * heads <= MOST_BATCHES  # type: ignore[operator]
 
 
 def stand_in(call: Attention, types: Types, name: str, make: Make) -> list[Instruction]:

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from codegen.flex_attention import SCORES, TANGENT, Attention, Function
+from codegen.flex_attention import SCORES, TANGENT, Attention, Function, row_of_blocks
 from codegen.triton.emit import XR, function_text
 from codegen.triton.expressions import TYPES
 from codegen.triton.narrow_indices import with_narrow_indices
@@ -258,8 +258,8 @@ class Writer(StatementEmitter):
         for number in range(0, len(blocks), 4):
             counts, places = blocks[number + at], blocks[number + at + 1]
             self.put(f"row = first // {own}")
-            self.put(f"listed = {self.pointer[places]} + ({self.block_place(places)})")
-            self.put(f"count = tl.load({self.pointer[counts]} + ({self.block_place(counts)})) * {each}")
+            self.put(f"listed = {self.pointer[places]} + ({row_of_blocks(self.types[places])})")
+            self.put(f"count = tl.load({self.pointer[counts]} + ({row_of_blocks(self.types[counts])})) * {each}")
             self.turns("count")
             step_size = self.types[places].stride[3]
             turn = f"turn // {each}" if each > 1 else "turn"
@@ -276,12 +276,6 @@ class Writer(StatementEmitter):
             return
         ends = (f"{count} * {part} // {self.parts}" for part in ("tl.program_id(0)", "(tl.program_id(0) + 1)"))
         self.put(f"for turn in range({', '.join(ends)}):")
-
-    def block_place(self, name: str) -> str:
-        type_ = self.types[name]
-        parts = zip(("b", "h", "row"), type_.shape, type_.stride, strict=False)
-        terms = [f"{way} * {step}" for way, size, step in parts if size != 1]
-        return " + ".join(terms) or "0"
 
     def tile_of(self, count: int, indent: str) -> None:
         self.indent = indent + "    "

@@ -16,18 +16,18 @@ of the result that takes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
 
+from codegen.element_loops import Axes, Dimension, only_store, pieces
 from codegen.triton.products import Product, Steps, Types
 from stagewire import loop
 from stagewire.graph import Ref
-from stagewire.index import affine, has_values, is_static, substitute
-from stagewire.statements import indices, map_indices, rename, results, select, statements_of
+from stagewire.index import has_values, is_static
+from stagewire.statements import indices, rename, results, statements_of
 from stagewire.types import TensorType
 
 
@@ -98,63 +98,10 @@ def offset(index: loop.Index, type_: TensorType, made: TensorType) -> loop.Index
     return replace(index, constant=index.constant + type_.storage_offset - made.storage_offset)
 
 
-@dataclass(frozen=True)
-class Dimension:
-    """One axis of the product. part: 0 batch, 1 rows, 2 columns."""
-
-    part: int
-    size: int
-    step: int
-
-
 def _dimensions(sizes: Steps, steps: Steps) -> list[Dimension]:
     """The axes of a matrix, by batch first, along which there is more than one element; the fastest first."""
     found = [Dimension(part, sizes[part], steps[part]) for part in range(3) if sizes[part] > 1]
     return sorted(found, key=lambda one: one.step)
-
-
-Axes = tuple[tuple[loop.Axis, ...], tuple[loop.Axis, ...], tuple[loop.Axis, ...]]
-
-
-def pieces(
-    place: loop.Index, loops: tuple[loop.Axis, ...], dimensions: list[Dimension], statements: Sequence[loop.Statement]
-) -> tuple[Axes, tuple[loop.Statement, ...]] | None:
-    """The axes of the product, cut so that each loop is some of them, and the statements along these; None where that
-    fails.
-
-    place: the index at which the kernel reads the product.
-    """
-    steps = affine(place)
-    if steps is None or place.constant != 0:
-        return None
-    meaning = {axis.name: loop.Index() for axis in loops if axis.size == 1}
-    rest = [axis for axis in loops if axis.size != 1]
-    if not all(isinstance(n, int) and n > 0 for axis in rest for n in (axis.size, steps.get(axis.name, 0))):
-        return None
-    cuts: list[list[loop.Axis]] = [[], [], []]
-    left = list(dimensions)
-    for axis in sorted(rest, key=lambda axis: steps[axis.name]):
-        terms, covered, step = [], 1, steps[axis.name]
-        while covered < axis.size:
-            if not left or left[0].step != step * covered:
-                return None
-            one, wanted = left.pop(0), axis.size // covered
-            size = wanted if one.size % wanted == 0 else one.size
-            if axis.size % (covered * size):
-                return None
-            name = f"{axis.name} {one.part} {len(cuts[one.part])}"
-            cuts[one.part].insert(0, loop.Axis(name, size))
-            terms.append(loop.Term(covered, loop.AxisAtom(name)))
-            covered *= size
-            if size < one.size:
-                left.insert(0, Dimension(one.part, one.size // size, one.step * size))
-        meaning[axis.name] = loop.Index(0, tuple(terms))
-    if left:
-        return None
-    sizes = {axis.name: axis.size for part in cuts for axis in part}
-    change = partial(substitute, mapping=meaning, sizes=sizes)
-    axes = (tuple(cuts[0]), tuple(cuts[1]), tuple(cuts[2]))
-    return axes, tuple(map_indices(statement, change) for statement in statements)
 
 
 Side = Literal["left", "right"]
@@ -202,21 +149,3 @@ def prologue_of(product: Product, side: Side, kernel: loop.Kernel, types: Types)
     names = {name: f"operand {name}" for one in body for name in results(one)}  # an epilogue's may be the same
     value = Ref(names[store.value.name]) if isinstance(store.value, Ref) else store.value
     return Prologue(side, kernel, store.buffer, found[0], tuple(rename(one, names) for one in found[1]), value)
-
-
-def only_store(kernel: loop.Kernel) -> tuple[loop.Store | None, tuple[loop.Statement, ...]]:
-    """The one plain store of a kernel by elements, and what makes its value; None where it does more than that."""
-    stores = select(kernel.sections, loop.Store)
-    if len(stores) != 1 or any(section.axes for section in kernel.sections):
-        return None, ()
-    (store,), body = stores, tuple(s for s in statements_of(kernel) if not isinstance(s, loop.Store))
-    if store.mode != "set" or store.mask is not None or not all(map(_is_of_one_point, (store, *body))):
-        return None, ()
-    return store, body
-
-
-def _is_of_one_point(statement: loop.Statement) -> bool:
-    if isinstance(statement, loop.Compute) and statement.op == "philox":  # drawn for whole tiles of a kernel's own axes
-        return False
-    kinds = loop.Load | loop.Compute | loop.IndexValue | loop.Store
-    return isinstance(statement, kinds) and all(map(is_static, indices(statement)))

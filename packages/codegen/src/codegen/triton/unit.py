@@ -142,7 +142,7 @@ class _Functions:
         return {
             n: flex_attention.stand_in(call, types, f"attention_{n}", self.single)
             for n, call in attentions_of(graph, types)
-            if not (is_mixed and types[call.query].device == "cpu")
+            if not (is_mixed and types[call.query].device == "cpu") and flex_attention.is_launched(call, types)
         }
 
     def single(self, body: str, info: KernelInfo, dtypes: tuple[str, ...]) -> str:
