@@ -102,7 +102,7 @@ def BC006() -> None:
 
 def BC007() -> None:
     def rows(x: torch.Tensor) -> Any:
-        yield x * 2
+        yield locals()["x"] * 2
 
     capture(rows, X)
 

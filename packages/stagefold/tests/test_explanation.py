@@ -68,7 +68,7 @@ def test_what_was_compiled_is_explained_as_what_it_was_made_from():
 
 def test_recompiles_and_what_runs_plain_are_told():
     def pieces(x):
-        yield x + 1
+        yield locals()["x"] + 1
 
     def f(x):
         def step(y, n):

@@ -80,10 +80,10 @@ class CannotRebuild(CannotCapture):
 
 
 class UnsupportedFrame(CannotCapture):
-    """A kind of code object that is not captured: generators, coroutines, class bodies, modules."""
+    """A code object that is not captured: a class body, a module, a generator or coroutine that reads its own frame."""
 
     code = "BC007"
-    fix = "Compile the function that does the tensor work, not the generator around it."
+    fix = "Compile the function that does the tensor work, not what is around it."
 
 
 class UnsupportedMutation(CannotCapture):

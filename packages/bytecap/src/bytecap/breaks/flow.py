@@ -21,11 +21,11 @@ _PAIRS: dict[str, tuple[str, str]] = {
     "STORE_FAST_STORE_FAST": ("bind", "bind"),
     "STORE_FAST_LOAD_FAST": ("bind", "read"),
 }
-# Instructions that may start tensor work.
-_WORK = frozenset(
+WORK = frozenset(
     {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_OP", "BINARY_SUBSCR", "BINARY_SLICE", "COMPARE_OP",
      "UNARY_NEGATIVE", "UNARY_INVERT", "STORE_SUBSCR"}
 )  # fmt: skip
+"""Instructions that may start tensor work."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Flow:
         seen, waiting = {start}, [start]
         while waiting:
             index = waiting.pop()
-            if self.program.instructions[index].opname in _WORK:
+            if self.program.instructions[index].opname in WORK:
                 return True
             for after in self.successors[index]:
                 if after not in seen:

@@ -24,8 +24,8 @@ _STORES = frozenset(
 )  # fmt: skip
 # What a stack cannot hold where a function is entered or left.
 _CLOSED = frozenset({"saved", "stale"})
-# Instructions that are one with the CALL behind them.
-_CALL_PARTS = frozenset({"KW_NAMES", "PRECALL"})
+CALL_PARTS = frozenset({"KW_NAMES", "PRECALL"})
+"""Instructions that are one with the CALL behind them."""
 
 
 class Unbound:
@@ -45,14 +45,15 @@ class Continue(tuple[Any, ...]):
 class Point:
     """An instruction at which the function can be entered.
 
-    variables: the live locals. doubtful: those of them that may be unbound. shape: of the stack.
-    A state's values are those of the variables, then those of the stack.
+    variables: the live locals. doubtful: those of them that may be unbound. shape: of the stack. absent: what a state
+    has for a variable without a value. A state's values are those of the variables, then those of the stack.
     """
 
     index: int
     variables: tuple[str, ...]
     doubtful: frozenset[str]
     shape: Shape
+    absent: type = Unbound
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,8 +64,16 @@ class Point:
         """Make the frame what it is at this point, from the locals `names`; the stack is empty before."""
         for name in self.variables:
             if name in self.doubtful:
-                drop_if(out, name, Unbound)
+                drop_if(out, name, self.absent)
         put_together(out, self.shape)
+
+    def leave(self, out: Assembler) -> None:
+        """Put what a state holds of the frame into the locals `names`; the stack is empty behind."""
+        take_apart(out, self.shape)
+        for name in self.variables:
+            if name in self.doubtful:
+                out.load_local_or(name, self.absent)
+                out.store_local(name)
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ class Resumption:
 
     def target(self, index: int) -> Point:
         """The point at which the driver takes over."""
-        while index > self.start and self._name(index - 1) in _CALL_PARTS:
+        while index > self.start and self._name(index - 1) in CALL_PARTS:
             index -= 1
         if index not in self.plan.targets:
             point = self._point(index)
@@ -128,7 +137,7 @@ class Resumption:
     def add_break(self, index: int) -> None:
         """The instruction `index` cannot be captured: segments start behind it."""
         program = self.flow.program
-        while self._name(index) in _CALL_PARTS:
+        while self._name(index) in CALL_PARTS:
             index += 1
         shape = self._shapes[index]
         behind = successors_of(program, index)
@@ -207,7 +216,18 @@ class Resumption:
 
     def _emit_dispatch(self, out: Assembler, plan: Plan, entries: dict[int, Label]) -> None:
         """Enter at the state's target; a target that this driver does not know is for a newer one."""
-        for index, point in plan.targets.items():
+        self._emit_entries(out, plan.targets, entries)
+        # Weakly: the garbage collector does not look into code objects, and this one is the resumption's.
+        with out.unseen():
+            out.constant(weakref.ref(self))
+            out.load_closure(self.closure_names)
+            out.call_function(newest_driver, arguments=2)
+            out.call_top_with(lambda: out.load_local(".state"))
+        out.return_top()
+
+    def _emit_entries(self, out: Assembler, targets: Mapping[int, Point], entries: dict[int, Label]) -> None:
+        """Enter at the state's target, if it is one of these."""
+        for index, point in targets.items():
             other = Label()
             out.load_local(".state")
             out.constant(0)
@@ -232,30 +252,23 @@ class Resumption:
             point.enter(out)
             out.jump_forward(entries[index])
             out.mark(other)
-        # Weakly: the garbage collector does not look into code objects, and this one is the resumption's.
-        with out.unseen():
-            out.constant(weakref.ref(self))
-            out.load_closure(self.closure_names)
-            out.call_function(newest_driver, arguments=2)
-            out.call_top_with(lambda: out.load_local(".state"))
-        out.return_top()
 
     def _emit_call(self, out: Assembler, segment: Segment) -> None:
         """Call a segment with the frame's variables and stack, which are let go."""
         point = segment.point
-        take_apart(out, point.shape)
-        for name in point.variables:
-            if name in point.doubtful:
-                out.load_local_or(name, Unbound)
-                out.store_local(name)
+        point.leave(out)
         with out.unseen():
             out.push_made(lambda: out.make_function(segment.code))
-            for name in point.names:
-                out.load_local(name)
-            for name in (*self._plain_variables(), *slots(point.shape)):
-                out.constant(None)
-                out.store_local(name)
+            self._push_state(out, point)
             out.call(len(point.names))
+
+    def _push_state(self, out: Assembler, point: Point) -> None:
+        """Push what a state holds at a point, which the frame lets go of."""
+        for name in point.names:
+            out.load_local(name)
+        for name in (*self._plain_variables(), *slots(point.shape)):
+            out.constant(None)
+            out.store_local(name)
 
     def _plain_variables(self) -> tuple[str, ...]:
         return tuple(name for name in self.code.co_varnames if name not in self.code.co_cellvars)

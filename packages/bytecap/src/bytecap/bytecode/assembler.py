@@ -11,7 +11,7 @@ from functools import partialmethod
 from types import CodeType
 from typing import Any, ClassVar
 
-from bytecode import BinaryOp, Bytecode, FreeVar, Instr, Label, TryBegin, TryEnd
+from bytecode import BinaryOp, Bytecode, FreeVar, Instr, Intrinsic1Op, Label, TryBegin, TryEnd
 
 from bytecap.bytecode.decode import decode
 from bytecap.bytecode.rebuild import without_first_entry
@@ -21,6 +21,9 @@ _V313 = sys.version_info >= (3, 13)
 
 LOAD_CELL = "LOAD_FAST" if _V313 else "LOAD_CLOSURE"
 """The instruction that pushes a cell instead of its content."""
+
+SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""The flags of code whose call makes a generator or a coroutine, which is suspended and resumed."""
 
 _BINARY = {
     "+": BinaryOp.ADD, "-": BinaryOp.SUBTRACT, "*": BinaryOp.MULTIPLY, "//": BinaryOp.FLOOR_DIVIDE,
@@ -158,14 +161,16 @@ class Assembler:
         with self.catching(handle):
             self.emit("LOAD_FAST_CHECK" if _V312 else "LOAD_FAST", name)
 
-    def unseen(self) -> contextlib.AbstractContextManager[None]:
+    def unseen(self, *, suspends: bool = False) -> contextlib.AbstractContextManager[None]:
         """Exceptions of calls that are emitted inside do not name this frame in their tracebacks.
 
-        The stack is empty before.
+        The stack is empty before. suspends: the frame is a generator's or a coroutine's, which no StopIteration leaves.
         """
 
         def handle() -> None:
             self.call_function(without_first_entry, arguments=1)
+            if suspends and _V312:  # before, CPython itself saw to that
+                self.emit("CALL_INTRINSIC_1", Intrinsic1Op.INTRINSIC_STOPITERATION_ERROR)
             self.emit("RERAISE", 0)
 
         return self.catching(handle)
@@ -222,35 +227,43 @@ def _with_cell_moves(code: CodeType, instructions: list[Instr]) -> CodeType:
     return code.replace(co_code=bytes(raw))
 
 
-def _begin(code: CodeType, arguments: tuple[str, ...], free: tuple[str, ...], instructions: list[Any]) -> Bytecode:
+def _begin(
+    code: CodeType, arguments: tuple[str, ...], free: tuple[str, ...], instructions: list[Any], flags: int
+) -> Bytecode:
     """The name and place of `code`, with this body."""
     made = Bytecode()
+    made.flags = flags
     made.name, made.filename, made.first_lineno = code.co_name, code.co_filename, code.co_firstlineno
     made.qualname, made.argnames, made.freevars = code.co_qualname, list(arguments), list(free)
     if free:
         made.append(Instr("COPY_FREE_VARS", len(free), lineno=code.co_firstlineno))
+    if flags & SUSPENDS:
+        made.extend(Instr(name, lineno=code.co_firstlineno) for name in ("RETURN_GENERATOR", "POP_TOP"))
     made.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
     made.extend(instructions)
     return made
 
 
-def assemble_copy(code: CodeType, arguments: tuple[str, ...], instructions: list[Any], *, stack: int) -> CodeType:
+def assemble_copy(
+    code: CodeType, arguments: tuple[str, ...], instructions: list[Any], *, stack: int, suspends: bool = False
+) -> CodeType:
     """A function's code with these positional arguments, whose free variables are all cells of `code`.
 
-    stack: an upper bound of its stack.
+    stack: an upper bound of its stack. suspends: it makes a generator or a coroutine where `code` does.
     """
-    made = _begin(code, arguments, (*code.co_cellvars, *code.co_freevars), instructions)
+    flags = (code.co_flags | inspect.CO_NESTED) & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    flags = flags if suspends else flags & ~SUSPENDS
+    made = _begin(code, arguments, (*code.co_cellvars, *code.co_freevars), instructions, flags)
     made.argcount = len(arguments)
-    made.flags = (code.co_flags | inspect.CO_NESTED) & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     assembled = made.to_code(stacksize=stack, compute_exception_stack_depths=False)
     return _with_cell_moves(assembled, [item for item in made if isinstance(item, Instr)])
 
 
 def assemble(code: CodeType, instructions: list[Any]) -> CodeType:
-    """A code object with the arguments and free variables of `code` and this body."""
+    """A function's code with the arguments and free variables of `code` and this body."""
     flags = code.co_flags
     count = code.co_argcount + code.co_kwonlyargcount + bool(flags & 4) + bool(flags & 8)
-    made = _begin(code, code.co_varnames[:count], code.co_freevars, instructions)
+    made = _begin(code, code.co_varnames[:count], code.co_freevars, instructions, flags & ~SUSPENDS)
     made.argcount, made.posonlyargcount = code.co_argcount, code.co_posonlyargcount
-    made.kwonlyargcount, made.flags = code.co_kwonlyargcount, flags
+    made.kwonlyargcount = code.co_kwonlyargcount
     return made.to_code()

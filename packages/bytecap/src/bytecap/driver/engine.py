@@ -28,6 +28,7 @@ from types import CodeType
 from typing import Any
 
 from bytecap.breaks.breaks import Break, Breaks
+from bytecap.breaks.outline import Outline, suspends
 from bytecap.driver.executor import with_tensors
 from bytecap.driver.frame_selection import is_wanted
 from bytecap.driver.same_work import is_same_work
@@ -151,12 +152,28 @@ class Engine:
         self._limited: set[CodeType] = set()
         self._reported: set[tuple[CodeType, str, str | None]] = set()
 
-    def adopt(self, code: CodeType, refusal: StageError | None) -> None:
-        """Capture frames of `code`, the root of the callable; `refusal`: why that is not possible."""
+    def adopt(self, target: Callable[..., Any], code: CodeType) -> Callable[..., Any]:
+        """Capture frames of `code`, the root of `target`; what is called in its place."""
+        if not suspends(code):
+            self._adopt(code)
+            return target
+        outline = Outline(code, self.owner)
+        self._roots.add(code)
+        if not outline.is_possible:
+            refusal = UnsupportedFrame(f"{code.co_qualname} suspends and looks at its own frame", where=place(code))
+            if self.fullgraph:
+                raise refusal
+            self.report(code, refusal, Refused(refusal))
+            return target
+        for region in outline.regions.values():
+            self._adopt(region.code)
+        entry = outline.outlined(target)
+        skip(entry.__code__, self.owner)
+        return entry
+
+    def _adopt(self, code: CodeType) -> None:
         self._roots.add(code)
         enable(code, self.owner)
-        if refusal is not None:
-            self.report(code, refusal, Refused(refusal))
 
     # -- what the hook asks
 

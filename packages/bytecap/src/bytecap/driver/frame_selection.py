@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bytecap.breaks.outline import outlined_from
 from bytecap.guards.guard_set import is_exempt
 from bytecap.hook import Dispatcher, FrameView
 
@@ -22,7 +23,7 @@ def root_of(target: Callable[..., Any]) -> tuple[Callable[..., Any], CodeType]:
     True
     """
     while isinstance(target, Dispatcher):
-        target = target.__wrapped__
+        target = outlined_from(target.__wrapped__)
     if isinstance(target, FunctionType):
         return target, target.__code__
     if isinstance(target, MethodType) and isinstance(target.__func__, FunctionType):

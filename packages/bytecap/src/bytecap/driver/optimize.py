@@ -13,7 +13,7 @@ from typing import Any
 
 from bytecap.driver.engine import Backend, Engine
 from bytecap.driver.frame_selection import root_of
-from bytecap.driver.stage import Options, frame_refusal
+from bytecap.driver.stage import Options
 from bytecap.errors import BadOption
 from bytecap.events import Event
 from bytecap.graph.size_policy import SizePolicy
@@ -37,7 +37,8 @@ def optimize(
 ) -> Callable[..., Any]:
     """A callable like `target` whose work is captured and run by what `backend` makes of it.
 
-    target: a function, method, nn.Module (through its `__call__`, hooks included) or other callable.
+    target: a function, method, nn.Module (through its `__call__`, hooks included) or other callable. Of a generator or
+        coroutine function each piece between two suspensions is captured by itself (`bytecap.breaks.outline`).
     backend: `backend(capture, example_inputs) -> callable(*tensors) -> tuple of tensors`; its errors propagate. If the
         callable has an attribute `assumes`, a tuple of `Relation`s on the symbols, these are guarded as well.
     fullgraph: raise the coded error of what cannot be captured, instead of breaking the graph there.
@@ -67,9 +68,6 @@ def optimize(
     if recompile_limit < 1:
         raise BadOption(f"recompile_limit={recompile_limit}: at least one capture is needed", fix="Pass 1 or more.")
     function, code = root_of(target)
-    refusal = frame_refusal(code)
-    if refusal is not None and fullgraph:
-        raise refusal
     takes_data = getattr(backend, "takes_data_sizes", False)
     policy = SizePolicy(
         dynamic is not False and getattr(backend, "takes_symbols", False),
@@ -79,8 +77,7 @@ def optimize(
     )
     engine = Engine(backend, fullgraph, recompile_limit, on_event, options, policy, guard_filter)
     engine.warns = on_event is None if warns is None else warns
-    engine.adopt(code, refusal)
-    call = Dispatcher(engine.owner, function)
+    call = Dispatcher(engine.owner, engine.adopt(function, code))
     for name in _NAMES:
         value = getattr(target, name, None)
         if value is not None:

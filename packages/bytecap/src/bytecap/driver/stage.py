@@ -65,7 +65,6 @@ class Options:
 
 
 _FIXED = SizePolicy(enabled=False)
-_UNSUPPORTED_FLAGS = {0x20: "a generator", 0x80: "a coroutine", 0x200: "an async generator"}
 
 
 @dataclass(frozen=True)
@@ -146,9 +145,6 @@ def capture(
     policy: which sizes are symbols.
     """
     options = Options() if options is None else options
-    refusal = frame_refusal(view.code)
-    if refusal is not None:
-        raise refusal
     try:
         TORCH.require(*ESSENTIAL)
         tracer = new_tracer(changing, policy, assumes=assumes)
@@ -225,14 +221,6 @@ def _random_devices(graph: Graph) -> tuple[torch.device, ...]:
 
 def _conditions(tracer: Tracer, state: GlobalState) -> tuple[Guard, ...]:
     return state, *tracer.guards.all(), *tracer.sizes.env.relations
-
-
-def frame_refusal(code: CodeType) -> UnsupportedFrame | None:
-    """Why frames of `code` are never captured, whatever their arguments; None when they may be."""
-    for flag, what in _UNSUPPORTED_FLAGS.items():
-        if code.co_flags & flag:
-            return UnsupportedFrame(f"{code.co_qualname} is {what}", where=place(code))
-    return None
 
 
 def place(code: CodeType) -> str:

@@ -11,7 +11,7 @@ of (code, owner) are tried, the one that hit last first. If none holds, `callbac
 asked: an `Entry` is kept and run, None runs the frame plain, False too, with nothing captured
 under it. Below a frame of the owner nothing more is captured, unless the owner is `recursive`:
 then every fresh frame in the scope is asked for, marked or not, save the skipped and disabled
-ones. Generators and coroutines run plain.
+ones. Frames of generators and coroutines run plain.
 
 The hook is in place only while some thread is inside a scope; during a callback or a guard
 written in Python nobody captures in that thread. An owner holds its entries: dropping the owner

@@ -194,6 +194,13 @@ RISKY_STATEMENTS = (
     "<var_int> = <tensor>.sum().item() > 0", "print(<tensor>.sum().item() > 0)", "next(iter([]))",
     "raise StopIteration(<int>)", "<var_list> = [*<int>]", "<var_int> = <list> + <int>",
 )  # fmt: skip
+SUSPENSIONS = (
+    "yield <tensor>", "yield <int>", "<new_int> = (yield <list>) or 1", "<var_int> = (yield <tensor>) or <int>",
+    "yield from counting(<int> % 3)", "<var_int> = (yield from counting(<int> % 2)) or 2", "yield",
+    "log.append([<int>, (yield <tensor>), <int>])", "<var_tensor> = <tensor> + ((yield <tensor>) or 0)",
+    "<var_list> = [<int>, (yield <text>) or 3, (yield <int>) or <int>]", "print(<int>, (yield), <text>)",
+)  # fmt: skip
+"""What generators are suspended by; a value that is sent is an integer or None."""
 BLOCKS = (
     ("if <condition>:", "else:"),
     ("if <condition>:", "elif <condition>:", "else:"),

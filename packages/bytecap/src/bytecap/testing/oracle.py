@@ -92,12 +92,13 @@ def check(
     whole: bool = True,
     calls: int = 2,
     seed: int = 7,
+    use: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
 ) -> Report:
     """Assert that captured calls behave as plain ones; returns what was captured.
 
     make: gives the function and its arguments, new ones at every call, so that no run sees another's changes.
     whole: also assert that every call was captured in one graph and that the second made no new capture. calls:
-    captured calls to make, each on new arguments and compared.
+    captured calls to make, each on new arguments and compared. use: what is called instead of a function: it calls it.
 
     A difference raises AssertionError with its place.
     """
@@ -116,10 +117,10 @@ def check(
     for number in range(calls):
         plain_function, arguments = make()
         torch.manual_seed(seed)
-        expected = observe(plain_function, arguments)
+        expected = observe(use(plain_function), arguments)
         _, arguments = make()
         torch.manual_seed(seed)
-        got = observe(optimized, arguments)
+        got = observe(use(optimized), arguments)
         _compare(expected, got, f"call {number}")
     report = Report(tuple(events), tuple(captures))
     if whole:

@@ -67,6 +67,9 @@ def _ways(row: Instruction, index: int, depth: int) -> Iterator[tuple[int, int]]
         if depth + dis.stack_effect(row.number, argument) < 0:
             yield index, -1
         return
+    if row.opname == "RETURN_GENERATOR":  # resumed with a value, which `dis` knows since 3.13
+        yield index + 1, depth + 1
+        return
     if row.target >= 0:
         yield row.target, depth + dis.stack_effect(row.number, argument, jump=True)
     if row.opname not in ALWAYS_JUMPS:

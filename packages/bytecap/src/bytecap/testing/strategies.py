@@ -12,8 +12,10 @@ Programs may raise (a missing key, a division by zero, shapes that do not fit): 
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +26,16 @@ import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from bytecap.testing.forms import BLOCKS, EXPRESSIONS, PARAMETERS, PATTERNS, RISKY, RISKY_STATEMENTS, STATEMENTS
+from bytecap.testing.forms import (
+    BLOCKS,
+    EXPRESSIONS,
+    PARAMETERS,
+    PATTERNS,
+    RISKY,
+    RISKY_STATEMENTS,
+    STATEMENTS,
+    SUSPENSIONS,
+)
 from bytecap.testing.oracle import Arguments
 from bytecap.testing.prelude import PRELUDE
 
@@ -35,9 +46,10 @@ _HOLE = re.compile("<([a-z_]+)>")
 
 @dataclass
 class _Writer:
-    """The text under construction and the variables that may be read, by type."""
+    """The text under construction and the variables that may be read, by type; suspends: it is a generator's."""
 
     draw: Callable[[Any], Any]
+    suspends: bool = False
     lines: list[str] = field(default_factory=list)
     variables: dict[str, list[str]] = field(default_factory=lambda: {k: list(v) for k, v in PARAMETERS.items()})
     counter: int = 0
@@ -81,7 +93,9 @@ class _Writer:
         """One statement; blocks nest three deep."""
         pad = "    " * indent
         choice = self.draw(st.integers(0, 9))
-        if choice < 4:
+        if self.suspends and self.draw(st.integers(0, 3)) == 0:
+            self.lines.append(pad + self.fill(self.draw(st.sampled_from(SUSPENSIONS)), 1))
+        elif choice < 4:
             kind = self.draw(st.sampled_from(tuple(PARAMETERS)))
             text = self.expression(kind)
             self.lines.append(f"{pad}{self.fresh(kind)} = {text}")
@@ -159,13 +173,14 @@ class _Writer:
         kept += [name for names in self.variables.values() for name in names if f"\n    {name} = " in f"\n{body}"]
         kept += [name for names in PARAMETERS.values() for name in names]
         start = "    log, walk, ticks = [], counting(5), iter(range(6))\n"
+        start += "    yield log\n" * self.suspends
         return f"def program({parameters}):\n{start}{body}\n    return {', '.join(dict.fromkeys(kept))}\n"
 
 
 @st.composite
-def sources(draw: Callable[[Any], Any]) -> str:
-    """The text of a function `program`."""
-    writer = _Writer(draw)
+def sources(draw: Callable[[Any], Any], suspends: bool = False) -> str:
+    """The text of a function `program`. suspends: of a generator function."""
+    writer = _Writer(draw, suspends)
     for _ in range(draw(st.integers(2, 7))):
         writer.statement(1)
     source = writer.source()
@@ -209,6 +224,33 @@ def arguments(draw: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Argu
         return (first, first if same else second, *numbers, listed, dict(pairs), text, set(members), queue, box), {}
 
     return make
+
+
+def moves() -> st.SearchStrategy[list[tuple[str, Any]]]:
+    """What is done with a generator, in order: (method, argument)."""
+    sent = st.tuples(st.just("send"), st.sampled_from((None, None, 2, 5)))
+    thrown = st.tuples(st.just("throw"), st.sampled_from((IndexError(3), ZeroDivisionError("z"), ValueError(4))))
+    closed = st.tuples(st.just("close"), st.none())
+    return st.lists(st.one_of(sent, sent, sent, sent, thrown, closed), min_size=3, max_size=14)
+
+
+def driven(function: Callable[..., Any], moves: list[tuple[str, Any]]) -> Callable[..., Any]:
+    """A function that makes a generator and does this with it; it gives what each step gave or raised, and where."""
+
+    def drive(*args: Any, **kwargs: Any) -> list[Any]:
+        generator, seen = function(*args, **kwargs), []
+        next_is_first = True
+        for method, argument in moves:
+            try:
+                given = copy.copy(argument) if method == "throw" else None if next_is_first else argument
+                next_is_first &= method == "throw"
+                seen.append(generator.close() if method == "close" else getattr(generator, method)(given))
+            except Exception as error:
+                rows = traceback.extract_tb(error.__traceback__)
+                seen.append((type(error), error.args, [(row.name, row.lineno) for row in rows[1:]]))
+        return seen
+
+    return drive
 
 
 def define(source: str) -> Callable[..., Any]:
