@@ -23,7 +23,8 @@ def root_of(target: Callable[..., Any]) -> tuple[Callable[..., Any], CodeType]:
     True
     """
     while isinstance(target, Dispatcher):
-        target = outlined_from(target.__wrapped__)
+        target = target.__wrapped__
+    target = outlined_from(target)
     if isinstance(target, FunctionType):
         return target, target.__code__
     if isinstance(target, MethodType) and isinstance(target.__func__, FunctionType):
