@@ -13,14 +13,14 @@ import torch
 from torch import nn
 
 import stagefold
-from bytecap import CaptureWarning
 from codegen import Codegen, Options, targets
-from codegen.errors import UnknownTarget, UnsupportedDevice, UnsupportedKernel
+from codegen.choices import Bound
+from codegen.errors import BadTarget, UnknownTarget, UnsupportedDevice, UnsupportedKernel
 from codegen.load import run_functions
 from integration_tests.plugins import ROOT, installed
 from integration_tests.zoo.traces import traced
 from stagefold.cli import main
-from stagefold.errors import BrokenDocument
+from stagefold.errors import BadStage, BrokenDocument
 from stagefold.options import parse_options
 from stagefold.pipeline import Pipeline
 from stagefold.testing.conformance import conform
@@ -133,15 +133,55 @@ def test_what_it_emits_is_verified(numpy_target: None, monkeypatch: pytest.Monke
 
 
 def test_what_its_kernels_raise_names_it(numpy_target: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """numpy's ValueError is not taken for one of the program, which would run plain without a word."""
+    """numpy's ValueError is not taken for one of the program."""
 
     def fails(*given: Any) -> None:
         raise ValueError("shapes do not match")
 
     target = targets.find("numpy")
     monkeypatch.setattr(target, "load", lambda units, *given: [run_functions(one, AnyName(fails)) for one in units])
-    with pytest.warns(CaptureWarning, match="target 'numpy' made of a unit raised ValueError: shapes do not match"):
+    with pytest.raises(BadStage, match="target 'numpy' made of a unit raised ValueError: shapes do not match"):
         compiled(lambda x: x.exp(), **{"codegen.target": "numpy", "cache": False})(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("makes", "message"),
+    [(lambda *inputs: (inputs[0][:1],), r"output 0 of .* is torch.float32\[1\], where the unit has f32\[3\]"),
+     (lambda *inputs: None, "returned a NoneType, not a tuple of its outputs")],
+)  # fmt: skip
+def test_wrong_results_of_what_it_loads_name_it(
+    numpy_target: None, monkeypatch: pytest.MonkeyPatch, makes: Any, message: str
+) -> None:
+    monkeypatch.setattr(
+        targets.find("numpy"), "load", lambda units, *given: [Bound(makes, lambda: units[0]) for _ in units]
+    )
+    with pytest.raises(BadStage, match=message):
+        compiled(lambda x: x.exp(), **{"codegen.target": "numpy", "cache": False})(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [(None, r"load\(\) of the target 'numpy' returned a NoneType for 1 units"),
+     ([], r"returned 0 of them for 1 units"),
+     ([torch.exp], "made a builtin_function_or_method of a unit, not a Bound")],
+)  # fmt: skip
+def test_a_wrong_loader_is_named(numpy_target: None, monkeypatch: pytest.MonkeyPatch, made: Any, message: str) -> None:
+    monkeypatch.setattr(targets.find("numpy"), "load", lambda units, *given: made)
+    with pytest.raises(BadTarget, match=message):
+        compiled(lambda x: x.exp(), **{"codegen.target": "numpy", "cache": False})(torch.ones(3))
+
+
+def test_a_loader_that_raises_and_a_wrong_emitter_are_named(
+    numpy_target: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"codegen.target": "numpy", "cache": False}
+    monkeypatch.setattr(targets.find("numpy"), "load", lambda units, *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as raised:
+        compiled(lambda x: x.exp(), **options)(torch.ones(3))
+    assert raised.value.__notes__ == ["in load() of the target 'numpy'"]
+    monkeypatch.setattr(targets.find("numpy"), "emit", lambda *given: None)
+    with pytest.raises(BadTarget, match=r"emit\(\) of the target 'numpy' returned a NoneType"):
+        compiled(lambda x: x.cos(), **options)(torch.ones(3))
 
 
 class AnyName(dict[str, Any]):

@@ -16,6 +16,7 @@ from codegen.load import load
 from codegen.runtime.library import LAUNCH_FAILED, Library, raise_status
 from codegen.runtime.philox import philox_state
 from codegen.stage import Codegen, Options
+from codegen.targets import find
 from stagewire.loop import Loop
 from stagewire.parser import parse_document
 from stagewire.program import Program
@@ -208,3 +209,9 @@ def CG021(folder: Path) -> None:
                   store %y[i] = %b
     """)
     load(Codegen().run(document).forward, folder)(torch.tensor([0.0, 0.5, 1.0, 1.5]))
+
+
+def CG022(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    program = Codegen().run(loop(COPY))
+    patch.setattr(find("cpp"), "load", lambda units, directory, executor: None)
+    load(program.forward, folder)

@@ -13,7 +13,6 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-import bytecap
 import codegen
 import stagefold
 from stagefold.adapters.from_fx import UnsupportedGraphModule
@@ -288,7 +287,6 @@ WRONG_RUNS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", WRONG_RUNS)
 def test_a_loader_that_is_wrong_is_named(name: str) -> None:
-    """The program runs plain, and the user is told whose fault it is."""
     run, message = WRONG_RUNS[name]
 
     def load(unit: Unit) -> Any:
@@ -296,9 +294,24 @@ def test_a_loader_that_is_wrong_is_named(name: str) -> None:
 
     load.__qualname__ = "load"
     x = torch.ones(2)
-    with pytest.warns(bytecap.CaptureWarning, match=rf"{re.escape(message)}\n  fix: Mend it: the program runs plain"):
-        assert torch.equal(stagefold.compile(lambda x: x.exp(), stages={"load": load})(x), x.exp())
+    with pytest.raises(BadStage, match=re.escape(message)):
+        stagefold.compile(lambda x: x.exp(), stages={"load": load})(x)
     assert next(conform("load", load, only="relu float32")).trial == "relu float32"
+
+
+def test_errors_of_the_program_are_its_own_with_any_loader() -> None:
+    """An IndexError of what a loader made may be the program's; then it is."""
+
+    def picks(x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        return x[position] * 2
+
+    compiled = stagefold.compile(picks, stages={"load": lambda unit: codegen.load(unit, executor="reference")})
+    x = torch.ones(3)
+    assert torch.equal(compiled(x, torch.tensor([1])), torch.tensor([2.0]))
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        compiled(x, torch.tensor([7]))
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        stagefold.compile(picks, stages={"load": lambda unit: raises})(x, torch.tensor([7]))
 
 
 def test_errors_of_stages_at_the_ends_name_them() -> None:
@@ -311,7 +324,16 @@ def test_errors_of_stages_at_the_ends_name_them() -> None:
         assert f"in slot {slot!r}" in raised.value.__notes__[0]
 
 
+@pytest.mark.parametrize("run", [raises, lambda *inputs: None])
+def test_a_loader_is_named_behind_a_captured_graph(run: Any) -> None:
+    with pytest.raises(BadStage, match="in slot 'load' made of a unit"):
+        stagefold.compile(torch.exp, stages={"capture": by_make_fx, "load": lambda unit: run})(torch.ones(2))
+
+
 def test_a_captured_graph_that_raises_is_told() -> None:
-    ends = {"capture": by_make_fx, "load": lambda unit: raises}
-    with pytest.warns(RunsPlain, match="the graph that stage 'by_make_fx' captured raised, and the function does not"):
-        assert torch.equal(stagefold.compile(torch.exp, stages=ends)(torch.ones(2)), torch.ones(2).exp())
+    def another(call: stagefold.Call) -> stagefold.Captured:
+        return by_make_fx(stagefold.Call(lambda x, i: x[i + 5], call.args, {}), "fake")
+
+    x, i = torch.arange(4.0), torch.tensor([1])
+    with pytest.warns(RunsPlain, match="another' captured raised, and the function does not, which runs plain"):
+        assert torch.equal(stagefold.compile(lambda x, i: x[i], stages={"capture": another})(x, i), x[1:2])

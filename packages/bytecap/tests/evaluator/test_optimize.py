@@ -20,6 +20,7 @@ from torch import nn
 import bytecap
 from bytecap import Broke, Captured, CaptureWarning, LimitReached, Refused, executor, optimize
 from bytecap.errors import BadOption, DataDependent, RaisedInCapture, RecompileLimit
+from stagewire.errors import StageError
 
 
 class Backend:
@@ -454,6 +455,36 @@ def test_a_fault_in_a_kernel_is_told_where_the_function_runs_plain_without_it():
     call = optimize(lambda x: x * 2, backend)
     with pytest.warns(CaptureWarning, match=r"raised, the function runs plain: TypeError: no such kernel"):
         torch.testing.assert_close(call(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_a_fault_of_the_code_of_a_graph_is_raised():
+    """At once, with nothing done; behind a plain run where its cause may be the data, whose error is then the
+    function's own."""
+
+    class Fault(StageError):
+        code, is_fault = "XX001", True
+
+    def backend(cause):
+        def run(*inputs):
+            raise Fault("of a kernel") from cause
+
+        return lambda capture, example_inputs: run
+
+    seen = []
+
+    def f(x):
+        y = x * 2
+        bytecap.graph_break()
+        seen.append(x)
+        return y
+
+    for cause, runs in ((TypeError("no such kernel"), 0), (ValueError("no such value"), 1)):
+        seen.clear()
+        with pytest.raises(Fault, match="of a kernel"):
+            optimize(f, backend(cause))(torch.ones(2))
+        assert len(seen) == runs
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        optimize(lambda x, i: x[i], backend(ValueError("no such value")))(torch.ones(2), torch.tensor([7]))
 
 
 def test_a_backend_that_changes_what_is_guarded():

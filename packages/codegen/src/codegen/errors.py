@@ -99,6 +99,13 @@ class UnknownTarget(StageError):
     fix = "Install the distribution that registers it."
 
 
+class BadTarget(StageError):
+    """The emit() or load() of a target returned something else than units, or than one `Bound` for each unit."""
+
+    code = "CG022"
+    fix = "Return what `codegen.targets.Target` says: `write_unit` makes a unit, `run_functions` a Bound."
+
+
 class UnknownExtern(StageError):
     """An extern call of an operator that the running torch does not have."""
 

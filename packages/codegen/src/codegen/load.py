@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from codegen.choices import Bound, Replay
+from codegen.errors import BadTarget
 from codegen.targets import DEVICES, Executor, find
 from stagewire.private_files import usable_directory
 from stagewire.program import Unit
@@ -65,8 +66,24 @@ def _bound(units: Sequence[Unit], directory: Path, executor: Executor) -> tuple[
     found: dict[int, Bound] = {}
     for target in dict.fromkeys(one.target for one in units):
         numbers = [number for number, one in enumerate(units) if one.target == target]
-        found |= zip(numbers, find(target).load([units[n] for n in numbers], directory, executor), strict=True)
+        found |= zip(numbers, _loaded(target, [units[n] for n in numbers], directory, executor), strict=True)
     return tuple(found[number] for number in range(len(units)))
+
+
+def _loaded(target: str, units: Sequence[Unit], directory: Path, executor: Executor) -> Sequence[Bound]:
+    """What a target makes of its units; an error of its loader gets a note that names it."""
+    try:
+        loaded = find(target).load(units, directory, executor)
+    except Exception as error:
+        error.add_note(f"in load() of the target {target!r}")
+        raise
+    if not isinstance(loaded, (tuple, list)) or len(loaded) != len(units):
+        found = f"{len(loaded)} of them" if isinstance(loaded, (tuple, list)) else f"a {type(loaded).__name__}"
+        raise BadTarget(f"load() of the target {target!r} returned {found} for {len(units)} units")
+    wrong = [one for one in loaded if not isinstance(one, Bound)]
+    if wrong:
+        raise BadTarget(f"load() of the target {target!r} made a {type(wrong[0]).__name__} of a unit, not a Bound")
+    return loaded
 
 
 def run_functions(unit: Unit, functions: Mapping[str, Callable[..., None]]) -> Bound:

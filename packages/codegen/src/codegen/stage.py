@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from codegen import targets
 from codegen.cpp.target import Isa, Sanitizer, Target, check_target
+from codegen.errors import BadTarget
 from codegen.index_splitting import without_copies_in_place
 from codegen.triton.tuning import VECTOR_BYTES
 from stagewire.loop import Loop, LoopGraph
@@ -83,4 +84,7 @@ def emit(
     target = targets.choose(options.target, graph)
     targets.check(target, graph)
     check_target(Target(options.isa, options.sanitize))
-    return target.emit(without_copies_in_place(graph), options, hints, multiples)
+    unit = target.emit(without_copies_in_place(graph), options, hints, multiples)
+    if not isinstance(unit, Unit):
+        raise BadTarget(f"emit() of the target {target.name!r} returned a {type(unit).__name__}, not a Unit")
+    return unit

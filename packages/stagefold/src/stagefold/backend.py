@@ -26,7 +26,7 @@ from codegen.errors import NotRecorded
 from stagefold.cache import Cache, custom_operators, fingerprint, is_on_gpu, program_key
 from stagefold.capsule.recorder import Recorder, RunRecorder, recorder_in
 from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
-from stagefold.foreign_units import OUR_TARGETS, checked, errors_named
+from stagefold.foreign_units import OUR_TARGETS, checked
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike, noted, resolve_stage
@@ -214,7 +214,7 @@ class StagefoldBackend:
         if self._loader is None:
             loaded = load_unit(units, cache_dir=self._cache.code_directory(), replay=replay)
             return tuple(
-                run if unit.target in OUR_TARGETS else errors_named(run, f"target {unit.target!r}")
+                run if unit.target in OUR_TARGETS else checked(run, unit, f"target {unit.target!r}", takes_list=True)
                 for run, unit in zip(loaded, units, strict=True)
             )
         what = f"stage {self._loader.name!r} in slot 'load'"

@@ -26,7 +26,7 @@ from stagefold.options import Options
 from stagefold.pipeline import noted, verified
 from stagefold.torch_capabilities import TORCH
 from stagewire.capture import Capture
-from stagewire.errors import PartlyDone
+from stagewire.errors import DATA_ERRORS, PartlyDone, StageError
 from stagewire.stage import Stage
 
 
@@ -174,7 +174,12 @@ class CaptureSlot:
         except Exception as error:
             if not version.program.atomic:
                 raise
+            is_fault = isinstance(error, StageError) and error.is_fault
+            if is_fault and not isinstance(error.__cause__, DATA_ERRORS):
+                raise
             result = self.function(*args, **kwargs)  # nothing has changed yet: the program raises eager's own
+            if is_fault:
+                raise
             message = f"the graph that stage {self.stage.name!r} captured raised, and the function does not"
             warnings.warn(f"{message}, which runs plain: {type(error).__name__}: {error}", RunsPlain, stacklevel=3)
             return result

@@ -32,6 +32,7 @@ class BadStage(StageError):
     """An object in stages= that is neither a Stage nor a function of a document, or that returns the wrong kind."""
 
     code = "SF004"
+    is_fault = True
     fix = "Have the stage take and return what its slot does (docs/tutorials/write_a_stage.md)."
 
 

@@ -21,40 +21,36 @@ Callee = Callable[..., tuple[Any, ...]]
 
 OUR_TARGETS = frozenset(("cpp", "triton"))
 
-_MEND = "Mend it: the program runs plain meanwhile."
 
-
-def checked(run: Any, unit: Unit, what: str) -> Callee:
+def checked(run: Any, unit: Unit, what: str, *, takes_list: bool = False) -> Callee:
     """`run`, which `what` made of a unit, as `codegen.load` makes them: it takes one list of inputs as well, and runs
-    nothing for an empty one. Raises `BadStage` for what is no result of the unit, and for what `run` raises."""
+    nothing for an empty one. Raises `BadStage` for what is no result of the unit, and for what `run` raises.
+
+    takes_list: `run` itself takes a list, and does so.
+    """
     if not callable(run):
         raise BadStage(f"{what} returned a {type(run).__name__}, not a callable of the unit's inputs")
-    types, told = _output_types(unit), errors_named(run, what)
+    types = _output_types(unit)
 
     def call(*inputs: Any) -> tuple[Any, ...]:
-        given = inputs[0] if len(inputs) == 1 and type(inputs[0]) is list else inputs
-        if given is not inputs and not given:
-            return ()
-        outputs = told(*given)
+        is_list = len(inputs) == 1 and type(inputs[0]) is list
+        if is_list and not inputs[0]:
+            return _named(run, what, inputs) if takes_list else ()
+        outputs = _named(run, what, inputs[0] if is_list and not takes_list else inputs)
         _check(outputs, types, what)
         return tuple(outputs)
 
     return call
 
 
-def errors_named(run: Callee, what: str) -> Callee:
-    """`run`, whose errors say that it is `what` that raised them."""
-
-    def call(*inputs: Any) -> tuple[Any, ...]:
-        try:
-            return run(*inputs)
-        except StageError:
-            raise
-        except Exception as error:
-            message = f"what {what} made of a unit raised {type(error).__name__}: {error}"
-            raise BadStage(message, fix=_MEND) from error
-
-    return call
+def _named(run: Callee, what: str, inputs: Sequence[Any]) -> Any:
+    """What `run` gives; its errors say that it is `what` that raised them."""
+    try:
+        return run(*inputs)
+    except StageError:
+        raise
+    except Exception as error:
+        raise BadStage(f"what {what} made of a unit raised {type(error).__name__}: {error}") from error
 
 
 def _output_types(unit: Unit) -> list[TensorType | None]:
@@ -68,16 +64,13 @@ def _output_types(unit: Unit) -> list[TensorType | None]:
 
 def _check(outputs: Any, types: Sequence[TensorType | None], what: str) -> None:
     if not isinstance(outputs, (tuple, list)):
-        found = f"a {type(outputs).__name__}, not a tuple of its outputs"
-        raise BadStage(f"what {what} made of a unit returned {found}", fix=_MEND)
+        raise BadStage(f"what {what} made of a unit returned a {type(outputs).__name__}, not a tuple of its outputs")
     if len(outputs) != len(types):
-        counts = f"{len(outputs)} outputs, the unit has {len(types)}"
-        raise BadStage(f"what {what} made of a unit returned {counts}", fix=_MEND)
+        raise BadStage(f"what {what} made of a unit returned {len(outputs)} outputs, the unit has {len(types)}")
     for number, (one, wanted) in enumerate(zip(outputs, types, strict=True)):
         if wanted is not None and not _is_of(one, wanted):
             found = f"{one.dtype}{list(one.shape)}" if isinstance(one, torch.Tensor) else type(one).__name__
-            message = f"output {number} of what {what} made of a unit is {found}, where the unit has {wanted}"
-            raise BadStage(message, fix=_MEND)
+            raise BadStage(f"output {number} of what {what} made of a unit is {found}, where the unit has {wanted}")
 
 
 def _is_of(one: Any, wanted: TensorType) -> bool:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+DATA_ERRORS = (ArithmeticError, LookupError, RuntimeError, ValueError)
+"""What a program may raise because of its data: of another kind, an error of its code is no error of the program."""
+
 
 class StageError(Exception):
     """An error with a stable `code`, the user's line (a text or a `SourceLine`) where there is one, and a `fix`.
@@ -29,6 +32,10 @@ class StageError(Exception):
 
     needs_fixed_sizes: ClassVar[bool] = False
     """True for what a stage cannot do with symbolic sizes: the program is then compiled for each size."""
+
+    is_fault: ClassVar[bool] = False
+    """True for what is wrong with the code of a program, whatever its data: a call of the program raises it too, where
+    after any other error the function runs plain."""
 
     fixed_inputs: tuple[str, ...] = ()
     """The inputs of the program (numbers) that have to be constants, if that is all that hinders."""

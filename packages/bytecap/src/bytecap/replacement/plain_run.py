@@ -26,11 +26,10 @@ from bytecap.breaks.flow import argument_count
 from bytecap.bytecode.assembler import Assembler, assemble
 from bytecap.events import CaptureWarning
 from bytecap.hook import plain
-from stagewire.errors import PartlyDone, StageError
+from stagewire.errors import DATA_ERRORS, PartlyDone, StageError
 
 _log = logging.getLogger("bytecap")
 _OUTPUTS = ".outputs"
-_OF_DATA = (ArithmeticError, LookupError, RuntimeError, ValueError)
 
 
 def emit_guarded_call(out: Assembler, code: CodeType, emit_call: Callable[[], None], *, checked: bool) -> None:
@@ -73,23 +72,36 @@ def _emit_plain_run(out: Assembler, code: CodeType) -> None:
 def plain_function(error: BaseException | None, code: CodeType, closure: tuple[CellType, ...]) -> Callable[..., Any]:
     """The function of the frame that calls this, all of whose arguments are given; nobody captures while it runs.
 
-    error: what the graph raised. Raises what no plain run may follow: an interrupt, and the error of a graph that has
-    changed its inputs. The user is told of what no data causes: of a stage's error at once, of any other (a fault in
-    a kernel of a back end of Python's) when the function itself raises nothing.
+    error: what the graph raised. Raises what no plain run may follow: an interrupt, the error of a graph that has
+    changed its inputs, and a fault of the code that a stage made. A fault that may have its cause in the data is raised
+    when the function itself raises nothing. The user is told of what else no data causes: of a stage's error at once,
+    of any other (a fault in a kernel of a back end of Python's) when the function itself raises nothing.
     """
     function: Callable[..., Any] = FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, closure or None)
     if isinstance(error, PartlyDone):
         raise error.error
     if error is not None and not isinstance(error, Exception):
         raise error
+    if isinstance(error, StageError) and error.is_fault:
+        if isinstance(error.__cause__, DATA_ERRORS):
+            return plain(_raising(function, error))
+        raise error
     if error is not None:
         text = f"the graph of {code.co_qualname} raised, the function runs plain: {type(error).__name__}: {error}"
         _log.info("%s", text)
-        if isinstance(error, StageError) and not isinstance(error, _OF_DATA):
+        if isinstance(error, StageError) and not isinstance(error, DATA_ERRORS):
             warnings.warn(text, CaptureWarning, stacklevel=2)
-        elif not isinstance(error, _OF_DATA):
+        elif not isinstance(error, DATA_ERRORS):
             return plain(_telling(function, text))
     return plain(function)
+
+
+def _raising(function: Callable[..., Any], error: Exception) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        function(*args, **kwargs)
+        raise error
+
+    return run
 
 
 def _telling(function: Callable[..., Any], text: str) -> Callable[..., Any]:
