@@ -12,8 +12,10 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import bytecap
+import codegen
 import stagefold
 from aotgrad import Joint
 from codegen import Codegen
@@ -269,3 +271,65 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "inline_pointwise:1" in capsys.readouterr().err
     assert main([*arguments, "--option", "loopir.numerics=eager"]) == 0
     assert main([*arguments, "--option", "loopir"]) == 1
+
+
+def test_a_wrong_capture(network: Network) -> None:
+    def forgets(call: stagefold.Call) -> stagefold.Captured:
+        given = stagefold.Call(lambda x: call.function(x) * 2, call.args, call.kwargs)
+        return stagefold.Captured(*stagefold.from_fx(make_fx(given.function)(*given.args), given.args))
+
+    found = stagefold.blame(torch.sin, torch.ones(3), stages={"capture": forgets})
+    assert found is not None
+    assert (found.slot, found.stage.rpartition(".")[2]) == ("capture", "forgets")
+    assert "torch.sin" in print_document(found.document) or "aten.sin" in print_document(found.document)
+    (result,) = meaning(found.document)(*found.inputs)
+    torch.testing.assert_close(result, torch.ones(3).sin() * 2)
+
+
+def test_a_capture_that_fails() -> None:
+    def fails(call: stagefold.Call) -> stagefold.Captured:
+        raise KeyError("no such op")
+
+    found = stagefold.blame(torch.sin, torch.ones(3), stages={"capture": fails})
+    assert found is not None
+    assert (found.slot, found.document) == ("capture", None)
+    assert "KeyError: 'no such op', where there is to be no error" in str(found)
+
+
+def test_a_model_that_changes_with_each_call_is_no_fault_of_the_capture() -> None:
+    calls: list[int] = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(calls))
+        return x * len(calls)
+
+    assert stagefold.blame(program, torch.ones(3)) is None
+
+
+def test_a_wrong_loader(network: Network, tmp_path: Path) -> None:
+    def off_by_one(unit: Any) -> Any:
+        run = codegen.load(unit)
+        return lambda *inputs: tuple(one + 1 for one in run(*inputs))
+
+    found = stagefold.blame(network, X, stages={"load": off_by_one})
+    assert found is not None
+    assert (found.slot, found.stage.rpartition(".")[2]) == ("load", "off_by_one")
+    assert isinstance(found.document, Program)
+    found.save(tmp_path)
+    assert {one.name for one in tmp_path.iterdir()} == {"program.json", "inputs.pt"}
+    right = stagefold.blame(network, X, stages={"load": lambda unit: codegen.load(unit, executor="reference")})
+    assert right is None
+
+
+def test_the_model_and_its_arguments_stay_as_they_are() -> None:
+    norm = nn.BatchNorm1d(4)
+    x = torch.arange(12.0).reshape(3, 4)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return norm(x.mul_(2))
+
+    before = x.clone(), norm.running_mean.clone()  # type: ignore[operator]
+    assert stagefold.blame(nn.Sequential(norm), x) is None
+    assert torch.equal(norm.running_mean, before[1])  # type: ignore[arg-type]
+    assert stagefold.blame(program, x) is None
+    assert torch.equal(x, before[0])

@@ -1,6 +1,7 @@
 """Which stage makes a wrong result of a program, which pass of it, and the smallest document that shows it.
 
-    blame ::= slot of the first document whose meaning differs
+    blame ::= slot of the first document whose meaning differs: "capture" where that is the first of all, "load" where
+              all documents mean the same and what a loader of the user's makes of the last does something else
               pass: the first whose effect makes it differ (its earlier runs and all before it do not)
               excerpt: the fewest calls (or kernels) of what the slot is given that still differ, on the values they had
 
@@ -10,6 +11,7 @@ last step compares the program itself.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +24,13 @@ from msgspec.structs import replace
 import bytecap
 import stagewire
 from primops import Interpreter
+from stagefold.backend import StagefoldBackend
+from stagefold.capture_slot import CaptureSlot
 from stagefold.excerpts import NotApart, Part, apart, part_of, smallest
-from stagefold.options import parse_options
-from stagefold.pipeline import Pipeline, StageLike
+from stagefold.options import Options, parse_options
+from stagefold.pipeline import ENDS, Pipeline, StageLike, resolve_stage
 from stagefold.reference import Call, inputs_of, loop_executor, meaning
+from stagefold.torch_capabilities import TORCH
 from stagewire.capture import Capture
 from stagewire.codec import Document, form_of
 from stagewire.grad import Grad
@@ -33,6 +38,7 @@ from stagewire.graph import Graph, Ref, Value
 from stagewire.loop import Loop, LoopGraph
 from stagewire.passes import PassRun, first_passes
 from stagewire.prim import Prim
+from stagewire.stage import Stage
 from stagewire.symbols import bind_sizes
 
 _FULL, _HALF = 256.0, 8.0
@@ -45,7 +51,8 @@ class Blame:
 
     slot, stage: where the first wrong document comes from. culprit: the pass of the stage; None where the stage without
     its passes is wrong already. calls: the targets of the calls, or the names of the kernels, of the excerpt.
-    document, inputs: what the slot is given, cut down where the fault shows in a part; and the tensors that show it.
+    document, inputs: what the slot is given, cut down where the fault shows in a part; and the tensors that show it. Of
+        slot "capture" the first graph that it made; None where it made none.
     difference: a sentence on the results.
     """
 
@@ -53,7 +60,7 @@ class Blame:
     stage: str
     culprit: str | None
     calls: tuple[str, ...]
-    document: Document
+    document: Document | None
     inputs: tuple[Any, ...]
     difference: str
 
@@ -66,6 +73,8 @@ class Blame:
         """Write the document and its inputs: `stagefold run-stage SLOT` and `stagefold run` take them."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
+        if self.document is None:
+            return
         stagewire.save(self.document, directory / f"{form_of(self.document)}.json")
         torch.save(list(self.inputs), directory / "inputs.pt")
 
@@ -81,7 +90,7 @@ def blame(
 
     options, stages: as for `compile`. dynamic: programs with symbolic sizes.
 
-    The call is a real one, its graphs run call by call.
+    The call is made of copies of the model and its arguments, its graphs run call by call.
 
     >>> import torch
     >>> def tanh_for_exp(p, x):
@@ -91,9 +100,12 @@ def blame(
     >>> print(found.slot, found.calls)
     primops ('aten.exp.default',)
     """
+    settings, inner = parse_options(None, options), dict(stages or {})
+    ends = {slot: resolve_stage(slot, inner.pop(slot)) for slot in ENDS if slot in inner}
+    pipeline = Pipeline.build(settings, inner)
     seen: list[tuple[Capture, tuple[Any, ...]]] = []
 
-    def keep(capture: Capture, inputs: tuple[Any, ...]) -> Call:
+    def keep(capture: Capture, inputs: tuple[Any, ...] | None) -> Call:
         run = bytecap.executor(capture)
 
         def call(*given: Any) -> tuple[Any, ...]:
@@ -103,17 +115,57 @@ def blame(
         return call
 
     keep.takes_symbols = dynamic  # type: ignore[attr-defined]
-    bytecap.optimize(model, keep, dynamic=dynamic)(*args)
-    pipeline = Pipeline.build(parse_options(None, options), stages)
+
+    def captured(model: Callable[..., Any]) -> Callable[..., Any]:
+        if "capture" in ends:
+            return CaptureSlot(model, ends["capture"], keep, settings, dynamic).as_function()
+        return bytecap.optimize(model, keep, dynamic=dynamic)  # type: ignore[no-any-return]
+
+    difference = _capture_difference(model, args, captured)
+    if difference is not None:
+        name = ends["capture"].name if "capture" in ends else "bytecap"
+        capture, inputs = seen[0] if seen else (None, ())
+        return Blame("capture", name, None, (), capture, inputs, difference)
     for capture, inputs in seen:
-        found = blame_document(capture, inputs, pipeline)
+        found = blame_document(capture, inputs, pipeline, ends.get("load"))
         if found is not None:
             return found
     return None
 
 
-def blame_document(document: Document, inputs: Sequence[Any], pipeline: Pipeline) -> Blame | None:
-    """The same for a document of any form before a program, on its inputs."""
+def _capture_difference(
+    model: Callable[..., Any], args: tuple[Any, ...], captured: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> str | None:
+    """How a call of what is captured differs from eager's. None, too, for a model of which eager runs differ: it has
+    a state that cannot be copied."""
+    runs: list[list[Any]] = []
+    for wrap in (lambda model: model, lambda model: model, captured):
+        try:
+            own, given = copy.deepcopy((model, args))
+        except Exception:  # objects raise anything there
+            captured(model)(*args)
+            return None
+        runs.append(_leaves_of(wrap(own), given))
+    eager, again, found = runs
+    if isinstance(eager[0], Exception):
+        raise eager[0]
+    return first_difference(found, eager) if first_difference(again, eager) is None else None
+
+
+def _leaves_of(call: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
+    """What a call returns and what it leaves in its arguments, as a list; what it raised, if it raised."""
+    torch.manual_seed(0)
+    try:
+        leaves = TORCH.tree_flatten((call(*args), args))[0]
+    except Exception as error:
+        return [error]
+    return [one.detach() for one in leaves if isinstance(one, torch.Tensor)]
+
+
+def blame_document(
+    document: Document, inputs: Sequence[Any], pipeline: Pipeline, loader: Stage | None = None
+) -> Blame | None:
+    """The same for a document of any form before a program, on its inputs. loader: the stage in slot "load"."""
     expected = results_of(lambda: meaning(document), inputs)
     given = document
     for slot, stage, options in pipeline.between(given):
@@ -132,7 +184,11 @@ def blame_document(document: Document, inputs: Sequence[Any], pipeline: Pipeline
         if excerpt is not None:
             difference = _wrong(carried, shown, values) or difference
         return Blame(slot, stage.name, culprit, calls, shown, values, difference)
-    return None
+    if loader is None:
+        return None
+    loaded = StagefoldBackend(Options(), {"load": loader}).load
+    difference = first_difference(results_of(lambda: loaded(given), inputs), expected)  # type: ignore[arg-type]
+    return None if difference is None else Blame("load", loader.name, None, (), given, tuple(inputs), difference)
 
 
 def _made(carried: Callable[[Document], Document], given: Document) -> Callable[[], Document]:

@@ -46,11 +46,11 @@ from stagefold.capsule.contents import (
 )
 from stagefold.capsule.file_format import Capsule
 from stagefold.capsule.inputs import inputs_of
-from stagefold.capsule.replay import pipeline_of, replay
+from stagefold.capsule.replay import loader_of, pipeline_of, replay
 from stagefold.errors import CommandFault
 from stagefold.eviction import FOLDERS, entries_of, prune
 from stagefold.options import SLOTS, Options, parse_options
-from stagefold.pipeline import BOUNDARIES, Pipeline, stopped_after
+from stagefold.pipeline import BOUNDARIES, Pipeline, resolve_stage, stopped_after
 from stagefold.reduction import command, reduce, step_count
 from stagefold.report.page import page
 from stagefold.report.timeline import timeline
@@ -60,7 +60,7 @@ from stagewire.command import guarded
 from stagewire.errors import StageError
 from stagewire.files import read, read_verified, write
 from stagewire.printer import print_document
-from stagewire.stage import expect
+from stagewire.stage import Stage, expect
 
 _Command = Callable[[argparse.Namespace], int]
 _FORMS = {name: form for slot, (_, form) in BOUNDARIES.items() for name in (slot, form)}
@@ -317,24 +317,28 @@ def _blame(chosen: argparse.Namespace) -> int:
         print("every document means the same")
         return 0
     print(found)
-    print(print_document(found.document), end="")
+    if found.document is not None:
+        print(print_document(found.document), end="")
     if chosen.output is not None:
         found.save(chosen.output)
     return 1
 
 
-def _cases(chosen: argparse.Namespace) -> Iterator[tuple[Document, Sequence[Any], Pipeline]]:
-    """Documents with inputs and stages: the one that is given, or those of a capsule."""
+def _cases(chosen: argparse.Namespace) -> Iterator[tuple[Document, Sequence[Any], Pipeline, Stage | None]]:
+    """Documents with inputs, stages and loader: the one that is given, or those of a capsule."""
     if not is_capsule(chosen.file):
-        document, pipeline = read_verified(chosen.file), Pipeline.build(*_settings(chosen))
+        options, stages = _settings(chosen)
+        loader = stages.pop("load", None)
+        document, pipeline = read_verified(chosen.file), Pipeline.build(options, stages)
         if chosen.inputs is None:
             raise CommandFault("a document alone has no inputs", fix="Name the torch.save file, or give a capsule.")
         _refuse_unused(chosen, pipeline, document)
-        yield document, _tensors(chosen.inputs), pipeline
+        yield document, _tensors(chosen.inputs), pipeline, None if loader is None else resolve_stage("load", loader)
         return
     capsule = Capsule(chosen.file)
     for run in capsule.runs:
-        yield capsule.document(run, "capture"), inputs_of(capsule, run), pipeline_of(run, *_changes(chosen))[0]
+        pipeline, loader = pipeline_of(run, *_changes(chosen))[0], loader_of(run, _changes(chosen)[1])
+        yield capsule.document(run, "capture"), inputs_of(capsule, run), pipeline, loader
 
 
 def _conform(chosen: argparse.Namespace) -> int:
