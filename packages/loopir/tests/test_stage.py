@@ -14,16 +14,19 @@ import loopir
 from loopir.errors import UnsupportedPrim
 from loopir.interpret import interpret
 from loopir.pipeline import KERNEL_PASSES, PASSES, UNFUSED
+from loopir.schedule import freeze_kernel
 from loopir.stage import LoopIR, Options, private_results
 from loopir.testing.graphs import GELU, SAMPLES, SOFTMAX, document, kernels, lowered
+from stagewire import index as ix
+from stagewire.errors import VerifyError
 from stagewire.grad import Binding, BoundInput, Fresh, Mutation, SavedInput, SavedResult, Tangent
-from stagewire.graph import Graph, Node, Value
-from stagewire.loop import Kernel
+from stagewire.graph import Graph, Node, Ref, Value
+from stagewire.loop import Axis, Buffer, Kernel, Load, LoopGraph, Section, Store
 from stagewire.parser import parse_graph
 from stagewire.prim import Prim
 from stagewire.stage import Stage, discover
 from stagewire.types import ScalarType, contiguous
-from stagewire.verify import verify
+from stagewire.verify import verify, verify_loop_graph
 
 FORWARD = """\
 input %x: f32[6, 4]
@@ -81,6 +84,17 @@ def test_both_directions_and_the_binding() -> None:
 
 def test_the_same_document_gives_the_same_loops() -> None:
     assert LoopIR().run(training()) == LoopIR().run(training())
+
+
+def test_a_value_that_nothing_defines_gets_the_name_of_no_other() -> None:
+    """A pass that reads one is refused: values are named anew, and v0 is then the name of what was v5."""
+    point = (ix.axis("a"),)
+    body = (Load("v5", "x", point, "float32"), Store("y", point, Ref("v0")))
+    buffers = {name: Buffer(name, contiguous("float32", (4,)), "kernel") for name in "xy"}
+    kernel = freeze_kernel(Kernel("k", (Axis("a", 4),), (Section((), body),)), buffers, "k")
+    graph = LoopGraph(buffers=tuple(buffers.values()), inputs=(), outputs=(Ref("y"),), steps=(kernel,))
+    with pytest.raises(VerifyError, match=r"\[K3\] the value %undefined_v0 is not defined here"):
+        verify_loop_graph(graph)
 
 
 def test_a_fuser_that_fuses_nothing_is_one_option() -> None:

@@ -21,7 +21,16 @@ from stagewire import index as ix
 from stagewire import loop
 from stagewire.expr import Dim
 from stagewire.graph import Arg, references
-from stagewire.statements import map_indices, map_statements, reads_of, rename, results, statements_of, writes_of
+from stagewire.statements import (
+    add_used_values,
+    map_indices,
+    map_statements,
+    reads_of,
+    rename,
+    results,
+    statements_of,
+    writes_of,
+)
 from stagewire.types import DType, contiguous
 
 Item = loop.Kernel | loop.Extern
@@ -179,7 +188,10 @@ def freeze(schedule: Schedule) -> loop.LoopGraph:
 
 
 def freeze_kernel(kernel: loop.Kernel, buffers: Mapping[str, loop.Buffer], name: str) -> loop.Kernel:
-    """Coordinates become offsets; outer axes are called i0, i1..., inner ones r0, r1..., values v0, v1..."""
+    """Coordinates become offsets; outer axes are called i0, i1..., inner ones r0, r1..., values v0, v1...
+
+    A value that nothing defines, which is a fault of a pass, is called otherwise than all of them (K3 reports it).
+    """
 
     def frozen(statement: loop.Statement) -> loop.Statement:
         if isinstance(statement, loop.Load | loop.Store):
@@ -189,6 +201,10 @@ def freeze_kernel(kernel: loop.Kernel, buffers: Mapping[str, loop.Buffer], name:
 
     values = [value for statement in statements_of(kernel) for value in results(statement)]
     names = {value: f"v{n}" for n, value in enumerate(values)}
+    used = set[str]()
+    for statement in statements_of(kernel):
+        add_used_values(statement, used)
+    names |= {value: f"undefined_{value}" for value in used - names.keys()}
     return replace(numbered(map_statements(kernel, frozen), names), name=name)
 
 

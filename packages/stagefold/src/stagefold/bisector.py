@@ -212,7 +212,10 @@ def _wrong(carried: Callable[[Document], Document], given: Document, inputs: Seq
 def _culprit(
     carried: Callable[[Document], Document], given: Document, inputs: Sequence[Any], expected: list[Any]
 ) -> str | None:
-    """The name of the pass whose run makes the document wrong, found by halves; None where it is so without any."""
+    """The name of the pass whose run makes the document wrong, found by halves; None where it is so without any.
+
+    What breaks a constraint is wrong, too: the pass behind it that raises is right to.
+    """
     runs: list[PassRun[Any]] = []
 
     def wrong(count: int) -> bool:
@@ -220,6 +223,8 @@ def _culprit(
             with first_passes(count) as seen:
                 made = carried(given)
             runs[:] = seen
+            for last in seen[:count][-1:]:
+                last.verify(last.after)
             return meaning(made)
 
         return first_difference(results_of(limited, inputs), expected) is not None
