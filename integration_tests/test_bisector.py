@@ -31,7 +31,7 @@ from stagewire import load, print_document, save
 from stagewire.capture import Capture
 from stagewire.codec import Document
 from stagewire.graph import Graph
-from stagewire.loop import Compute, Kernel, Loop, LoopGraph, Statement
+from stagewire.loop import Compute, Free, Kernel, Loop, LoopGraph, Statement
 from stagewire.prim import Prim
 from stagewire.program import Program
 from stagewire.statements import map_statements
@@ -105,6 +105,22 @@ def test_a_pass_that_raises(network: Network) -> None:
     assert found.slot == "loopir"
     assert found.culprit is not None
     assert found.culprit.endswith("raises")
+
+
+def test_a_pass_that_breaks_a_constraint_is_to_blame_for_one_that_raises_on_it(network: Network) -> None:
+    def frees_nothing(graph: LoopGraph) -> LoopGraph:
+        return replace(graph, steps=(*graph.steps, Free("nowhere")))
+
+    def looks_at_buffers(graph: LoopGraph) -> LoopGraph:
+        types = {buffer.name: buffer.type for buffer in graph.buffers}
+        assert [types[step.buffer] for step in graph.steps if isinstance(step, Free)]
+        return graph
+
+    passes = (*KERNEL_PASSES, frees_nothing, looks_at_buffers)
+    found = stagefold.blame(network, X, options={"loopir.kernel_passes": passes})
+    assert found is not None
+    assert found.culprit is not None
+    assert found.culprit.endswith("frees_nothing")
 
 
 def test_passes_behind_the_wrong_one_are_not_tried_alone(network: Network) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,15 @@ from stagefold import Capsule
 from stagefold.cli import main
 from stagefold.errors import CommandFault
 from stagefold.reduction import command, reduce, step_count
-from stagewire.codec import load
+from stagewire.codec import Document, encode, load
+from stagewire.grad import Binding, BoundInput, Fresh
+from stagewire.graph import Graph
+from stagewire.parser import parse_graph
+from stagewire.prim import Prim
 from stagewire.printer import print_document
+from stagewire.types import numel
 from stagewire.verify import verify
+from stagewire.vocabulary import vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +67,85 @@ def test_symbolic_sizes_are_fixed_where_that_shows_it_too(tmp_path: Path) -> Non
     found = reduce(document, calls("exp"))
     assert not found.binding.symbols  # type: ignore[union-attr]
     verify(found)
+
+
+@pytest.mark.parametrize("form", ["capture", "grad", "prim"])
+def test_sizes_shrink_with_the_types_that_calls_give(capsule: Capsule, form: str) -> None:
+    found = reduce(capsule.document(capsule.runs[0], form), calls("cumsum"))
+    assert "f32[1, 1]" in print_document(found)
+    assert not re.search(r"f32\[[^]]*[2-9]", print_document(found))
+    (result,) = stagefold.meaning(found)(torch.ones(1, 1))
+    assert result.shape == (1, 1)
+
+
+def test_a_size_that_matters_stays(capsule: Capsule) -> None:
+    found = reduce(capsule.document(capsule.runs[0], "prim"), calls("f32[3, 4] = prims.erf"))
+    assert print_document(found).count("prims.") == 1
+    verify(found)
+
+
+def test_products_of_sizes_stay_products() -> None:
+    graph = parse_graph("""
+        input %x: f32[6, 35]
+        %y: f32[210] = prims.reshape(%x, [210])
+        %z: f32[210] = prims.exp(%y)
+        return %z
+    """)
+    found = reduce(one_graph(graph), lambda d: "reshape" in str(d) and "exp" in str(d) and elements(d) >= 4)
+    assert 4 <= elements(found) <= 9
+    (result,) = stagefold.meaning(found)(torch.ones(found.binding.inputs[0].type.shape))  # type: ignore[union-attr]
+    assert result.shape == (elements(found),)
+
+
+def one_graph(graph: Graph) -> Prim:
+    inputs = tuple(BoundInput(value.name, value.type) for value in graph.inputs)
+    opset = vocabulary("prims").version  # type: ignore[union-attr]
+    outputs = tuple(map(Fresh, range(len(graph.outputs))))
+    return Prim(binding=Binding(inputs=inputs, outputs=outputs), forward=graph, opset=opset)
+
+
+def elements(document: Document) -> int:
+    return int(numel(document.binding.inputs[0].type.shape))  # type: ignore[union-attr]
+
+
+def test_statements_of_a_kernel_that_do_not_matter_go(capsule: Capsule) -> None:
+    document = capsule.document(capsule.runs[0], "loop")
+    found = reduce(document, lambda one: all(map(print_document(one).count, ("erf(", "store"))))
+    verify(found)
+    (kernel,) = found.forward.steps  # type: ignore[union-attr]
+    assert [statement.__class__.__name__ for section in kernel.sections for statement in section.statements] == [
+        "Compute", "Store",
+    ]  # fmt: skip
+    assert not kernel.axes
+    (result,) = stagefold.meaning(found)(*[torch.ones(one.type.shape) for one in found.binding.inputs])  # type: ignore[union-attr]
+    assert result.numel() == 1
+
+
+def test_arguments_become_plain(tmp_path: Path) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.layer_norm(x, (8,), eps=0.25) + x.sum(-1, keepdim=True)
+
+    capsule = stagefold.record(program, torch.randn(6, 8), to=tmp_path / "a.capsule")
+    document = capsule.document(capsule.runs[0], "capture")
+    assert "eps=" in print_document(document)
+    assert "eps=" not in print_document(reduce(document, calls("layer_norm")))
+    document = capsule.document(capsule.runs[0], "grad")
+    assert "layer_norm.default(%x, [8], None, None, 0.25)" in print_document(document)
+    assert "layer_norm.default(%x, [1], None, None, 0.0)" in print_document(reduce(document, calls("layer_norm")))
+    assert "sum.dim_IntList(%x, [-1], True)" in print_document(document)
+    kept = print_document(reduce(document, calls("aten.sum")))
+    assert "%sum: f32[1, 1] = aten.sum.dim_IntList(%x, [0], True)" in kept, "its type needs the argument"
+
+
+def test_no_condition_is_asked_twice_of_one_document(capsule: Capsule) -> None:
+    asked: list[bytes] = []
+
+    def keep(document: Document) -> bool:
+        asked.append(encode(document))
+        return "prims.exp" in print_document(document)
+
+    reduce(capsule.document(capsule.runs[0], "prim"), keep)
+    assert len(set(asked[1:])) == len(asked[1:])
 
 
 def test_a_condition_that_never_held_is_refused(capsule: Capsule) -> None:
