@@ -247,7 +247,8 @@ def _excerpts(carried: Callable[[Document], Document], given: Document, inputs: 
         everything = tuple(range(part.count))
 
         def taken(names: tuple[str, ...], values: dict[str, Any] = values) -> tuple[Any, ...]:
-            return _copies([values[name] for name in names])
+            own = _copies([values[name] for name in names])
+            return tuple([one.detach() if isinstance(one, torch.Tensor) else one for one in own])
 
         def wrong(chosen: tuple[int, ...], part: Part = part, taken: Any = taken) -> bool:
             try:

@@ -59,15 +59,19 @@ def part_of(document: Document, graph: Graph | LoopGraph) -> Part:
         return _kernels(document, graph)
     match document:
         case Capture():
-            return _calls(graph, lambda own: _capture(document, own))
+            return _calls(document, graph, lambda own: _capture(document, own))
         case Grad():
-            return _calls(graph, lambda own: Grad(binding=_alone(document, own.inputs, own), joint=own))
+            return _calls(document, graph, lambda own: Grad(binding=_alone(document, own.inputs, own), joint=own))
         case Prim(joint=None):
             return _calls(
-                graph, lambda own: Prim(binding=_alone(document, own.inputs, own), forward=own, opset=document.opset)
+                document,
+                graph,
+                lambda own: Prim(binding=_alone(document, own.inputs, own), forward=own, opset=document.opset),
             )
         case Prim():
-            return _calls(graph, lambda own: replace(document, binding=_alone(document, own.inputs, own), joint=own))
+            return _calls(
+                document, graph, lambda own: replace(document, binding=_alone(document, own.inputs, own), joint=own)
+            )
     raise NotApart
 
 
@@ -78,7 +82,7 @@ def _capture(document: Capture, own: Graph) -> Capture:
 
 
 def _alone(document: Grad | Prim | Loop, inputs: Sequence[Value], graph: Graph | LoopGraph) -> Binding:
-    """How a graph meets a caller who gives each of its inputs and is given each of its results."""
+    """How a graph meets a caller who gives each of its inputs and is given each of its results, without gradients."""
     used, whole = symbols_in(graph), document.binding
     facts = tuple(one for one in whole.facts if symbols_in(one) <= used)
     return Binding(
@@ -101,7 +105,12 @@ def _numbers(taken: Sequence[Value], used: set[str]) -> list[Value]:
     return [Value(name, ScalarType("int")) for name in sorted(used - sized)]
 
 
-def _calls(graph: Graph, wrap: Callable[[Graph], Document]) -> Part:
+def _without_gradient(value: Value) -> Value:
+    is_trained = isinstance(value.type, TensorType) and value.type.requires_grad
+    return replace(value, type=replace(value.type, requires_grad=False)) if is_trained else value
+
+
+def _calls(document: Document, graph: Graph, wrap: Callable[[Graph], Document]) -> Part:
     types = {value.name: value for value in (*graph.inputs, *(each for node in graph.nodes for each in node.results))}
     returned = {name for output in graph.outputs for name in references(output)}
 
@@ -113,6 +122,7 @@ def _calls(graph: Graph, wrap: Callable[[Graph], Document]) -> Part:
         elsewhere = returned.union(*(node_references(node) for node in others))
         wanted = [value for value in made if value.name in elsewhere or value.name not in used]
         taken = [types[name] for name in used if name not in {value.name for value in made}]
+        taken = taken if isinstance(document, Capture) else [_without_gradient(value) for value in taken]
         own = Graph(tuple(taken), nodes, tuple(Ref(value.name) for value in wanted))
         own = replace(own, inputs=(*_numbers(taken, symbols_in(own)), *taken))
         return wrap(own), tuple(value.name for value in own.inputs)
@@ -143,7 +153,7 @@ def _kernels(document: Any, graph: LoopGraph) -> Part:
         taken = [buffers[name] for name in owners if name in touched and name not in made]
         kept = [replace(buffers[name], role="input") if buffers[name] in taken else buffers[name] for name in buffers]
         kept = [buffer for buffer in kept if roots[buffer.name] in touched]
-        given = [Value(buffer.name, buffer.type) for buffer in taken]
+        given = [_without_gradient(Value(buffer.name, buffer.type)) for buffer in taken]
         part = LoopGraph(buffers=tuple(kept), inputs=(), outputs=tuple(map(Ref, made)), steps=own)
         numbers = _numbers(given, symbols_in(part))
         names = tuple(value.name for value in (*numbers, *given))
