@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html.parser
-import itertools
 import json
 import re
 import shutil
 import struct
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ import stagefold
 from stagefold import Capsule
 from stagefold.cli import main
 from stagefold.report.kernels import step_rows
+from stagefold.report.timeline import timeline
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -125,27 +128,88 @@ def test_steps_have_text_bytes_and_seconds(capsule: Capsule) -> None:
     assert weight.requires_grad
 
 
-def test_the_timeline_opens_in_perfetto(capsule: Capsule, page: Path) -> None:
-    """Its format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU."""
-    whole_file = json.loads(page.with_name("timeline.json").read_text(), parse_constant=pytest.fail)  # NaN is no JSON
-    assert whole_file["displayTimeUnit"] in ("ms", "ns")
-    rows = whole_file["traceEvents"]
+def trace_events(text: bytes) -> list[dict[str, Any]]:
+    """The events of a file in the Trace Event Format, each of which is checked:
+    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU."""
+    whole = json.loads(text, parse_constant=pytest.fail)  # NaN is no JSON
+    assert whole["displayTimeUnit"] in ("ms", "ns")
+    for row in whole["traceEvents"]:
+        assert type(row["name"]) is str
+        assert type(row["pid"]) is type(row["tid"]) is int
+        assert type(row["args"]) is dict
+        match row["ph"]:
+            case "M":
+                assert row["name"] in ("process_name", "thread_name")
+                assert type(row["args"]["name"]) is str
+            case "X":
+                assert row["ts"] >= 0
+                assert row["dur"] >= 0
+                assert type(row["cat"]) is str
+            case "i":
+                assert row["ts"] >= 0
+                assert row["s"] in ("g", "p", "t")
+            case other:
+                pytest.fail(f"an event of phase {other!r}")
+    assert_nested([row for row in whole["traceEvents"] if row["ph"] == "X"])
+    return list(whole["traceEvents"])
+
+
+def assert_nested(bars: list[dict[str, Any]]) -> None:
+    """Bars of a thread are inside one another, or apart (to 10 ns), as a stack of calls is."""
+    stacks: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for bar in sorted(bars, key=lambda row: (row["ts"], -row["dur"])):
+        stack = stacks.setdefault((bar["pid"], bar["tid"]), [])
+        while stack and stack[-1]["ts"] + stack[-1]["dur"] <= bar["ts"] + 0.01:
+            stack.pop()
+        assert not stack or bar["ts"] + bar["dur"] <= stack[-1]["ts"] + stack[-1]["dur"] + 0.01, (stack[-1], bar)
+        stack.append(bar)
+
+
+def test_bars_that_cross_are_no_timeline() -> None:
+    crossing = [{"pid": 1, "tid": 1, "ts": start, "dur": 2.0} for start in (0.0, 1.0)]
+    with pytest.raises(AssertionError):
+        assert_nested(crossing)
+    assert_nested([{**bar, "tid": number} for number, bar in enumerate(crossing)])
+
+
+def test_the_timeline_is_of_the_trace_event_format(page: Path) -> None:
+    rows = trace_events(page.with_name("timeline.json").read_bytes())
     assert {row["ph"] for row in rows} == {"M", "X", "i"}
-    assert all(type(row["name"]) is str and type(row["args"]) is dict and type(row["pid"]) is int for row in rows)
-    assert all(row["s"] in ("g", "p", "t") and row["ts"] >= 0 for row in rows if row["ph"] == "i")
     bars = [row for row in rows if row["ph"] == "X"]
-    assert all(row["dur"] >= 0 and row["ts"] >= 0 and {"name", "cat", "pid", "tid"} <= set(row) for row in bars)
     assert {row["cat"] for row in bars} == {"capture", "run", "stage", "pass"}
     whole = {row["args"].get("run", row["name"].removeprefix("compile ")): row for row in bars if row["cat"] == "run"}
     for row in bars:
         if row["cat"] == "stage":
             outer = whole[row["args"]["run"]]
             assert outer["ts"] <= row["ts"]
-            assert row["ts"] + row["dur"] <= outer["ts"] + outer["dur"] + 1
-    for one, other in itertools.combinations(bars, 2):  # bars of a thread are inside one another, or apart
-        first, second = sorted((one, other), key=lambda row: (row["ts"], -row["dur"]))
-        end, inner_end = first["ts"] + first["dur"], second["ts"] + second["dur"]
-        assert second["ts"] >= end - 1 or inner_end <= end + 1, (first, second)
+            assert row["ts"] + row["dur"] <= outer["ts"] + outer["dur"] + 0.01
+
+
+def test_threads_have_tracks_of_their_own(tmp_path: Path) -> None:
+    together = threading.Barrier(3)
+
+    def in_a_thread(number: int) -> None:
+        def program(x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(x * number, -1).sin()
+
+        program.__code__ = program.__code__.replace(co_qualname=f"program{number}")
+        compiled = stagefold.compile(program, options={"trace_dir": str(tmp_path), "cache": False})
+        together.wait()
+        compiled(torch.ones(3, number + 1))
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(in_a_thread, range(3)))
+    (file,) = tmp_path.iterdir()
+    capsule = Capsule(file)
+    rows = trace_events(timeline(capsule))
+    assert sorted(row["args"]["name"] for row in rows if row["name"] == "thread_name") == [
+        "thread 1", "thread 2", "thread 3",
+    ]  # fmt: skip
+    names = {row["tid"]: row["name"][-1] for row in rows if row.get("cat") == "run"}
+    assert sorted(names.values()) == ["0", "1", "2"]
+    assert {event.run: event.function[-1] for event in capsule.events if event.kind == "captured"} == {
+        run.member: run.name[-1] for run in capsule.runs
+    }, "a capture leads to the run of its thread"
 
 
 def test_an_empty_capsule_has_a_page(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     member: the folder of its documents in the archive. digests: of each document, by form. options: as the user gave
     them. stages: of the slots between the ends; "capture" and "load" have rows where bytecap and codegen were replaced.
-    lines: the user's lines that the capture names, by file and number. error: what ended it.
+    lines: the user's lines that the capture names, by file and number. error: what ended it. thread: the number of the
+    thread, from 1 on.
     """
 
     member: str
@@ -112,6 +113,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[Input, ...] = ()
     lines: dict[str, dict[int, str]] = {}
     error: str | None = None
+    thread: int = 1
 
 
 class Later(msgspec.Struct, frozen=True):
@@ -126,6 +128,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: "captured", "broke", "refused" or "limit". function: of a capture. reason: why it was made although there were
     others of the same code. code, where, message, fix: of the error. run: the folder of its documents, if any.
+    thread: as of a run.
     """
 
     kind: str
@@ -138,6 +141,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     fix: str = ""
     run: str | None = None
+    thread: int = 1
 
 
 def this_machine() -> Machine:

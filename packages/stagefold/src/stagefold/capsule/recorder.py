@@ -66,13 +66,19 @@ class Recorder:
         self._lock = threading.RLock()
         self._pending: dict[str, bytes] = {}
         self._runs = self._events = 0
-        self._asked: Event | None = None
+        self._asked: dict[int, Event] = {}
+        self._threads: dict[int, int] = {}
         self._is_lost = self._is_written = False
         self._put(INDEX, new_index(datetime.datetime.now().astimezone().isoformat(timespec="seconds")))
 
     def now(self) -> float:
         """Seconds since the start of the capsule."""
         return time.perf_counter() - self._clock
+
+    def thread(self) -> int:
+        """The number of this thread: 1 for the first that compiles."""
+        with self._lock:
+            return self._threads.setdefault(threading.get_ident(), len(self._threads) + 1)
 
     @contextlib.contextmanager
     def run(
@@ -86,7 +92,7 @@ class Recorder:
         """Records one compilation, also where it fails. ends: stages in slots "capture" and "load"."""
         with self._lock:
             number, self._runs = self._runs, self._runs + 1
-            asked, self._asked = self._asked, None
+            asked = self._asked.pop(self.thread(), None)
         member = member_name(number, capture.code.name)
         if asked is not None:
             self._tell(msgspec.structs.replace(asked, run=member))
@@ -101,14 +107,15 @@ class Recorder:
             one.write()
 
     def note(self, event: bytecap.Event) -> None:
-        """What bytecap tells. A capture waits for the run that it leads to."""
-        row = _row(event, self.now())
+        """What bytecap tells. A capture waits for the run that it leads to, in its thread."""
+        thread = self.thread()
+        row = msgspec.structs.replace(_row(event, self.now()), thread=thread)
         with self._lock:
-            waiting, self._asked = self._asked, None
+            waiting = self._asked.pop(thread, None)
             if waiting is not None:
                 self._tell(waiting)
             if row.kind == "captured" and not getattr(event, "reused", False):
-                self._asked = row
+                self._asked[thread] = row
             else:
                 self._tell(row)
 
@@ -126,11 +133,16 @@ class Recorder:
             self._put(name, value)
 
     def flush(self, *, empty: bool = False) -> None:
-        """Write what is not yet in the file. empty: make one even if nothing was compiled."""
+        """Write all that is not yet in the file. empty: make one even if nothing was compiled."""
         with self._lock:
-            if self._asked is not None:
-                self._tell(self._asked)
-                self._asked = None
+            for asked in self._asked.values():
+                self._tell(asked)
+            self._asked = {}
+            self.save(empty=empty)
+
+    def save(self, *, empty: bool = False) -> None:
+        """Write what is not yet in the file, but the captures that wait for their run."""
+        with self._lock:
             if not self._pending or self._is_lost or (list(self._pending) == [INDEX] and not empty):
                 return
             try:
@@ -200,13 +212,14 @@ class RunRecorder:
             later = Later(tuple(self._steps[self._written_steps :]), self.error)
             self._recorder.put_all({f"{self._member}/later.json": later})
             if self.error is not None:
-                self._recorder.flush()
+                self._recorder.save()
             return
         self._is_written, self._written_steps = True, len(self._steps)
         row = Run(
             member=self._member,
             name=self._capture.code.name,
             start=self._start,
+            thread=self._recorder.thread(),
             options=given_options(self._options),
             stages=tuple(_stage_rows(self._pipeline, self._options, self._ends)),
             digests={form: digest(document) for form, document in self._documents.items()},
@@ -219,7 +232,7 @@ class RunRecorder:
         self._recorder.put_all({f"{self._member}/run.json": row})
         documents = {f"{self._member}/{form}.json": encode(one) for form, one in self._documents.items()}
         self._recorder.put_all({**documents, f"{self._member}/inputs.pt": self._numbers})
-        self._recorder.flush()
+        self._recorder.save()
 
 
 def _stage_rows(pipeline: Pipeline, options: Options, ends: Mapping[str, Stage]) -> Iterator[StageRow]:
@@ -281,6 +294,10 @@ def _free_name(directory: Path) -> Path:
             number += 1
 
 
+_MAKING = threading.Lock()
+os.register_at_fork(before=_MAKING.acquire, after_in_parent=_MAKING.release, after_in_child=_MAKING.release)
+
+
 @functools.cache
 def _recorder_of(directory: Path, process: int) -> Recorder:
     return Recorder(directory, in_directory=True)
@@ -288,4 +305,5 @@ def _recorder_of(directory: Path, process: int) -> Recorder:
 
 def recorder_in(directory: Path) -> Recorder:
     """That of this process in a directory; a process that was forked has one of its own."""
-    return _recorder_of(directory.absolute(), os.getpid())
+    with _MAKING:
+        return _recorder_of(directory.absolute(), os.getpid())
