@@ -144,8 +144,13 @@ def _evaluated(document: Any, changed: Changed) -> set[str]:
 
 
 def _plant(changed: Changed) -> None:
+    """Put code into functions, whose modules forget what they have cached."""
     for function, code in changed:
         function.__code__ = code
+    for module in {function.__module__ for function, _ in changed}:
+        for value in vars(sys.modules[module]).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
 
 
 def _package(mutant: Mutant) -> str:

@@ -102,15 +102,23 @@ def probed(file: str, chosen: list[Mutant]) -> CodeType:
 
 
 def _observed(node: ast.AST, called: ast.Call) -> ast.AST:
-    """The node, evaluated behind a call that returns None; what an edit never takes, where it is taken."""
+    """The node, evaluated behind a call that returns None; what an edit never takes, where it is taken, or where its
+    condition calls something, which may do more than to tell."""
     match node:
         case ast.If(test=test) | ast.IfExp(test=test):
-            node.test = ast.BoolOp(ast.And(), [test, ast.BoolOp(ast.Or(), [called, ast.Constant(True)])])
+            seen = ast.BoolOp(ast.Or(), [called, ast.Constant(True)])
+            node.test = ast.BoolOp(ast.And(), [seen, test] if _calls(test) else [test, seen])
             return node
         case ast.Expr(value=value):
             node.value = ast.BoolOp(ast.Or(), [called, value])
             return node
     return ast.BoolOp(ast.Or(), [called, node])
+
+
+def _calls(test: ast.AST) -> bool:
+    """Whether it calls anything but probes."""
+    called = [part.func for part in ast.walk(test) if isinstance(part, ast.Call)]
+    return any(not (isinstance(one, ast.Name) and one.id == PROBE) for one in called)
 
 
 def _compiled(file: str, tree: ast.Module) -> CodeType:
