@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from absint import from_tensor, to_wire
 from absint.aten_ops import VOCABULARY
+from absint.executor import executor
+from absint.functions import function_of, tensor_leaves
 from stagewire.errors import UnknownOp, VerifyError
 from stagewire.parser import parse_graph
+from stagewire.testing.ops import example, operator_targets
+from stagewire.testing.strategies import examples, grads
 from stagewire.verify import verify_graph
 from stagewire.vocabulary import find, vocabulary
 
@@ -58,3 +64,22 @@ def test_effects_and_views_are_those_of_the_schema() -> None:
     assert VOCABULARY.ops["add_.Tensor"].effect == "acts"
     assert VOCABULARY.ops["mm.default"].effect is None
     assert len(VOCABULARY.ops) > 1000
+
+
+@pytest.mark.parametrize("name", VOCABULARY.exampled)
+def test_an_example_gives_the_types_that_it_states(name: str) -> None:
+    graph = example(f"aten.{name}")
+    verify_graph(graph)
+    inputs = [torch.zeros(one.type.shape, dtype=getattr(torch, one.type.dtype)) for one in graph.inputs]
+    inputs = [x.as_strided(one.type.shape, one.type.stride) for x, one in zip(inputs, graph.inputs, strict=True)]
+    made = executor(graph, lambda node: function_of(node, {}), tensor_leaves)(*inputs)
+    assert [str(to_wire(from_tensor(one))) for one in made] == [str(one.type) for one in graph.nodes[0].results]
+
+
+def test_nearly_all_examples_are_drawn() -> None:
+    """Of the strategy `grads()`: calls of backwards and convolutions among them."""
+    called = {node.target for document in examples(grads(), 500) for node in document.joint.nodes}
+    known = set(operator_targets())
+    assert len(known & called) >= 0.9 * len(known)
+    assert "aten.convolution.default" in called
+    assert sum("backward" in target for target in known & called) >= 20

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from absint.aten_examples import EXAMPLES
 from absint.errors import UnknownTarget
 from absint.schema import record_of
 from absint.targets import resolve
@@ -52,7 +53,7 @@ def _op(name: str) -> Op:
         doc=f"`{schema}`.",
         rule=None,
         constraints=(),
-        example="",
+        example=EXAMPLES.get(name, ""),
         results=tuple(returned.name or f"out{number}" for number, returned in enumerate(schema.returns)),
         effect=record.effect,
         is_view=record.is_view,
@@ -62,4 +63,4 @@ def _op(name: str) -> Op:
 
 
 FAMILIES = {"aten": "Operators of ATen, as this version of torch registers them."}
-VOCABULARY = Vocabulary("aten", 1, AtenOps(), FAMILIES, overloads=True)
+VOCABULARY = Vocabulary("aten", 1, AtenOps(), FAMILIES, overloads=True, exampled=tuple(EXAMPLES))

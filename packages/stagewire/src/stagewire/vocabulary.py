@@ -153,6 +153,7 @@ class Vocabulary:
     families: a line of text on each, in the order of the ops.
     convention: how its ops are called, where that is not the form of nodes.
     overloads: names are "name.overload", as of ATen; else an operator of torch may have the namespace as well.
+    exampled: of such a vocabulary, the ops that have an example.
     """
 
     namespace: str
@@ -161,6 +162,7 @@ class Vocabulary:
     families: Mapping[str, str]
     convention: str = ""
     overloads: bool = False
+    exampled: tuple[str, ...] = ()
 
     @property
     def constraints(self) -> dict[str, Constraint]:

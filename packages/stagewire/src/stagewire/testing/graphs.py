@@ -20,7 +20,7 @@ from stagewire.testing.basics import (
     tensor_types,
     value_types,
 )
-from stagewire.testing.ops import calls, one_of, targets
+from stagewire.testing.ops import calls, one_of, operator_targets, targets
 from stagewire.types import TensorType, ValueType, contiguous_stride
 
 
@@ -28,7 +28,8 @@ from stagewire.types import TensorType, ValueType, contiguous_stride
 class Calls:
     """What the calls of a graph may name: `elementwise` ops by number of tensors, and `opaque` targets of any meaning.
 
-    vocabularies: whether the ops of all vocabularies are called too.
+    vocabularies: whether the ops of all vocabularies are called too. operators: whether the operators of torch are that
+    have an example.
 
     With `opaque` None, a graph has a meaning.
     """
@@ -37,13 +38,14 @@ class Calls:
     opaque: st.SearchStrategy[str] | None = None
     handles: bool = True
     vocabularies: bool = False
+    operators: bool = False
 
 
 TORCH_OPS = (("torch.relu", 1), ("torch.neg", 1), ("torch.add", 2), ("operator.mul", 2))
 ATEN_OPS = (("aten.relu.default", 1), ("aten.neg.default", 1), ("aten.add.Tensor", 2), ("aten.mul.Tensor", 2))
 
 TORCH = Calls(TORCH_OPS, st.one_of(qualified_names, names))
-ATEN = Calls(ATEN_OPS, qualified_names)
+ATEN = Calls(ATEN_OPS, qualified_names, operators=True)
 PRIMS = Calls(ATEN_OPS, qualified_names, vocabularies=True)
 
 
@@ -65,7 +67,7 @@ def graphs(
     for _ in range(draw(st.integers(0, most_nodes))):
         tensors = [value for value in values if isinstance(value.type, TensorType)]
         opaque = vocabulary.opaque is not None and (not tensors or draw(st.booleans()))
-        known = targets() if vocabulary.vocabularies else ()
+        known = targets() if vocabulary.vocabularies else operator_targets() if vocabulary.operators else ()
         if len(known) > 0 and draw(st.integers(0, 3)) > 0:
             called = _of_vocabulary(draw, known, tensors, supply)
         elif opaque:

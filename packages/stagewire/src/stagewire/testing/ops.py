@@ -25,7 +25,8 @@ COMMON: tuple[DType, ...] = ("float32", "float64", "bfloat16", "int64", "int32",
 Sizes = dict[Dim, Dim]
 Dtypes = dict[DType, DType]
 Shape = tuple[Dim, ...]
-_OPERAND = re.compile(r"(\w+): (\w+\[[^\]]*\])")
+_TYPE = r"\w+\[[^\]]*\](?:\{[^}]*\})?"
+_OPERAND = re.compile(rf"(\w+): ({_TYPE})")
 
 
 @cache
@@ -35,7 +36,7 @@ def example(target: str) -> Graph:
     assert op is not None, f"no installed vocabulary has {target}"
     call, _, results = op.example.partition(" -> ")
     names = [f"%{name}_" for name in op.results]
-    kinds = re.findall(r"\w+\[[^\]]*\]", results)
+    kinds = re.findall(_TYPE, results)
     made = ", ".join(f"{name}: {kind}" for name, kind in zip(names, kinds, strict=True))
     operands = [f"input %{name}: {kind}" for name, kind in _OPERAND.findall(call)]
     called = target + _OPERAND.sub(r"%\1", call).removeprefix(op.name)
@@ -50,8 +51,14 @@ def targets() -> tuple[str, ...]:
 
 @cache
 def _targets(among: tuple[str, ...]) -> tuple[str, ...]:
-    known = [found for name in among if (found := vocabulary(name))]
+    known = [found for name in among if (found := vocabulary(name)) and not found.overloads]
     return tuple([f"{v.namespace}.{name}" for v in known for name, op in sorted(v.ops.items()) if op.example])
+
+
+def operator_targets() -> tuple[str, ...]:
+    """The operators of torch that a node may call and that have an example, of all vocabularies here."""
+    known = [found for name in sorted({*namespaces(), *registered()}) if (found := vocabulary(name))]
+    return tuple([f"{v.namespace}.{name}" for v in known for name in v.exampled])
 
 
 def point_ops() -> tuple[str, ...]:
@@ -88,12 +95,15 @@ def dtypes_of(op: Op, among: tuple[DType, ...] = REAL) -> list[DType]:
 
 @st.composite
 def calls(draw: st.DrawFn, target: str, first: TensorType | None = None) -> Graph:
-    """A call of an op as a graph of one node: its example, in other sizes and another dtype where it takes these.
+    """A call of an op as a graph of one node: its example, in other sizes and another dtype where it takes these and
+    has a rule that says what it then gives.
 
     first: what its first operand should be.
     """
     given, op = example(target), find(target)
     assert op is not None
+    if op.rule is None:
+        return given
     numbers = dict.fromkeys(size for value in given.inputs for size in _type(value).shape if size != 1)
     sizes: Sizes = {number: draw(st.integers(1, 4)) for number in numbers}
     chosen = draw(st.sampled_from(dtypes_of(op, draw(st.sampled_from((COMMON, REAL)))) or COMMON))
