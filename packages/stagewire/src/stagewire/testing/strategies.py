@@ -43,7 +43,8 @@ Drawn = TypeVar("Drawn")
 
 
 def meaningful(kind: str) -> Calls:
-    """The elementwise ops alone, for "capture", "grad" or "prim": documents whose graphs an interpreter can run."""
+    """Elementwise ops and those that have an example, for "capture", "grad" or "prim": documents whose graphs an
+    interpreter can run."""
     known = {"capture": TORCH, "grad": ATEN, "prim": PRIMS}
     if kind not in known:
         raise UnknownVersion(f"no vocabulary for {kind!r}; known: {', '.join(known)}")
