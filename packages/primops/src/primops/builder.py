@@ -302,22 +302,6 @@ def encode_argument(argument: Any) -> Arg:
     return argument
 
 
-def _encode_tensor(argument: Value) -> Arg:
-    return Ref(argument.payload)
-
-
-def _encode_values(argument: Sequence[Value | None]) -> Arg:
-    return List(tuple([None if x is None else Ref(x.payload) for x in argument]))
-
-
-def _encode_sizes(argument: Sequence[Dim]) -> Arg:
-    return List(tuple(argument))
-
-
-def _as_is(argument: Any) -> Arg:
-    return argument
-
-
 def _encode_dtype(argument: str) -> Arg:
     if argument not in DTYPES:
         raise TypeError(f"{argument!r} is no dtype, which is a name such as 'float32'")
@@ -326,13 +310,10 @@ def _encode_dtype(argument: str) -> Arg:
 
 _DTYPE_ARGS = {name: graph.DTypeArg(name) for name in DTYPES}
 _KIND_ENCODERS: dict[Kind, Callable[[Any], Arg]] = {
-    "tensor": _encode_tensor,
-    "operand": encode_argument,
-    "number": encode_argument,
     "dtype": _encode_dtype,
-    **dict.fromkeys(("tensors", "indices"), _encode_values),
-    **dict.fromkeys(("dims", "sizes"), _encode_sizes),
-    **dict.fromkeys(("size", "int", "int?", "bool", "word"), _as_is),
+    **dict.fromkeys(("tensor", "operand", "number", "tensors", "indices"), encode_argument),
+    **dict.fromkeys(("dims", "sizes"), lambda sizes: List(tuple(sizes))),
+    **dict.fromkeys(("size", "int", "int?", "bool", "word"), lambda argument: argument),
 }
 _ENCODERS = {name: tuple(_KIND_ENCODERS[p.kind] for p in op.parameters) for name, op in OPS.items()}
 _TARGETS = {name: f"prims.{name}" for name in OPS}

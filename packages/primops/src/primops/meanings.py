@@ -26,12 +26,7 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Meaning:
 
     def meaning(*operands: Any) -> torch.Tensor:
         like = next(x for x in operands if isinstance(x, torch.Tensor))
-        return function(
-            *(
-                x if isinstance(x, torch.Tensor) else torch.tensor(x, dtype=like.dtype, device=like.device)
-                for x in operands
-            )
-        )
+        return function(*[x if isinstance(x, torch.Tensor) else like.new_tensor(x) for x in operands])
 
     return meaning
 
@@ -70,10 +65,6 @@ def _pad(x: torch.Tensor, low: Sequence[int], high: Sequence[int], value: Any) -
     return out
 
 
-def _as_strided(x: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
-    return x.contiguous().clone().as_strided(size, stride, offset)
-
-
 def _iota(length: int, start: Any, step: Any, dtype: str) -> torch.Tensor:
     wide = torch.int64 if isinstance(start, int) and isinstance(step, int) else torch.float64
     return (torch.arange(length, dtype=wide) * step + start).to(DTYPES[dtype])
@@ -81,10 +72,6 @@ def _iota(length: int, start: Any, step: Any, dtype: str) -> torch.Tensor:
 
 def _reduction(function: Callable[..., torch.Tensor]) -> Meaning:
     return lambda x, dims: function(x, dim=tuple(dims)) if dims else x.clone()
-
-
-def _sum(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    return torch.sum(x, dim=tuple(dims), dtype=x.dtype) if dims else x.clone()
 
 
 def _prod(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
@@ -100,14 +87,6 @@ def _var_mean(x: torch.Tensor, dims: Sequence[int], correction: Any) -> tuple[to
     return torch.var_mean(x, dim=tuple(dims), correction=correction)
 
 
-def _gather(x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
-    return torch.gather(x, dim, index.long())
-
-
-def _scatter(x: torch.Tensor, dim: int, index: torch.Tensor, src: Any) -> torch.Tensor:
-    return torch.scatter(x, dim, index.long(), src)
-
-
 def _scatter_add(x: torch.Tensor, dim: int, index: torch.Tensor, src: Any) -> torch.Tensor:
     if not isinstance(src, torch.Tensor):
         src = torch.full(index.shape, src, dtype=x.dtype, device=x.device)
@@ -120,16 +99,6 @@ def _long(x: torch.Tensor, indices: Sequence[Any], wrap: bool) -> list[torch.Ten
         if not wrap and index is not None and (index < 0).any():
             raise IndexError(f"index {int(index.min())} is out of bounds for dimension with size {size}")
     return [None if i is None else i.long() for i in indices]
-
-
-def _index(x: torch.Tensor, indices: Sequence[Any], wrap: bool) -> torch.Tensor:
-    return torch.ops.aten.index.Tensor(x, _long(x, indices, wrap))
-
-
-def _index_put(
-    x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool, wrap: bool
-) -> torch.Tensor:
-    return torch.ops.aten.index_put.default(x, _long(x, indices, wrap), values, accumulate)
 
 
 def _slice_scatter(x: torch.Tensor, src: torch.Tensor, start: Any, stop: Any, step: Any) -> torch.Tensor:
@@ -186,11 +155,11 @@ MEANINGS: dict[str, Meaning] = {
     "flip": lambda x, dims: torch.flip(x, tuple(dims)),
     "cat": lambda tensors, dim: torch.cat(list(tensors), dim),
     "pad": _pad,
-    "as_strided": _as_strided,
+    "as_strided": lambda x, size, stride, offset: x.contiguous().clone().as_strided(size, stride, offset),
     "clone": torch.clone,
     "full": lambda shape, value, dtype: torch.full(tuple(shape), value, dtype=DTYPES[dtype]),
     "iota": _iota,
-    "sum": _sum,
+    "sum": lambda x, dims: torch.sum(x, dim=tuple(dims), dtype=x.dtype) if dims else x.clone(),
     "prod": _prod,
     "amax": _reduction(torch.amax),
     "amin": _reduction(torch.amin),
@@ -204,11 +173,13 @@ MEANINGS: dict[str, Meaning] = {
     "logcumsumexp": torch.logcumsumexp,
     "cummax": torch.cummax,
     "cummin": torch.cummin,
-    "gather": _gather,
-    "index": _index,
-    "scatter": _scatter,
+    "gather": lambda x, dim, index: torch.gather(x, dim, index.long()),
+    "index": lambda x, indices, wrap: torch.ops.aten.index.Tensor(x, _long(x, indices, wrap)),
+    "scatter": lambda x, dim, index, src: torch.scatter(x, dim, index.long(), src),
     "scatter_add": _scatter_add,
-    "index_put": _index_put,
+    "index_put": lambda x, indices, values, accumulate, wrap: torch.ops.aten.index_put.default(
+        x, _long(x, indices, wrap), values, accumulate
+    ),
     "slice_scatter": _slice_scatter,
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from primops.builder import Builder, Value, literal, opmath
 from primops.decompositions.operands import Table, by_name, elementwise, is_float, wrap, wrap_all
-from primops.decompositions.reductions import norm, vector_norm
+from primops.decompositions.reductions import vector_norm, wide
 from primops.decompositions.shape import diagonal, diagonal_scatter, flip, split, split_with_sizes, transpose, window
 from primops.errors import Decline
 from primops.prims.layouts import INTEGERS
@@ -80,19 +80,13 @@ def count_nonzero(p: Builder, x: Value, dim: int | Sequence[int] | None = None) 
 
 
 def trace(p: Builder, x: Value) -> Value:
-    inner = opmath(p.out.dtype)
-    return p.convert(p.sum(p.convert(p.convert(diagonal(p, x), p.out.dtype), inner), (0,)), p.out.dtype)
+    return p.convert(p.sum(wide(p, diagonal(p, x)), (0,)), p.out.dtype)
 
 
 def dist(p: Builder, x: Value, y: Value, ord: float = 2) -> Value:
-    shape = p.broadcast(x, _common(x, y)), p.broadcast(y, _common(x, y))
-    return vector_norm(p, p.sub(*shape), ord)
-
-
-def _common(x: Value, y: Value) -> tuple[Dim, ...]:
     if x.shape != y.shape or x.dtype != y.dtype or x.dtype not in ("float32", "float64"):
         raise Decline("operands of different types")
-    return x.shape
+    return vector_norm(p, p.sub(x, y), ord)
 
 
 def aminmax(p: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> tuple[Value, ...]:
@@ -230,7 +224,7 @@ TABLE: Table = {
     "aten.isin.Tensor_Tensor": isin,
     "aten.unsafe_split.Tensor": split,
     "aten.unsafe_split_with_sizes.default": split_with_sizes,
-    "aten.norm.ScalarOpt_dim_dtype": norm,
+
     "aten.bitwise_left_shift.Scalar_Tensor": lambda p, x, y: p.pointwise("shift_left", x, y),
     "aten.bitwise_right_shift.Scalar_Tensor": lambda p, x, y: p.pointwise("shift_right", x, y),
     "aten.ldexp.Tensor": ldexp,

@@ -14,6 +14,7 @@ sums up its gradient in another. So both become prims, which join their neighbou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product as taps
 from typing import Any
 
 from primops.builder import Builder, Value, opmath
@@ -39,13 +40,13 @@ def product(
     parts, whole = (x.shape, p.out.shape) if transposed else (p.out.shape, x.shape)
     window = window_of(x, weight, whole, parts, stride, padding, dilation, groups)
     refuse_forward(window, x, transposed, p.trains)
-    matrix = _matrix(p, weight, window)
+    matrix = p.reshape(weight, (window.features, window.width))
     if transposed:
         result = _unpatched(p, _product(p, _rows(p, x, window), matrix), window)
-    elif bias is not None and x.dtype != "float32":  # the sum with the bias is rounded once
-        return _images(p, _product(p, _patches(p, x, window), _turned(p, matrix), bias), window.features, window)
     else:
-        result = _images(p, _product(p, _patches(p, x, window), _turned(p, matrix)), window.features, window)
+        added, bias = (None, bias) if x.dtype == "float32" else (bias, None)  # where that sum is rounded once
+        rows = _product(p, _patches(p, x, window), p.permute(matrix, (1, 0)), added)
+        result = _images(p, rows, window.features, window)
     return result if bias is None else _biased(p, result, bias)
 
 
@@ -82,13 +83,13 @@ def product_backward(
     whole, rows = is_image_a_product(window, x, output_mask[1]), _rows(p, grad, window)
     image = kernel = bias = None
     if output_mask[0] and whole:
-        image = _unpatched(p, _product(p, rows, _matrix(p, weight, window)), window)
+        image = _unpatched(p, _product(p, rows, p.reshape(weight, (window.features, window.width))), window)
     elif output_mask[0]:
         args = (grad, x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
         types = (p.out, NoneType(), NoneType())
         image, *_ = p.extern("aten.convolution_backward.default", (*args, (True, False, False)), types)
     if output_mask[1]:
-        kernel = p.reshape(_product(p, _turned(p, rows), _patches(p, x, window)), weight.shape)
+        kernel = p.reshape(_product(p, p.permute(rows, (1, 0)), _patches(p, x, window)), weight.shape)
     if output_mask[2]:
         bias = _summed(p, grad)
     return image, kernel, bias
@@ -133,14 +134,6 @@ def _product(p: Builder, a: Value, b: Value, added: Value | None = None) -> Valu
     shape = (a.shape[0], b.shape[1])
     target, args = ("aten.mm.default", (a, b)) if added is None else ("aten.addmm.default", (added, a, b))
     return p.extern(target, args, (TensorType(a.dtype, shape, row_major(shape), 0, a.device),))[0]  # type: ignore[return-value]
-
-
-def _matrix(p: Builder, weight: Value, window: Window) -> Value:
-    return p.reshape(weight, (window.features, window.width))
-
-
-def _turned(p: Builder, x: Value) -> Value:
-    return p.permute(x, (1, 0))
 
 
 def _rows(p: Builder, x: Value, window: Window) -> Value:
@@ -197,7 +190,7 @@ def _unpatched(p: Builder, rows: Value, window: Window) -> Value:
     dtype, cells = cells.dtype, p.convert(cells, opmath(cells.dtype))
     padded = tuple(n + 2 * pad for n, pad in zip(window.image, window.pad, strict=True))
     total: Value | None = None
-    for tap in _taps(window.kernel):
+    for tap in taps(*map(range, window.kernel)):
         start = (0, 0, *tap, *(0,) * rank)
         stop = (*cells.shape[:2], *(n + 1 for n in tap), *window.out)
         piece = p.reshape(p.slice(cells, start, stop, (1,) * cells.rank), (*cells.shape[:2], *window.out))
@@ -210,13 +203,6 @@ def _unpatched(p: Builder, rows: Value, window: Window) -> Value:
         return total
     stop = (*total.shape[:2], *(pad + n for pad, n in zip(window.pad, window.image, strict=True)))
     return p.slice(total, (0, 0, *window.pad), stop, (1,) * total.rank)
-
-
-def _taps(kernel: tuple[int, ...]) -> list[tuple[int, ...]]:
-    taps: list[tuple[int, ...]] = [()]
-    for size in kernel:
-        taps = [(*tap, n) for tap in taps for n in range(size)]
-    return taps
 
 
 def _spaced(p: Builder, x: Value, window: Window) -> Value:

@@ -9,29 +9,18 @@ from primops.builder import Builder, Value, opmath
 from primops.decompositions.operands import Function, Table, by_name, elementwise, is_float, result_type
 from primops.errors import Decline
 from primops.passes.fold_constants import in_dtype
-from primops.prims.layouts import FLOATS, HALVES
+from primops.prims.layouts import FLOATS, HALVES, INTEGERS
 from stagewire.expr import Expr
 
 
-def _simple(prim: str) -> Function:
-    """An ATen op that is one prim."""
-
-    return lambda p, *operands: p.pointwise(prim, *operands)
-
-
-def _rounding(prim: str) -> Function:
-    """ceil, floor...: the identity for integers."""
-    return lambda p, x: p.pointwise(lambda p, x: getattr(p, prim)(x) if is_float(x.dtype) else x, x)
+def _simple(prim: str, of_bools: str = "") -> Function:
+    """An ATen op that is one prim; perhaps another one of bool."""
+    return lambda p, *operands: p.pointwise(of_bools if of_bools and p.out.dtype == "bool" else prim, *operands)
 
 
-def _either(numbers: str, bools: str) -> Function:
-    """One prim for numbers, another for bool."""
-    return lambda p, *operands: p.pointwise(bools if p.out.dtype == "bool" else numbers, *operands)
-
-
-def _unless_bool(prim: str) -> Function:
-    """abs, sign: the identity for bool."""
-    return lambda p, x: p.pointwise(lambda p, x: x if x.dtype == "bool" else getattr(p, prim)(x), x)
+def _of(kinds: frozenset[str], prim: str) -> Function:
+    """A prim of some dtypes (ceil of floats, abs of numbers); the identity for others."""
+    return lambda p, x: p.pointwise(lambda p, x: getattr(p, prim)(x) if x.dtype in kinds else x, x)
 
 
 def scaled(p: Builder, x: Any, alpha: Any) -> Any:
@@ -169,8 +158,9 @@ def _logical(prim: str) -> Function:
     return lambda p, *operands: p.convert(getattr(p, prim)(*[truth(p, x) for x in operands]), p.out.dtype)
 
 
-def _float_test(prim: str) -> Function:
-    return lambda p, x: getattr(p, prim)(x) if is_float(x.dtype) else p.full(x.shape, False, "bool")
+def _test(compute: Function, kinds: frozenset[str] = FLOATS, other: bool = False) -> Function:
+    """A question about numbers of some dtypes, to which all others have one answer."""
+    return lambda p, x: compute(p, x) if x.dtype in kinds else p.full(x.shape, other, "bool")
 
 
 def where(p: Builder, cond: Value, x: Any, y: Any) -> Value:
@@ -183,18 +173,16 @@ def where(p: Builder, cond: Value, x: Any, y: Any) -> Value:
 
 def clamp(p: Builder, x: Value, min: Any = None, max: Any = None) -> Value:
     """nan stays nan; where min > max the result is max."""
-    bounds = [b for b in (min, max) if b is not None]
+    bounds = {prim: b for prim, b in (("maximum", min), ("minimum", max)) if b is not None}
 
-    def compute(p: Builder, x: Value, *bounds: Any) -> Value:
-        if min is not None:
-            x = p.maximum(x, bounds[0])
-        if max is not None:
-            x = p.minimum(x, bounds[-1])
+    def compute(p: Builder, x: Value, *operands: Any) -> Value:
+        for prim, bound in zip(bounds, operands, strict=True):
+            x = getattr(p, prim)(x, bound)
         return x
 
-    if any(isinstance(b, float) and b != b for b in bounds):
+    if any(isinstance(b, float) and b != b for b in bounds.values()):
         raise Decline("a nan bound")
-    return p.pointwise(compute, x, *bounds)
+    return p.pointwise(compute, x, *bounds.values())
 
 
 def lerp(p: Builder, start: Any, end: Any, weight: Any) -> Value:
@@ -299,9 +287,9 @@ def mvlgamma(p: Builder, x: Value, order: int) -> Value:
 TABLE: Table = {
     **by_name(mvlgamma, nextafter, clamp, addcmul, addcdiv, heaviside, logaddexp, logit, sinc, nan_to_num),
     **{f"aten.{name}.default": _simple(name) for name in (*_UNARY_FLOAT, "neg", *_BINARY, "fmax", "fmin")},
-    **{f"aten.{name}.default": _rounding(name) for name in ("ceil", "floor", "round", "trunc")},
-    **{f"aten.{name}.default": _unless_bool(name) for name in ("abs", "sign")},
-    "aten.sgn.default": _unless_bool("sign"),
+    **{f"aten.{name}.default": _of(FLOATS, name) for name in ("ceil", "floor", "round", "trunc")},
+    **{f"aten.{name}.default": _of(FLOATS | INTEGERS, name) for name in ("abs", "sign")},
+    "aten.sgn.default": _of(FLOATS | INTEGERS, "sign"),
     "aten.positive.default": lambda p, x: x,
     **{f"aten.{name}.{o}": compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge") for o in _OVERLOADS},
     **{f"aten.add.{o}": add for o in _OVERLOADS},
@@ -318,8 +306,8 @@ TABLE: Table = {
     "aten.pow.Tensor_Tensor": _simple("pow"),
     "aten.pow.Scalar": _simple("pow"),
     **{f"aten.copysign.{o}": _simple("copysign") for o in _OVERLOADS},
-    "aten.maximum.default": _either("maximum", "logical_or"),
-    "aten.minimum.default": _either("minimum", "logical_and"),
+    "aten.maximum.default": _simple("maximum", "logical_or"),
+    "aten.minimum.default": _simple("minimum", "logical_and"),
     **{
         f"aten.bitwise_{name}.{o}": _simple(f"bitwise_{name}")
         for name in ("and", "or", "xor") for o in (*_OVERLOADS, "Scalar_Tensor")
@@ -330,14 +318,12 @@ TABLE: Table = {
     **{f"aten.__lshift__.{o}": _simple("shift_left") for o in _OVERLOADS},
     **{f"aten.__rshift__.{o}": _simple("shift_right") for o in _OVERLOADS},
     **{f"aten.logical_{name}.default": _logical(f"logical_{name}") for name in ("and", "or", "xor", "not")},
-    "aten.isnan.default": _float_test("isnan"),
-    "aten.isinf.default": _float_test("isinf"),
-    "aten.isfinite.default": lambda p, x: (
-        p.lt(p.abs(x), math.inf) if is_float(x.dtype) else p.full(x.shape, True, "bool")
-    ),
-    "aten.isposinf.default": lambda p, x: p.eq(x, math.inf) if is_float(x.dtype) else p.full(x.shape, False, "bool"),
-    "aten.isneginf.default": lambda p, x: p.eq(x, -math.inf) if is_float(x.dtype) else p.full(x.shape, False, "bool"),
-    "aten.signbit.default": lambda p, x: p.full(x.shape, False, "bool") if x.dtype == "bool" else p.signbit(x),
+    "aten.isnan.default": _test(lambda p, x: p.isnan(x)),
+    "aten.isinf.default": _test(lambda p, x: p.isinf(x)),
+    "aten.isfinite.default": _test(lambda p, x: p.lt(p.abs(x), math.inf), other=True),
+    "aten.isposinf.default": _test(lambda p, x: p.eq(x, math.inf)),
+    "aten.isneginf.default": _test(lambda p, x: p.eq(x, -math.inf)),
+    "aten.signbit.default": _test(lambda p, x: p.signbit(x), FLOATS | INTEGERS),
     **{f"aten.where.{o}": where for o in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
     **{f"aten.masked_fill.{o}": lambda p, x, mask, value: where(p, mask, value, x) for o in _OVERLOADS},
     "aten.clamp.Tensor": clamp,

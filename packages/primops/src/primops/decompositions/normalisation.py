@@ -66,7 +66,7 @@ def _as(p: Builder, x: Value, type: Any) -> Value:
 
 def _wanted(p: Builder, output_mask: Sequence[bool], *gradients: Callable[[], Value]) -> tuple[Value | None, ...]:
     """Those gradients that the call asks for."""
-    types = zip(output_mask, p.results, gradients, strict=True)
+    types = zip(output_mask, p.results, gradients, strict=False)
     return tuple([find() if asked and not isinstance(type, NoneType) else None for asked, type, find in types])
 
 
@@ -76,51 +76,59 @@ def _affine(p: Builder, x: Value, weight: Value | None, bias: Value | None, spre
     return x if bias is None else p.add(x, spreading(bias))
 
 
+def _normalised(p: Builder, x: Value, dims: tuple[int, ...], eps: float) -> tuple[Value, Value, Value]:
+    """(x - mean) / sqrt(var + eps) over dims; mean and 1 / sqrt(var + eps)."""
+    var, mean = p.var_mean(x, dims, 0)
+    rstd = p.rsqrt(p.add(var, float(eps)))
+    return p.mul(p.sub(x, p.spread(mean, x.shape, dims)), p.spread(rstd, x.shape, dims)), mean, rstd
+
+
+def _centred(p: Builder, grad: Value, normal: Value, dims: tuple[int, ...], *, moved: bool = True) -> Value:
+    """grad - mean(grad) - normal * mean(grad * normal) over dims. moved: whether the mean was taken off."""
+    shape, mean = grad.shape, None
+    if moved:
+        mean = p.per_count(p.reduced("sum", grad, dims), shape, dims)
+    slope = p.per_count(p.reduced("sum", p.mul(grad, normal), dims), shape, dims)
+    grad = grad if mean is None else p.sub(grad, p.spread(mean, shape, dims))
+    return p.sub(grad, p.mul(normal, p.spread(slope, shape, dims)))
+
+
 # --- layer normalisation -------------------------------------------------------------------------------------------
 def layer_norm(
     p: Builder, x: Value, normalized_shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, ...]:
-    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions; also mean and 1 / sqrt(var + eps)."""
+    """Over the last dimensions, * weight + bias; also mean and 1 / sqrt(var + eps)."""
     inner = opmath(x.dtype)
-    dims = tuple(range(x.rank - len(normalized_shape), x.rank))
     if 0 in normalized_shape:
         raise Decline("rows without elements, of which ATen says that the mean is 0")
-    wide = p.convert(x, inner)
-    var, mean = p.var_mean(wide, dims, 0)
-    rstd = p.rsqrt(p.add(var, float(eps)))
-    normal = p.mul(p.sub(wide, p.spread(mean, x.shape, dims)), p.spread(rstd, x.shape, dims))
+    dims = tuple(range(x.rank - len(normalized_shape), x.rank))
+    normal, mean, rstd = _normalised(p, p.convert(x, inner), dims, eps)
     out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: p.broadcast(v, x.shape))
     return p.convert(out, x.dtype), _as(p, mean, p.results[1]), _as(p, rstd, p.results[2])
 
 
 def layer_norm_backward(
-    p: Builder, grad: Value, x: Value, normalized_shape: Sequence[int], mean: Value, rstd: Value,
+    p: Builder, grad: Value, x: Value, normalized_shape: Sequence[int], mean: Value | None, rstd: Value,
     weight: Value | None, bias: Value | None, output_mask: Sequence[bool],
 ) -> tuple[Value | None, ...]:  # fmt: skip
+    """mean: None for that of the root of the mean square alone."""
     inner = opmath(x.dtype)
     axis = x.rank - len(normalized_shape)
     dims, outer = tuple(range(axis, x.rank)), tuple(range(axis))
-    grad, wide, mean, rstd = (p.convert(v, inner) for v in (grad, x, mean, rstd))
+    grad, normal = p.convert(grad, inner), p.convert(x, inner)
+    mean, rstd = _in(p, mean, inner), p.convert(rstd, inner)
     scale = p.broadcast(rstd, x.shape)
-    normal = p.mul(p.sub(wide, p.broadcast(mean, x.shape)), scale)
+    normal = p.mul(normal if mean is None else p.sub(normal, p.broadcast(mean, x.shape)), scale)
 
     def to_x() -> Value:
         weighted = grad if weight is None else p.mul(grad, p.broadcast(p.convert(weight, inner), x.shape))
-        return p.convert(p.mul(_centred(p, weighted, normal, dims), scale), x.dtype)
+        return p.convert(p.mul(_centred(p, weighted, normal, dims, moved=mean is not None), scale), x.dtype)
 
     return _wanted(
         p, output_mask, to_x,
         lambda: _as(p, p.reduced("sum", p.mul(grad, normal), outer), p.results[1]),
         lambda: _as(p, p.reduced("sum", grad, outer), p.results[2]),
     )  # fmt: skip
-
-
-def _centred(p: Builder, grad: Value, normal: Value, dims: tuple[int, ...]) -> Value:
-    """grad - mean(grad) - normal * mean(grad * normal) over dims."""
-    shape = grad.shape
-    mean = p.per_count(p.reduced("sum", grad, dims), shape, dims)
-    slope = p.per_count(p.reduced("sum", p.mul(grad, normal), dims), shape, dims)
-    return p.sub(p.sub(grad, p.spread(mean, shape, dims)), p.mul(normal, p.spread(slope, shape, dims)))
 
 
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
@@ -138,35 +146,13 @@ def rms_norm(p: Builder, x: Value, normalized_shape: Sequence[int], weight: Valu
     return p.convert(out, p.out.dtype), _as(p, rstd, p.results[1])
 
 
-def rms_norm_backward(
-    p: Builder, grad: Value, x: Value, normalized_shape: Sequence[int], rstd: Value, weight: Value | None,
-    output_mask: Sequence[bool],
-) -> tuple[Value | None, ...]:  # fmt: skip
-    inner = opmath(x.dtype)
-    axis = x.rank - len(normalized_shape)
-    dims, outer = tuple(range(axis, x.rank)), tuple(range(axis))
-    grad, wide, rstd = (p.convert(v, inner) for v in (grad, x, rstd))
-    scale = p.broadcast(rstd, x.shape)
-    normal = p.mul(wide, scale)
-
-    def to_x() -> Value:
-        weighted = grad if weight is None else p.mul(grad, p.broadcast(p.convert(weight, inner), x.shape))
-        slope = p.per_count(p.reduced("sum", p.mul(weighted, normal), dims), x.shape, dims)
-        return p.convert(p.mul(p.sub(weighted, p.mul(normal, p.spread(slope, x.shape, dims))), scale), x.dtype)
-
-    return _wanted(p, output_mask, to_x, lambda: _as(p, p.reduced("sum", p.mul(grad, normal), outer), p.results[1]))
-
-
 # --- group normalisation -------------------------------------------------------------------------------------------
 def group_norm(
     p: Builder, x: Value, weight: Value | None, bias: Value | None, N: Any, C: Any, HxW: Any, group: int, eps: float
 ) -> tuple[Value, ...]:  # fmt: skip
     inner = opmath(x.dtype)
-    grouped = (N, group, C // group, HxW)
-    wide = p.reshape(p.convert(x, inner), grouped)
-    var, mean = p.var_mean(wide, (2, 3), 0)
-    rstd = p.rsqrt(p.add(var, float(eps)))
-    normal = p.mul(p.sub(wide, p.spread(mean, grouped, (2, 3))), p.spread(rstd, grouped, (2, 3)))
+    wide = p.reshape(p.convert(x, inner), (N, group, C // group, HxW))
+    normal, mean, rstd = _normalised(p, wide, (2, 3), eps)
     normal = p.reshape(normal, x.shape)
     out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: p.along(v, x.shape, 1))
     return p.convert(out, x.dtype), _as(p, mean, p.results[1]), _as(p, rstd, p.results[2])
@@ -298,7 +284,9 @@ TABLE: Table = {
     "aten.native_layer_norm.default": layer_norm,
     "aten.native_layer_norm_backward.default": layer_norm_backward,
     "aten._fused_rms_norm.default": rms_norm,
-    "aten._fused_rms_norm_backward.default": rms_norm_backward,
+    "aten._fused_rms_norm_backward.default": lambda p, grad, x, shape, rstd, weight, output_mask: layer_norm_backward(
+        p, grad, x, shape, None, rstd, weight, None, output_mask
+    ),
     "aten.native_group_norm.default": group_norm,
     "aten.native_group_norm_backward.default": group_norm_backward,
     "aten.native_batch_norm.default": batch_norm,

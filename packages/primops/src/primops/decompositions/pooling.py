@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from primops.builder import Builder, Value, opmath
@@ -15,24 +16,16 @@ MOST_TAPS = 25
 """Windows of more elements than this stay with ATen: the sum is written out."""
 
 
-def _pair(value: Sequence[int] | int) -> tuple[int, int]:
-    if isinstance(value, int):
-        return value, value
-    return (value[0], value[0]) if len(value) == 1 else (value[0], value[1])
-
-
 def avg_pool2d(
     p: Builder, x: Value, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0, 0),
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Value:  # fmt: skip
     """The mean of each window; without the padding in the count where asked so."""
-    kernel, pad = _pair(kernel_size), _pair(padding)
-    step = _pair(stride) if len(stride) else kernel
-    out, inner, lead = p.out.shape[-2:], _float(x, kernel), x.rank - 2
-    _refuse_overhang(x.shape, out, kernel, step, pad, ceil_mode)
-    wide = p.convert(x, inner)
+    kernel, step, pad = _window(2, kernel_size, stride, padding, 1, ceil_mode)[:3]
+    out = p.out.shape[-2:]
+    wide = _wide(p, x, x, out, kernel, step, pad, ceil_mode)
     if any(pad):
-        widths = (*(0,) * lead, *pad)
+        widths = (*(0,) * (x.rank - 2), *pad)
         wide = p.pad(wide, widths, widths, 0.0)
     total = _window_sum(p, wide, out, kernel, step)
     return p.convert(_shared(p, total, x.shape, kernel, step, pad, count_include_pad, divisor_override), x.dtype)
@@ -43,11 +36,10 @@ def avg_pool2d_backward(
     ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
 ) -> Value:  # fmt: skip
     """Each element receives the shares of the windows that cover it: their gradients, spaced by the stride, summed."""
-    kernel, pad = _pair(kernel_size), _pair(padding)
-    step = _pair(stride) if len(stride) else kernel
-    out, inner, lead = grad.shape[-2:], _float(x, kernel), x.rank - 2
-    _refuse_overhang(x.shape, out, kernel, step, pad, ceil_mode)
-    share = _shared(p, p.convert(grad, inner), x.shape, kernel, step, pad, count_include_pad, divisor_override)
+    kernel, step, pad = _window(2, kernel_size, stride, padding, 1, ceil_mode)[:3]
+    out, lead = grad.shape[-2:], x.rank - 2
+    wide = _wide(p, grad, x, out, kernel, step, pad, ceil_mode)
+    share = _shared(p, wide, x.shape, kernel, step, pad, count_include_pad, divisor_override)
     low = (*(0,) * lead, kernel[0] - 1, kernel[1] - 1)
     reach = [_reach(x.shape[lead + i], out[i], kernel[i], step[i], pad[i]) for i in (0, 1)]
     wide = p.pad(spaced(p, share, step), low, (*(0,) * lead, *reach), 0.0)
@@ -61,23 +53,19 @@ def _reach(size: Dim, out: Dim, kernel: int, step: int, pad: int) -> int:
     return max(0, rest if isinstance(rest, int) else kernel - 1 - pad)
 
 
-def _float(x: Value, kernel: Sequence[int]) -> str:
+def _wide(
+    p: Builder, value: Value, x: Value, out: Sequence[Dim], kernel: Sequence[int], step: Sequence[int],
+    pad: Sequence[int], ceil_mode: bool,
+) -> Value:  # fmt: skip
+    """`value` in the dtype of the sums; declined where ATen computes windows over x."""
     inner = opmath(x.dtype)
     if inner not in ("float32", "float64") or kernel[0] * kernel[1] > MOST_TAPS:
         raise Decline(f"a window of {kernel} over {x.dtype}")
-    return inner
-
-
-def _refuse_overhang(
-    shape: Sequence[Dim], out: Sequence[Dim], kernel: Sequence[int], step: Sequence[int], pad: Sequence[int],
-    ceil_mode: bool,
-) -> None:  # fmt: skip
-    if not ceil_mode:
-        return
-    if not all(isinstance(n, int) for n in (*shape, *out)):
+    if ceil_mode and not all(isinstance(n, int) for n in (*x.shape, *out)):
         raise Decline("symbolic sizes, rounded up")
-    if any((out[i] - 1) * step[i] + kernel[i] > shape[i - 2] + 2 * pad[i] for i in (0, 1)):  # type: ignore[operator]
+    if ceil_mode and any((out[i] - 1) * step[i] + kernel[i] > x.shape[i - 2] + 2 * pad[i] for i in (0, 1)):  # type: ignore[operator]
         raise Decline("windows beyond the padding")
+    return p.convert(value, inner)
 
 
 def _shared(
@@ -107,12 +95,10 @@ def _window_sum(p: Builder, x: Value, out: Sequence[Dim], kernel: Sequence[int],
     """The sum over the kernel's offsets of the strided slices that begin there."""
     lead = x.rank - 2
     total: Value | None = None
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            start = (*(0,) * lead, i, j)
-            stop = (*x.shape[:lead], i + (out[0] - 1) * step[0] + 1, j + (out[1] - 1) * step[1] + 1)
-            piece = p.slice(x, start, stop, (*(1,) * lead, *step))
-            total = piece if total is None else p.add(total, piece)
+    for i, j in product(*map(range, kernel)):
+        stop = (*x.shape[:lead], i + (out[0] - 1) * step[0] + 1, j + (out[1] - 1) * step[1] + 1)
+        piece = p.slice(x, (*(0,) * lead, i, j), stop, (*(1,) * lead, *step))
+        total = piece if total is None else p.add(total, piece)
     assert total is not None
     return total
 
@@ -155,7 +141,7 @@ def im2col(
     """Every window as a column: (N, C, H, W) -> (N, C * kernel, windows)."""
     if x.dtype == "bool":
         raise Decline("bool")
-    kernel, spread, pad, step = map(_pair, (kernel_size, dilation, padding, stride))
+    kernel, spread, pad, step = (_each(sizes, 2) for sizes in (kernel_size, dilation, padding, stride))
     batched = x if x.rank == 4 else p.reshape(x, (1, *x.shape))
     if any(pad):
         batched = p.pad(batched, (0, 0, *pad), (0, 0, *pad), 0.0 if "float" in x.dtype else 0)
@@ -175,11 +161,6 @@ def _each(value: Sizes, rank: int) -> tuple[int, ...]:
     return items * rank if len(items) == 1 else items
 
 
-def _known(x: Value, rank: int) -> None:
-    if any(not isinstance(n, int) for n in x.shape[-rank:]):
-        raise Decline("symbolic sizes")
-
-
 def _window(
     rank: int, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> tuple[Any, ...]:
@@ -193,8 +174,8 @@ def max_pool(rank: int) -> Function:
         p: Builder, x: Value, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1,
         ceil_mode: bool = False,
     ) -> tuple[Value, Value]:  # fmt: skip
-        if ceil_mode:  # whether a window hangs over is a question about sizes
-            _known(x, rank)
+        if ceil_mode and any(not isinstance(n, int) for n in x.shape[-rank:]):
+            raise Decline("symbolic sizes: whether a window hangs over is a question about these")
         window = _window(rank, kernel_size, stride, padding, dilation, ceil_mode)
         return getattr(p, f"max_pool{rank}d")(x, *window)
 

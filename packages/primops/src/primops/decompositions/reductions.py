@@ -13,36 +13,35 @@ Dims = int | Sequence[int] | None
 
 
 def _total(prim: str) -> Function:
-    """sum or prod: converted to the result's dtype first, halves in float32."""
+    """sum or prod."""
+    return lambda p, x, dim=None, keepdim=False, dtype=None: p.convert(
+        p.reduced(prim, wide(p, x), wrap_all(dim, x.rank), keepdim), p.out.dtype
+    )
 
-    def decomposition(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
-        out = p.out.dtype
-        x = p.convert(p.convert(x, out), opmath(out))
-        return p.convert(p.reduced(prim, x, wrap_all(dim, x.rank), keepdim), out)
 
-    return decomposition
+def wide(p: Builder, x: Value) -> Value:
+    """x in the result's dtype; then halves in float32."""
+    return p.convert(p.convert(x, p.out.dtype), opmath(p.out.dtype))
 
 
 def mean_dims(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
     """The sum divided by the count."""
-    out = p.out.dtype
     dims = wrap_all(dim, x.rank)
-    total = p.reduced("sum", p.convert(p.convert(x, out), opmath(out)), dims, keepdim)
-    return p.convert(p.per_count(total, x.shape, dims), out)
+    return p.convert(p.per_count(p.reduced("sum", wide(p, x), dims, keepdim), x.shape, dims), p.out.dtype)
 
 
 def _var_mean(p: Builder, x: Value, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Value, Value]:
     """Both in the dtype that ATen's kernel adds up in: float64 on the CPU, where squares of float32 do not overflow."""
     dims = wrap_all(dim, x.rank)
-    wide = "float64" if x.device == "cpu" else opmath(x.dtype)
+    inner = "float64" if x.device == "cpu" else opmath(x.dtype)
     x, over = (x, dims) if x.rank else (p.reshape(x, (1,)), (0,))
     over = over or tuple(range(x.rank))
     count = count_of(x.shape, over)
     correction = 1 if correction is None else correction
-    if wide == "float64" != x.dtype and isinstance(count, int) and count > 0:
+    if inner == "float64" != x.dtype and isinstance(count, int) and count > 0:
         var, mean = _shifted_var_mean(p, x, over, count, correction)
     else:
-        var, mean = p.var_mean(p.convert(x, wide), over, correction)
+        var, mean = p.var_mean(p.convert(x, inner), over, correction)
     if keepdim and dims:
         var, mean = (p.kept(v, x.shape, dims) for v in (var, mean))
     return var, mean
@@ -92,14 +91,11 @@ def _old_style(function: Function) -> Function:
     return decomposition
 
 
-def _extreme(name: str) -> Function:
+def _extreme(name: str, of_bools: str) -> Function:
     """amax and amin; bool by or and and."""
-
-    def decomposition(p: Builder, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
-        prim = {"amax": "any", "amin": "all"}[name] if x.dtype == "bool" else name
-        return p.reduced(prim, x, wrap_all(dim, x.rank), keepdim)
-
-    return decomposition
+    return lambda p, x, dim=(), keepdim=False: p.reduced(
+        of_bools if x.dtype == "bool" else name, x, wrap_all(dim, x.rank), keepdim
+    )
 
 
 def _extreme_dim(name: str, argument: str) -> Function:
@@ -144,7 +140,7 @@ def logsumexp(p: Builder, x: Value, dim: Dims, keepdim: bool = False) -> Value:
     dims = wrap_all(dim, x.rank)
     if any(x.shape[d] == 0 for d in dims):
         return p.full(p.out.shape, float("-inf"), p.out.dtype)  # the logarithm of an empty sum
-    x = p.convert(p.convert(x, p.out.dtype), opmath(p.out.dtype))
+    x = wide(p, x)
     greatest = p.reduced("amax", x, dims)
     greatest = p.where(p.isinf(greatest), 0.0, greatest)
     total = p.reduced("sum", p.exp(p.sub(x, p.spread(greatest, x.shape, dims))), dims)
@@ -154,42 +150,36 @@ def logsumexp(p: Builder, x: Value, dim: Dims, keepdim: bool = False) -> Value:
 
 def _scan(prim: str) -> Function:
     def decomposition(p: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
-        out = p.out.dtype
-        x = p.convert(p.convert(x, out), opmath(out))
-        return p.convert(getattr(p, prim)(x, wrap(dim, x.rank)) if x.rank else x, out)
+        x = wide(p, x)
+        return p.convert(getattr(p, prim)(x, wrap(dim, x.rank)) if x.rank else x, p.out.dtype)
 
     return decomposition
+
+
+_NORMS: dict[Any, tuple[str, Function]] = {
+    float("inf"): ("amax", lambda p, x: p.abs(x)),
+    float("-inf"): ("amin", lambda p, x: p.abs(x)),
+    0: ("sum", lambda p, x: p.convert(p.ne(x, 0.0), x.dtype)),
+    1: ("sum", lambda p, x: p.abs(x)),
+    2: ("sum", lambda p, x: p.mul(x, x)),
+}
+"""By order, what is reduced of each element, and how; the root of the sum of squares is taken."""
 
 
 def vector_norm(
     p: Builder, x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
     """(sum |x|^ord)^(1/ord), with the greatest for inf, the least for -inf, the count of non-zeros for 0."""
-    dims = wrap_all(dim, x.rank)
-    out = p.out.dtype
-    x = p.convert(p.convert(x, out), opmath(out))
-    if ord == float("inf") or ord == float("-inf"):
-        norm = p.reduced("amax" if ord > 0 else "amin", p.abs(x), dims, keepdim)
-    elif ord == 0:
-        norm = p.reduced("sum", p.convert(p.ne(x, 0.0), x.dtype), dims, keepdim)
-    elif ord == 1:
-        norm = p.reduced("sum", p.abs(x), dims, keepdim)
-    elif ord == 2:
-        norm = p.sqrt(p.reduced("sum", p.mul(x, x), dims, keepdim))
-    else:
-        norm = p.pow(p.reduced("sum", p.pow(p.abs(x), float(ord)), dims, keepdim), 1.0 / ord)
-    return p.convert(norm, out)
-
-
-def norm(p: Builder, x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
-    return vector_norm(p, x, 2 if ord is None else ord, dim, keepdim)
+    order = 2 if ord is None else ord
+    prim, each = _NORMS.get(order, ("sum", lambda p, x: p.pow(p.abs(x), float(order))))
+    norm = p.reduced(prim, each(p, wide(p, x)), wrap_all(dim, x.rank), keepdim)
+    if order not in _NORMS:
+        norm = p.pow(norm, 1.0 / order)
+    return p.convert(p.sqrt(norm) if order == 2 else norm, p.out.dtype)
 
 
 _DEVIATIONS = {
-    "var": _deviation(root=False, both=False),
-    "std": _deviation(root=True, both=False),
-    "var_mean": _deviation(root=False, both=True),
-    "std_mean": _deviation(root=True, both=True),
+    f"{name}{end}": _deviation(root=name == "std", both=bool(end)) for name in ("var", "std") for end in ("", "_mean")
 }
 _sum, _prod = _total("sum"), _total("prod")
 
@@ -200,8 +190,8 @@ TABLE: Table = {
     "aten.nansum.default": lambda p, x, dim=None, keepdim=False, dtype=None: _sum(p, _no_nan(p, x), dim, keepdim),
     **{f"aten.{name}.correction": f for name, f in _DEVIATIONS.items()},
     **{f"aten.{name}.{o}": _old_style(f) for name, f in _DEVIATIONS.items() for o in ("default", "dim")},
-    **{f"aten.{name}.default": _extreme("amax") for name in ("amax", "max")},
-    **{f"aten.{name}.default": _extreme("amin") for name in ("amin", "min")},
+    **{f"aten.{name}.default": _extreme("amax", "any") for name in ("amax", "max")},
+    **{f"aten.{name}.default": _extreme("amin", "all") for name in ("amin", "min")},
     "aten.max.dim": _extreme_dim("amax", "argmax"),
     "aten.min.dim": _extreme_dim("amin", "argmin"),
     **{f"aten.{name}.default": _argument(name) for name in ("argmax", "argmin")},
@@ -211,9 +201,8 @@ TABLE: Table = {
     "aten.logcumsumexp.default": lambda p, x, dim: p.logcumsumexp(x, wrap(dim, x.rank)),
     "aten.cummax.default": lambda p, x, dim: p.cummax(x, wrap(dim, x.rank)),
     "aten.cummin.default": lambda p, x, dim: p.cummin(x, wrap(dim, x.rank)),
+    **{f"aten.norm.{o}": vector_norm for o in ("Scalar", "ScalarOpt_dim", "ScalarOpt_dim_dtype")},
     "aten.linalg_vector_norm.default": vector_norm,
-    "aten.norm.Scalar": lambda p, x, ord=2: norm(p, x, ord),
-    "aten.norm.ScalarOpt_dim": norm,
 }  # fmt: skip
 
 
