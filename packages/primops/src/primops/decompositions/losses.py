@@ -6,6 +6,7 @@ from typing import Any
 
 from primops.builder import Builder, Value, opmath
 from primops.decompositions.operands import Function, Table, broadcast_shape, by_name, literal_count
+from stagewire.expr import Dim
 from stagewire.types import numel
 
 NONE, MEAN, SUM = 0, 1, 2
@@ -42,12 +43,21 @@ def _loss_backward(compute: Function) -> Function:
         out = p.out
         inner = opmath(out.dtype)
         grad, x, target = (p.operand(v, out.dtype, out.shape, inner) for v in (grad, x, target))
-        result = p.mul(compute(p, x, target, *arguments), grad)
-        if reduction == MEAN:
-            result = p.per_count(result, out.shape, range(len(out.shape)))
-        return p.convert(result, out.dtype)
+        return _shared(p, p.mul(compute(p, x, target, *arguments), grad), reduction)
 
     return decomposition
+
+
+def _shared(p: Builder, gradient: Value, reduction: int) -> Value:
+    """The gradient of each element: its part of a mean."""
+    if reduction == MEAN:
+        gradient = p.per_count(gradient, gradient.shape, range(gradient.rank))
+    return p.convert(gradient, p.out.dtype)
+
+
+def _wide_like(p: Builder, x: Value, *operands: Value) -> list[Value]:
+    """Operands in the dtype that eager computes x in, and in its shape."""
+    return [p.broadcast(p.convert(one, opmath(x.dtype)), x.shape) for one in operands]
 
 
 def mse(p: Builder, x: Value, target: Value) -> Value:
@@ -85,8 +95,8 @@ def huber_backward(p: Builder, x: Value, target: Value, delta: float) -> Value:
 
 def soft_margin_backward(p: Builder, grad: Value, x: Value, target: Value, reduction: int = MEAN) -> Value:
     """-target z / (z + 1) * grad with z = exp(-target x), each step rounded as eager stores it."""
-    shape, inner = x.shape, opmath(x.dtype)
-    grad, x, target = (p.broadcast(p.convert(v, inner), shape) for v in (grad, x, target))
+    shape = x.shape
+    grad, x, target = _wide_like(p, x, grad, x, target)
     scale = -1.0 / literal_count(shape, range(len(shape))) if reduction == MEAN else -1.0
     growth = _overflowing(p, p.exp(p.mul(p.neg(target), x)))
     slope = _overflowing(p, p.mul(_overflowing(p, p.mul(target, growth)), scale))
@@ -109,22 +119,19 @@ def binary_cross_entropy(
     high = p.maximum(p.log1p(p.neg(x)), -100.0)
     loss = p.sub(p.mul(p.sub(target, 1.0), high), p.mul(target, low))
     if weight is not None:
-        loss = p.mul(loss, p.broadcast(p.convert(weight, inner), loss.shape))
+        loss = p.mul(loss, *_wide_like(p, loss, weight))
     return p.convert(reduce_loss(p, loss, reduction), out)
 
 
 def binary_cross_entropy_backward(
     p: Builder, grad: Value, x: Value, target: Value, weight: Value | None = None, reduction: int = MEAN
 ) -> Value:
-    inner, shape = opmath(x.dtype), x.shape
-    grad, x, target = (p.broadcast(p.convert(v, inner), shape) for v in (grad, x, target))
+    grad, x, target = _wide_like(p, x, grad, x, target)
     slope = p.div(p.sub(x, target), p.maximum(p.mul(p.sub(1.0, x), x), 1e-12))
     result = p.mul(grad, slope)
     if weight is not None:
-        result = p.mul(result, p.broadcast(p.convert(weight, inner), shape))
-    if reduction == MEAN:
-        result = p.per_count(result, shape, range(len(shape)))
-    return p.convert(result, p.out.dtype)
+        result = p.mul(result, *_wide_like(p, x, weight))
+    return _shared(p, result, reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -137,22 +144,21 @@ def binary_cross_entropy_with_logits(
     x, target = (p.operand(v, out, shape, inner) for v in (x, target))
     tail = p.add(p.log1p(p.exp(p.neg(p.abs(x)))), p.maximum(p.neg(x), 0.0))
     if pos_weight is not None:
-        positive = p.broadcast(p.convert(pos_weight, inner), shape)
+        (positive,) = _wide_like(p, x, pos_weight)
         tail = p.mul(tail, p.add(p.mul(p.sub(positive, 1.0), target), 1.0))
     loss = p.add(p.mul(p.sub(1.0, target), x), tail)
     if weight is not None:
-        loss = p.mul(loss, p.broadcast(p.convert(weight, inner), shape))
+        loss = p.mul(loss, *_wide_like(p, loss, weight))
     return p.convert(reduce_loss(p, loss, reduction), out)
 
 
 # --- negative log likelihood ---------------------------------------------------------------------------------------
-def _picked(p: Builder, x: Value, target: Value, ignore_index: int) -> tuple[Value, Value, Value, int]:
-    """Which targets count; the targets made safe, and which count, with size 1 for the classes; that dimension."""
+def _picked(p: Builder, x: Value, target: Value, ignore_index: int) -> tuple[Value, Value, tuple[Dim, ...], int]:
+    """Which targets count; the targets made safe; the shape that has size 1 for the classes, and that dimension."""
     dim = 1 if x.rank > 1 else 0
-    shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+    target = p.convert(target, "int64")
     valid = p.ne(target, int(ignore_index))
-    safe = p.where(valid, target, 0)
-    return valid, p.reshape(safe, shape), p.reshape(valid, shape), dim
+    return valid, p.where(valid, target, 0), (*x.shape[:dim], 1, *x.shape[dim + 1 :]), dim
 
 
 def _weights(p: Builder, weight: Value | None, safe: Value, valid: Value, dtype: str) -> Value:
@@ -170,10 +176,9 @@ def nll_loss(
     """-weight[t] * x[t] for each target t that is not ignored; the second result is the sum of the weights."""
     inner, out = opmath(x.dtype), x.dtype
     x = p.convert(x, inner)
-    valid, safe, _, dim = _picked(p, x, p.convert(target, "int64"), ignore_index)
-    safe_target = p.reshape(safe, target.shape)
-    chosen = p.reshape(p.gather(x, dim, safe), target.shape)
-    weights = _weights(p, weight, safe_target, valid, inner)
+    valid, safe, shape, dim = _picked(p, x, target, ignore_index)
+    chosen = p.reshape(p.gather(x, dim, p.reshape(safe, shape)), target.shape)
+    weights = _weights(p, weight, safe, valid, inner)
     loss = p.where(valid, p.neg(p.mul(chosen, weights)), 0.0)
     if reduction == NONE and x.rank > 1:
         return p.convert(loss, out), p.full(p.results[1].shape, 0.0, p.results[1].dtype)  # type: ignore[union-attr]
@@ -190,23 +195,19 @@ def nll_loss_backward(
     total_weight: Value,
 ) -> Value:  # fmt: skip
     inner = opmath(x.dtype)
-    valid, safe, wide_valid, dim = _picked(p, x, p.convert(target, "int64"), ignore_index)
-    weights = _weights(p, weight, p.reshape(safe, target.shape), valid, inner)
+    valid, safe, _, dim = _picked(p, x, target, ignore_index)
+    weights = _weights(p, weight, safe, valid, inner)
     grad = p.convert(grad, inner)
     if reduction == MEAN:
         grad = p.div(grad, p.convert(total_weight, inner))
-    scaled = p.neg(p.mul(p.broadcast(grad, target.shape), weights))
-    scaled = p.where(valid, scaled, 0.0)
+    scaled = p.where(valid, p.neg(p.mul(p.broadcast(grad, target.shape), weights)), 0.0)
     classes = p.along(p.iota(x.shape[dim], 0, 1, "int64"), x.shape, dim)
-    chosen = p.eq(classes, _repeated(p, safe, x, dim))
-    chosen = p.logical_and(chosen, _repeated(p, wide_valid, x, dim))
-    result = p.where(chosen, _repeated(p, p.reshape(scaled, safe.shape), x, dim), 0.0)
-    return p.convert(result, p.out.dtype)
 
+    def repeated(one: Value) -> Value:
+        return p.spread(p.reshape(one, (*x.shape[:dim], *x.shape[dim + 1 :])), x.shape, (dim,))
 
-def _repeated(p: Builder, x: Value, like: Value, dim: int) -> Value:
-    squeezed = p.reshape(x, (*x.shape[:dim], *x.shape[dim + 1 :]))
-    return p.spread(squeezed, like.shape, (dim,))
+    chosen = p.logical_and(p.eq(classes, repeated(safe)), repeated(valid))
+    return p.convert(p.where(chosen, repeated(scaled), 0.0), p.out.dtype)
 
 
 def _margins(

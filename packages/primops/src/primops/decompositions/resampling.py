@@ -6,6 +6,7 @@ Source: `aten/src/ATen/native/UpSample.h` (`area_pixel_compute_scale`, `area_pix
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from primops.builder import Builder, Value, opmath
 from primops.decompositions.operands import Function, Table
@@ -21,6 +22,11 @@ Taps = list[tuple[Value, Value]]
 def _sizes(*sizes: Dim) -> None:
     if not all(isinstance(n, int) for n in sizes):
         raise Decline("a symbolic size")
+
+
+def _sides(rank: int, sizes: Sequence[Dim], out: Sequence[Dim], scales: Sequence[float | None]) -> list[Any]:
+    """(size, size of the result, scale or None) of each spatial dimension."""
+    return list(zip(sizes[2:], out, (*scales, *(None,) * rank)[:rank], strict=True))
 
 
 def _factor(size: Dim, out: Dim, scale: float | None) -> int | None:
@@ -39,12 +45,12 @@ def _ratio(size: Dim, out: Dim, scale: float | None) -> float:
 # --- nearest -------------------------------------------------------------------------------------------------------
 def _nearest(rank: int, exact: bool) -> Function:
     def decomposition(p: Builder, x: Value, output_size: Sequence[Dim], *scales: float | None) -> Value:
-        given = (*scales, *(None,) * rank)[:rank]
-        factors = [_factor(n, m, s) for n, m, s in zip(x.shape[2:], output_size, given, strict=True)]
+        sides = _sides(rank, x.shape, output_size, scales)
+        factors = [_factor(*side) for side in sides]
         if None not in factors:
             return _repeated(p, x, factors)  # type: ignore[arg-type]
         indices: list[Value | None] = [None, None]
-        for i, (size, out, scale) in enumerate(zip(x.shape[2:], output_size, given, strict=True)):
+        for i, (size, out, scale) in enumerate(sides):
             inner = "float64" if x.dtype == "float64" else "float32"
             position = p.iota(out, 0.5 if exact else 0.0, 1.0, inner)
             position = p.floor(p.mul(position, _ratio(size, out, scale)))
@@ -79,8 +85,7 @@ def _nearest_backward(rank: int) -> Function:
     def decomposition(
         p: Builder, grad: Value, output_size: Sequence[Dim], input_size: Sequence[Dim], *scales: float | None
     ) -> Value:
-        given = (*scales, *(None,) * rank)[:rank]
-        factors = [_factor(n, m, s) for n, m, s in zip(input_size[2:], output_size, given, strict=True)]
+        factors = [_factor(*side) for side in _sides(rank, input_size, output_size, scales)]
         if None in factors:
             raise Decline("a size that is no multiple")
         wide, places = _split(input_size, factors)  # type: ignore[arg-type]
@@ -112,9 +117,8 @@ def _interpolation(rank: int, taps_of: Callable[..., Taps], *, cubic: bool = Fal
         inner = opmath(x.dtype)
         if inner not in ("float32", "float64"):
             raise Decline(f"{x.dtype}")
-        given = (*scales, *(None,) * rank)[:rank]
         taps: list[Taps] = []
-        for i, (size, out, scale) in enumerate(zip(x.shape[2:], output_size, given, strict=True)):
+        for i, (size, out, scale) in enumerate(_sides(rank, x.shape, output_size, scales)):
             found = taps_of(p, _source(p, size, out, align_corners, scale, inner, cubic), size)
             taps.append([(p.along(j, output_size, i), p.along(w, p.out.shape, i + 2)) for j, w in found])
         return p.convert(_weighted(p, p.convert(x, inner), (), taps), x.dtype)
@@ -162,11 +166,10 @@ def _cubic(p: Builder, position: Value, size: Dim) -> Taps:
     return list(zip(indices, weights, strict=True))
 
 
+_NEAREST = ("upsample_nearest", "_upsample_nearest_exact")
 TABLE: Table = {
-    **{f"aten.upsample_nearest{n}d.default": _nearest(n, exact=False) for n in (1, 2, 3)},
-    **{f"aten._upsample_nearest_exact{n}d.default": _nearest(n, exact=True) for n in (1, 2, 3)},
-    **{f"aten.upsample_nearest{n}d_backward.default": _nearest_backward(n) for n in (1, 2, 3)},
-    **{f"aten._upsample_nearest_exact{n}d_backward.default": _nearest_backward(n) for n in (1, 2, 3)},
+    **{f"aten.{name}{n}d.default": _nearest(n, exact="exact" in name) for name in _NEAREST for n in (1, 2, 3)},
+    **{f"aten.{name}{n}d_backward.default": _nearest_backward(n) for name in _NEAREST for n in (1, 2, 3)},
     "aten.upsample_linear1d.default": _interpolation(1, _linear),
     "aten.upsample_bilinear2d.default": _interpolation(2, _linear),
     "aten.upsample_trilinear3d.default": _interpolation(3, _linear),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from primops.builder import Builder, Value
@@ -14,11 +14,6 @@ from stagewire.expr import Dim, Expr
 from stagewire.types import numel
 
 
-def to_shape(p: Builder, x: Value, *_: Any) -> Value:
-    """Any op that only regroups dimensions: the result type says how."""
-    return p.reshape(x, p.out.shape)
-
-
 def transpose(p: Builder, x: Value, dim0: int, dim1: int) -> Value:
     order = list(range(x.rank))
     if order:
@@ -27,21 +22,17 @@ def transpose(p: Builder, x: Value, dim0: int, dim1: int) -> Value:
     return p.permute(x, order)
 
 
-def t(p: Builder, x: Value) -> Value:
-    return p.permute(x, range(x.rank - 1, -1, -1))
-
-
-def same(p: Builder, x: Value, *_: Any, **__: Any) -> Value:
-    return x
-
-
 def window(p: Builder, x: Value, dim: int, start: Dim, stop: Dim, step: Dim = 1) -> Value:
     """start:stop:step of one dimension (offsets resolved already); no node for all of it."""
     if start == 0 and stop == x.shape[dim] and step == 1:
         return x
-    starts, stops, steps = [0] * x.rank, list(x.shape), [1] * x.rank
-    starts[dim], stops[dim], steps[dim] = start, stop, step  # type: ignore[call-overload]
-    return p.slice(x, tuple(starts), tuple(stops), tuple(steps))
+    return p.slice(x, *_along(x.shape, dim, start, stop, step))
+
+
+def _along(shape: Sequence[Dim], dim: int, start: Dim, stop: Dim, step: Dim) -> tuple[tuple[Dim, ...], ...]:
+    """Starts, stops and steps of a window along one dimension."""
+    whole = [(0, size, 1) for size in shape]
+    return tuple(zip(*whole[:dim], (start, stop, step), *whole[dim + 1 :], strict=True))
 
 
 def resolve(size: Dim, start: Dim | None, end: Dim | None) -> tuple[Dim, Dim]:
@@ -272,11 +263,9 @@ def slice_scatter(
     dim = wrap(dim, x.rank)
     first, last = resolve(x.shape[dim], start, end)
     last = _end(first, last, step, src.shape[dim])
-    starts, stops, steps = [0] * x.rank, list(x.shape), [1] * x.rank
-    starts[dim], stops[dim], steps[dim] = first, last, step  # type: ignore[call-overload]
     size = sliced_size(first, last, step)
     src = p.broadcast(p.convert(src, x.dtype), (*x.shape[:dim], size, *x.shape[dim + 1 :]))
-    return p.slice_scatter(x, src, tuple(starts), tuple(stops), tuple(steps))
+    return p.slice_scatter(x, src, *_along(x.shape, dim, first, last, step))
 
 
 def select_scatter(p: Builder, x: Value, src: Value, dim: int, index: Any) -> Value:
@@ -302,12 +291,11 @@ def slice_backward(p: Builder, grad: Value, input_sizes: Any, dim: int, start: A
 
 
 def select_backward(p: Builder, grad: Value, input_sizes: Any, dim: int, index: Any) -> Value:
-    dim = wrap(dim, len(input_sizes))
     if not isinstance(index, int):
         raise Decline("a symbolic index")
-    index = index + input_sizes[dim] if index < 0 else index
+    dim = wrap(dim, len(input_sizes))
     row = p.reshape(grad, (*input_sizes[:dim], 1, *input_sizes[dim + 1 :]))
-    return padded(p, row, dim, index, input_sizes[dim] - index - 1)
+    return slice_backward(p, row, input_sizes, dim, index, index + 1 if index != -1 else None, 1)
 
 
 def constant_pad_nd(p: Builder, x: Value, pad: Sequence[Dim], value: Any = 0) -> Value:
@@ -355,20 +343,15 @@ def _triangle(keep: str) -> Function:
     return decomposition
 
 
-def pixel_shuffle(p: Builder, x: Value, factor: int) -> Value:
-    *lead, channels, height, width = x.shape
-    n = len(lead)
-    split = p.reshape(x, (*lead, channels // (factor * factor), factor, factor, height, width))
-    moved = p.permute(split, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
-    return p.reshape(moved, p.out.shape)
+def _shuffled(cells: Callable[..., tuple[Dim, ...]], order: Sequence[int]) -> Function:
+    """The last three dimensions as cells, in another order."""
 
+    def decomposition(p: Builder, x: Value, factor: int) -> Value:
+        n = x.rank - 3
+        split = p.reshape(x, (*x.shape[:n], *cells(*x.shape[n:], factor)))
+        return p.reshape(p.permute(split, (*range(n), *(n + d for d in order))), p.out.shape)
 
-def pixel_unshuffle(p: Builder, x: Value, factor: int) -> Value:
-    *lead, channels, height, width = x.shape
-    n = len(lead)
-    split = p.reshape(x, (*lead, channels, height // factor, factor, width // factor, factor))
-    moved = p.permute(split, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
-    return p.reshape(moved, p.out.shape)
+    return decomposition
 
 
 def broadcast_tensors(p: Builder, tensors: Sequence[Value]) -> tuple[Value, ...]:
@@ -377,17 +360,18 @@ def broadcast_tensors(p: Builder, tensors: Sequence[Value]) -> tuple[Value, ...]
 
 VIEWS: Table = {
     **{
-        f"aten.{n}.default": to_shape
-        for n in ("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "view_as")
+        f"aten.{n}": lambda p, x, *_: p.reshape(x, p.out.shape)
+        for n in (
+            "view.default", "_unsafe_view.default", "reshape.default", "_reshape_alias.default", "unsqueeze.default",
+            "squeeze.default", "view_as.default", "squeeze.dim", "squeeze.dims",
+        )
     },
-    "aten.squeeze.dim": to_shape,
-    "aten.squeeze.dims": to_shape,
     "aten.expand.default": lambda p, x, size, implicit=False: p.broadcast(x, p.out.shape),
     "aten.permute.default": lambda p, x, dims: p.permute(x, [wrap(d, x.rank) for d in dims]),
     "aten.transpose.int": transpose,
-    **by_name(t, split_with_sizes, diagonal, unfold, as_strided, broadcast_tensors),
-    "aten.numpy_T.default": t,
-    **{f"aten.{n}.default": same for n in ("alias", "detach", "lift", "lift_fresh")},
+    **by_name(split_with_sizes, diagonal, unfold, as_strided, broadcast_tensors),
+    **{f"aten.{n}.default": lambda p, x: p.permute(x, range(x.rank - 1, -1, -1)) for n in ("t", "numpy_T")},
+    **{f"aten.{n}.default": lambda p, x, *_, **__: x for n in ("alias", "detach", "lift", "lift_fresh")},
     "aten.slice.Tensor": slice_tensor,
     "aten.select.int": select,
     "aten.split.Tensor": split,
@@ -413,8 +397,9 @@ TABLE: Table = {
     **by_name(
         cat, stack, repeat, flip, roll, slice_scatter, select_scatter, slice_backward, select_backward,
         diagonal_scatter, diagonal_backward, unfold_backward, as_strided_scatter, constant_pad_nd,
-        pixel_shuffle, pixel_unshuffle,
     ),
+    "aten.pixel_shuffle.default": _shuffled(lambda c, h, w, k: (c // (k * k), k, k, h, w), (0, 3, 1, 4, 2)),
+    "aten.pixel_unshuffle.default": _shuffled(lambda c, h, w, k: (c, h // k, k, w // k, k), (0, 2, 4, 1, 3)),
     **{
         f"aten.{n}.default": lambda p, x, memory_format=None: p.clone(x)
         for n in ("clone", "contiguous", "lift_fresh_copy")
