@@ -83,10 +83,8 @@ def _rounds_once(node: Node) -> bool:
 
 
 _UNORDERED = frozenset(
-    f"prims.{name}"
-    for name in ("scatter", "scatter_add", "scatter_reduce", "index_put", "index_reduce", "put", "cumsum", "cumprod",
-                 "logcumsumexp", "embedding_bag_backward", "segment_reduce_backward")
-)  # fmt: skip
+    f"prims.{name}" for name in ("scatter", "scatter_add", "index_put", "cumsum", "cumprod", "logcumsumexp")
+)
 """Prims on floats for which compiled code keeps no order: several elements may go to one place, parts of a row are
 joined as they become ready."""
 

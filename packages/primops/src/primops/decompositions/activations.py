@@ -128,11 +128,10 @@ def mish_backward(p: Builder, grad: Value, x: Value) -> Value:
 
 
 def hardshrink(p: Builder, x: Value, lambd: float = 0.5) -> Value:
-    inside = p.logical_and(p.ge(x, -float(lambd)), p.le(x, float(lambd)))
-    return p.where(inside, 0.0, x)
+    return hardshrink_backward(p, x, x, lambd)
 
 
-def shrink_backward(p: Builder, grad: Value, x: Value, lambd: float) -> Value:
+def hardshrink_backward(p: Builder, grad: Value, x: Value, lambd: float) -> Value:
     inside = p.logical_and(p.ge(x, -float(lambd)), p.le(x, float(lambd)))
     return p.where(inside, 0.0, grad)
 
@@ -151,17 +150,18 @@ def prelu_backward(p: Builder, grad: Value, x: Value, weight: Value) -> tuple[Va
 def log_sigmoid_forward(p: Builder, x: Value) -> tuple[Value, Value]:
     """min(0, x) - log1p(exp(-|x|)); the second result is a buffer that eager leaves empty or holds exp(-|x|)."""
 
-    def value(p: Builder, x: Value) -> Value:
-        return p.sub(p.minimum(x, 0.0), p.log1p(p.exp(p.neg(p.abs(x)))))
-
-    result = p.pointwise(value, x)
+    result = p.pointwise(lambda p, x: p.sub(p.minimum(x, 0.0), p.log1p(_decay(p, x))), x)
     if p.results[1].shape != x.shape:  # type: ignore[union-attr]
         return result, p.full(p.results[1].shape, 0.0, x.dtype)  # type: ignore[union-attr]
-    return result, p.pointwise(lambda p, x: p.exp(p.neg(p.abs(x))), x)
+    return result, p.pointwise(_decay, x)
+
+
+def _decay(p: Builder, x: Value) -> Value:
+    return p.exp(p.neg(p.abs(x)))
 
 
 def log_sigmoid_backward(p: Builder, grad: Value, x: Value) -> Value:
-    decay = p.exp(p.neg(p.abs(x)))
+    decay = _decay(p, x)
     negative = p.lt(x, 0.0)
     high = p.where(negative, p.full(x.shape, 1.0, x.dtype), 0.0)
     sign = p.where(negative, p.full(x.shape, 1.0, x.dtype), -1.0)
@@ -190,35 +190,23 @@ def glu_backward(p: Builder, grad: Value, x: Value, dim: int) -> Value:
     return p.convert(p.cat((to_left, to_right), dim % x.rank), x.dtype)
 
 
+_POINTWISE = (
+    threshold, threshold_backward, gelu, gelu_backward, silu_backward, leaky_relu_backward, elu, elu_backward, hardtanh,
+    hardtanh_backward, hardsigmoid_backward, hardswish_backward, softplus, softplus_backward, mish_backward, hardshrink,
+    hardshrink_backward, softshrink,
+)  # fmt: skip
 TABLE: Table = {
+    **by_name(*map(elementwise, _POINTWISE)),
     "aten.relu.default": elementwise(lambda p, x: p.maximum(x, _zero(x))),
     "aten.relu6.default": elementwise(lambda p, x: hardtanh(p, x, 0.0, 6.0)),
-    "aten.threshold.default": elementwise(threshold),
-    "aten.threshold_backward.default": elementwise(threshold_backward),
-    "aten.gelu.default": elementwise(gelu),
-    "aten.gelu_backward.default": elementwise(gelu_backward),
     "aten.silu.default": elementwise(lambda p, x: p.div(x, p.add(p.exp(p.neg(x)), 1.0))),
-    "aten.silu_backward.default": elementwise(silu_backward),
     "aten.sigmoid_backward.default": elementwise(lambda p, grad, out: p.mul(p.mul(grad, p.sub(1.0, out)), out)),
     "aten.tanh_backward.default": elementwise(lambda p, grad, out: p.mul(grad, p.sub(1.0, p.mul(out, out)))),
     "aten.leaky_relu.default": elementwise(lambda p, x, slope=0.01: p.where(p.gt(x, 0.0), x, p.mul(x, float(slope)))),
-    "aten.leaky_relu_backward.default": elementwise(leaky_relu_backward),
-    "aten.elu.default": elementwise(elu),
-    "aten.elu_backward.default": elementwise(elu_backward),
-    "aten.hardtanh.default": elementwise(hardtanh),
-    "aten.hardtanh_backward.default": elementwise(hardtanh_backward),
     "aten.hardsigmoid.default": elementwise(lambda p, x: p.div(_ramp(p, x), 6.0)),
-    "aten.hardsigmoid_backward.default": elementwise(hardsigmoid_backward),
     "aten.hardswish.default": elementwise(lambda p, x: p.div(p.mul(x, _ramp(p, x)), 6.0)),
-    "aten.hardswish_backward.default": elementwise(hardswish_backward),
-    "aten.softplus.default": elementwise(softplus),
-    "aten.softplus_backward.default": elementwise(softplus_backward),
     "aten.mish.default": elementwise(lambda p, x: p.mul(x, p.tanh(p.log1p(p.exp(x))))),
-    "aten.mish_backward.default": elementwise(mish_backward),
-    "aten.hardshrink.default": elementwise(hardshrink),
-    "aten.hardshrink_backward.default": elementwise(shrink_backward),
-    "aten.softshrink.default": elementwise(softshrink),
-    "aten.softshrink_backward.default": elementwise(shrink_backward),
+    "aten.softshrink_backward.default": elementwise(hardshrink_backward),
     "aten._prelu_kernel.default": elementwise(lambda p, x, weight: p.where(p.gt(x, 0.0), x, p.mul(x, weight))),
     "aten._prelu_kernel_backward.default": prelu_backward,
     **by_name(log_sigmoid_forward, glu, glu_backward),

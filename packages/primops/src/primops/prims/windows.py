@@ -3,13 +3,12 @@ convolutions of images whose channels are their last dimension."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from primops.prims.layouts import FLOATS, INTEGERS, dense_like, tensor
 from stagewire.expr import Dim
 from stagewire.types import TensorType
-from stagewire.vocabulary import Constraint, Op, constraint, of_dtypes, parameters
+from stagewire.vocabulary import Op, constraint, of_dtypes, parameters
 
 Sizes = tuple[int, ...]
 _X = tensor("float32", (1, 2, 8, 8))
@@ -147,38 +146,25 @@ def W8(x: TensorType, weight: TensorType, stride: Sizes, dilation: Sizes) -> str
     return None if fits else f"windows on {list(x.shape)}"  # type: ignore[operator]
 
 
-_WINDOW = "kernel: dims, stride: dims, padding: dims"
-_MAX = ("values", "indices")
-
-
-def _op(
-    name: str, text: str, doc: str, rule: Callable[..., tuple[TensorType, ...]], constraints: tuple[Constraint, ...],
-    example: str, results: tuple[str, ...] = ("out",),
-) -> Op:  # fmt: skip
-    return Op(
-        name, "windows", parameters(text), doc, rule, constraints, f"{name}({example}", results, keeps_layout=True
-    )
-
-
-def _shape(rank: int, size: int) -> str:
-    return f"f32[1, 2{f', {size}' * rank}]"
-
-
-def _list(rank: int, value: int) -> str:
-    return f"[{', '.join([str(value)] * rank)}]"
+_WINDOW = "kernel: dims, stride: dims, padding: dims, dilation: dims, ceil_mode: bool"
 
 
 def _of_rank(n: int) -> tuple[Op, ...]:
-    x, out, window = _shape(n, 8), _shape(n, 4), f"{_list(n, 2)}, {_list(n, 2)}, {_list(n, 0)}"
-    both = f"{out}, {out.replace('f32', 'i64')}"
+    x, out, places = (f"{kind}[1, 2{f', {size}' * n}]" for kind, size in (("f32", 8), ("f32", 4), ("i64", 4)))
+    window = ", ".join(str([value] * n) for value in (2, 2, 0, 1))
     return (
-        _op(f"max_pool{n}d", f"x: tensor, {_WINDOW}, dilation: dims, ceil_mode: bool",
-                "The greatest element of each window (nan if one is nan) and its row-major place among the spatial "
-                "dimensions.", _max_pool, (W5, W1, W2, W6), f"x: {x}, {window}, {_list(n, 1)}, False) -> {both}", _MAX),
-        _op(f"max_pool{n}d_backward",
-                f"grad: tensor, x: tensor, {_WINDOW}, dilation: dims, ceil_mode: bool, indices: tensor",
-                "The gradient of each window, added up at the places that max_pool chose.", _like_second, (W3, W4),
-                f"grad: {out}, x: {x}, {window}, {_list(n, 1)}, False, indices: {out.replace('f32', 'i64')}) -> {x}"),
+        Op(
+            f"max_pool{n}d", "windows", parameters(f"x: tensor, {_WINDOW}"),
+            "The greatest element of each window (nan if one is nan) and its row-major place among the spatial "
+            "dimensions.", _max_pool, (W5, W1, W2, W6),
+            f"max_pool{n}d(x: {x}, {window}, False) -> {out}, {places}", ("values", "indices"), keeps_layout=True,
+        ),
+        Op(
+            f"max_pool{n}d_backward", "windows", parameters(f"grad: tensor, x: tensor, {_WINDOW}, indices: tensor"),
+            "The gradient of each window, added up at the places that max_pool chose.", _like_second, (W3, W4),
+            f"max_pool{n}d_backward(grad: {out}, x: {x}, {window}, False, indices: {places}) -> {x}",
+            keeps_layout=True,
+        ),
     )  # fmt: skip
 
 
