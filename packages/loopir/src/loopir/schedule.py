@@ -74,6 +74,15 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     hints: dict[str, int] = {}
     tails: dict[str, Tail] = {}
 
+    @property
+    def kernels(self) -> list[loop.Kernel]:
+        """The nests, in order."""
+        return [item for item in self.items if isinstance(item, loop.Kernel)]
+
+    @property
+    def calls(self) -> list[loop.Extern]:
+        return [item for item in self.items if isinstance(item, loop.Extern)]
+
 
 class Names:
     """A supply of unused names; the one mutable thing a pass carries, dead when the pass returns."""
@@ -116,10 +125,13 @@ def read_elsewhere(schedule: Schedule) -> frozenset[str]:
     devices = {name: buffer.type.device for name, buffer in schedule.buffers.items()}
     if len(set(devices.values())) < 2:
         return frozenset()
-    nests = [item for item in schedule.items if isinstance(item, loop.Kernel)]
-    return frozenset(
-        n for nest in nests for w in writes_of(nest)[:1] for n in reads_of(nest) if devices[n] != devices[w]
-    )
+    written = ((nest, devices[name]) for nest in schedule.kernels for name in writes_of(nest)[:1])
+    return frozenset(name for nest, device in written for name in reads_of(nest) if devices[name] != device)
+
+
+def read_by_calls(schedule: Schedule) -> frozenset[str]:
+    """The buffers that calls read."""
+    return frozenset(name for call in schedule.calls for name in reads_of(call))
 
 
 def axis_sizes(nest: loop.Kernel) -> dict[str, Dim]:

@@ -89,6 +89,11 @@ def numel(shape: tuple[Dim, ...]) -> Dim:
     return count
 
 
+def bytes_of(type: TensorType) -> Dim:
+    """How many bytes the elements take."""
+    return numel(type.shape) * ITEM_SIZE[type.dtype]
+
+
 def overlaps(shape: Sequence[Any], stride: Sequence[Any]) -> bool:
     """Whether several elements of a tensor may be one in memory.
 

@@ -10,7 +10,7 @@ from aotgrad.joint import Joint
 from stagewire.expr import Dim, evaluate
 from stagewire.graph import Arg, Node, Ref
 from stagewire.graph_passes import operands
-from stagewire.types import ITEM_SIZE, TensorType, ValueType, numel
+from stagewire.types import ITEM_SIZE, TensorType, ValueType, bytes_of, numel
 
 
 class Needs(msgspec.Struct, frozen=True, eq=False):
@@ -88,7 +88,7 @@ def _is_wider(result: ValueType, operand: ValueType | None) -> bool:
 
 def byte_size(kind: ValueType) -> Dim:
     """Bytes of a tensor's elements; 0 for anything else."""
-    return numel(kind.shape) * ITEM_SIZE[kind.dtype] if isinstance(kind, TensorType) else 0
+    return bytes_of(kind) if isinstance(kind, TensorType) else 0
 
 
 class Sizes(msgspec.Struct, frozen=True, eq=False):

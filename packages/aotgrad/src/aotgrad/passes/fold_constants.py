@@ -18,7 +18,7 @@ from aotgrad.ops import is_view
 from aotgrad.passes.literals import literal_nodes, literal_values
 from stagewire.graph import DeviceArg, DTypeArg, Graph, List, Node, Ref, Value, definitions, node_references, references
 from stagewire.graph_passes import live_nodes, rename_node
-from stagewire.types import ITEM_SIZE, TensorType, ValueType, contiguous, numel
+from stagewire.types import TensorType, ValueType, bytes_of, contiguous
 
 _COPY = "aten._to_copy.default"
 _INDEXING = frozenset(f"aten.{name}" for name in ("index.Tensor", "index_put.default", "_unsafe_index.Tensor"))
@@ -112,7 +112,7 @@ def _fixed(joint: Joint, largest: int) -> Fixed:
 def _fits(type_: ValueType, largest: int) -> bool:
     if not isinstance(type_, TensorType) or type_.device != "cpu" or not type_.is_static:
         return False
-    return numel(type_.shape) * ITEM_SIZE[type_.dtype] <= largest  # type: ignore[operator]
+    return bytes_of(type_) <= largest  # type: ignore[operator]
 
 
 def _read(node: Node, fixed: Fixed, exposed: set[str]) -> list[str]:

@@ -17,7 +17,7 @@ from stagewire.graph import Ref
 from stagewire.loop import Buffer, Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import estimate
 from stagewire.statements import writes_of
-from stagewire.types import ITEM_SIZE, TensorType, numel
+from stagewire.types import TensorType, bytes_of, numel
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,9 @@ class AliasViews:
             owners.share(window)
             buffers[window.name] = window
             windows[window.name] = Definition(window.name, window.type.dtype, (piece,))
-            size = numel(window.type.shape) * ITEM_SIZE[window.type.dtype]
-            state.decisions.append(Decision("inlined", (window.name, window.base or ""), "a window, no copy", size * 2))
+            state.decisions.append(
+                Decision("inlined", (window.name, window.base or ""), "a window, no copy", bytes_of(window.type) * 2)
+            )
         # nests read the base, so that what they share with its writer is seen
         expander = Expander(windows, state.names)
         return state.with_items([expander.nest(i) if windows and isinstance(i, Kernel) else i for i in items])

@@ -56,37 +56,27 @@ class ChannelsLast:
     training: bool = True
 
     def run(self, schedule: Schedule) -> Schedule:
-        if sum(self._is_convolution(item, schedule.buffers) for item in schedule.items) < FEWEST:
+        calls = [call for call in schedule.calls if call.target in CALLS and self._takes(call, schedule.buffers)]
+        if sum(CALLS[call.target].weight is not None for call in calls) < FEWEST:
             return schedule
-        trains = bool(schedule.private) or any(_is_backward(item) for item in schedule.items)
+        targets = {call.target for call in schedule.calls}
+        trains = bool(schedule.private) or "aten.convolution_backward.default" in targets
         if trains and not self.training:
             return schedule
-        state = _Layouts(schedule, turns_weights=trains)
+        state, taken = _Layouts(schedule, turns_weights=trains), set(map(id, calls))
         for item in schedule.items:
             if isinstance(item, Kernel):
                 state.nest(item)
-            elif item.target in CALLS and self._takes(item, schedule.buffers):
+            elif id(item) in taken:
                 state.call(item, CALLS[item.target])
             else:
                 state.items.append(item)
         return state.with_items(state.items)
 
-    def _is_convolution(self, item: Item, buffers: dict[str, Buffer]) -> bool:
-        return (
-            isinstance(item, Extern)
-            and item.target in CALLS
-            and CALLS[item.target].weight is not None
-            and self._takes(item, buffers)
-        )
-
     def _takes(self, item: Extern, buffers: dict[str, Buffer]) -> bool:
         arg = item.args[0]
         type = buffers[arg.name].type if isinstance(arg, Ref) and arg.name in buffers else None
         return type is not None and is_image(type) and type.dtype in self.dtypes and type.device.startswith(self.device)
-
-
-def _is_backward(item: Item) -> bool:
-    return isinstance(item, Extern) and item.target == "aten.convolution_backward.default"
 
 
 class _Layouts(Rewriting):
@@ -97,10 +87,8 @@ class _Layouts(Rewriting):
         self.turns_weights = turns_weights
         self.items: list[Item] = []
         self.copies: dict[str, str] = {}
-        self.fixed = set(public_outputs(schedule))
-        for item in schedule.items:
-            if isinstance(item, Extern) and item.target not in CALLS:
-                self.fixed.update(reads_of(item))
+        others = [reads_of(call) for call in schedule.calls if call.target not in CALLS]
+        self.fixed = public_outputs(schedule).union(*others)
 
     def nest(self, nest: Kernel) -> None:
         """What a nest makes of images whose channels are fastest is such an image: of as many channels, or as large."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
@@ -10,9 +11,9 @@ from msgspec.structs import replace
 from loopir.layout import densified, packed, repeated_dims
 from loopir.passes.alias_views import window_of
 from loopir.passes.channels_last import is_image, is_last
-from loopir.schedule import Item, Schedule, output_names, substitute_axes
+from loopir.schedule import Item, Schedule, output_names, read_by_calls, substitute_axes
 from stagewire import index as ix
-from stagewire.loop import Axis, Buffer, Extern, Kernel, Load, Store
+from stagewire.loop import Axis, Buffer, Kernel, Load, Store
 from stagewire.sizes import estimate
 from stagewire.statements import map_buffers, points_of, reads_of, statements_of, writes_of
 from stagewire.types import TensorType, numel
@@ -29,13 +30,10 @@ class ChooseLayouts:
     name = "choose_layouts"
 
     def run(self, schedule: Schedule) -> Schedule:
-        strict = set(output_names(schedule))  # whose strides somebody sees
-        exact = set(strict)
-        for item in schedule.items:
-            if isinstance(item, Extern):
-                exact.update(reads_of(item))
-                if not item.target.startswith("aten.") or "as_strided" in item.target:
-                    strict.update(reads_of(item))
+        outputs = output_names(schedule)
+        exact = outputs | read_by_calls(schedule)
+        seers = (one for one in schedule.calls if not one.target.startswith("aten.") or "as_strided" in one.target)
+        strict = outputs.union(*map(reads_of, seers))  # whose strides somebody sees
         writers: dict[str, list[int]] = {}
         for number, item in enumerate(schedule.items):
             if isinstance(item, Kernel):
@@ -102,20 +100,14 @@ MANY = 8
 
 def reading_orders(schedule: Schedule, free: Container[str]) -> dict[str, tuple[int, ...]]:
     """Of the buffers among `free` that are read many times over: the dimensions, slowest first, as readers go on."""
-    votes: dict[str, dict[tuple[int, ...] | None, int]] = {}
-    for item in schedule.items:
-        if not isinstance(item, Kernel):
-            continue
-        for section in item.sections:
-            axes = (*_by_memory(item, schedule.buffers), *section.axes)
-            reads = [s for s in section.statements if isinstance(s, Load) and len(s.index) > 1 and s.buffer in free]
-            if not reads:
-                continue
-            place = {axis.name: number for number, axis in enumerate(axes)}
-            points = estimate(points_of(axes))
-            for read in reads:
-                order, found = _order(read, place), votes.setdefault(read.buffer, {})
-                found[order] = found.get(order, 0) + points
+    votes: dict[str, Counter[tuple[int, ...] | None]] = {}
+    for section, outer in ((section, nest) for nest in schedule.kernels for section in nest.sections):
+        reads = [s for s in section.statements if isinstance(s, Load) and len(s.index) > 1 and s.buffer in free]
+        axes = (*_by_memory(outer, schedule.buffers), *section.axes) if reads else ()
+        place = {axis.name: number for number, axis in enumerate(axes)}
+        for read in reads:
+            order, found = _order(read, place), votes.setdefault(read.buffer, Counter())
+            found[order] += estimate(points_of(axes))
     orders: dict[str, tuple[int, ...]] = {}
     for name, found in votes.items():
         order = max(found, key=lambda one: found[one])

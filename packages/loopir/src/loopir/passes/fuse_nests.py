@@ -11,7 +11,7 @@ from loopir.schedule import Item, Rewriting, Schedule
 from stagewire.loop import Decision, Kernel
 from stagewire.sizes import estimate
 from stagewire.statements import reads_of, writes_of
-from stagewire.types import ITEM_SIZE, numel
+from stagewire.types import bytes_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _Fusion(Rewriting):
         self.items: dict[int, Item] = dict(enumerate(self.schedule.items))
         self.dependences = Dependences(self.schedule)
         self.types = {name: buffer.type for name, buffer in self.schedule.buffers.items()}
-        self.bytes = {name: numel(t.shape) * ITEM_SIZE[t.dtype] for name, t in self.types.items()}
+        self.bytes = {name: bytes_of(t) for name, t in self.types.items()}
         self.readers: dict[str, list[int]] = {}
         self.reads = {n: tuple(dict.fromkeys(reads_of(item))) for n, item in self.items.items()}
         self.refused: dict[int, set[int]] = {}

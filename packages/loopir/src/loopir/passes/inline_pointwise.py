@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from loopir.passes.definitions import Definition, cost_of, definitions
 from loopir.passes.expand import Expander
-from loopir.schedule import Item, Rewriting, Schedule, axis_sizes, output_names, read_elsewhere
+from loopir.schedule import Item, Rewriting, Schedule, axis_sizes, output_names, read_by_calls, read_elsewhere
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.index import axes_of, has_values, steps, values_of
@@ -17,7 +17,7 @@ from stagewire.loop import Decision, Extern, Index, Kernel, Load, Statement, Sto
 from stagewire.loop_ops import may_raise
 from stagewire.sizes import estimate
 from stagewire.statements import axes_of_values, points_of, reads_of, statements_of, used_values, writes_of
-from stagewire.types import ITEM_SIZE, numel
+from stagewire.types import bytes_of, numel
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,7 @@ class _Analysis(Rewriting):
         super().__init__(schedule)
         self.options = options
         self.definitions = definitions(self.schedule)
-        self.forced = set(output_names(self.schedule))
-        for item in self.schedule.items:
-            if isinstance(item, Extern):
-                self.forced.update(reads_of(item))
+        self.forced = output_names(schedule) | read_by_calls(schedule)
         self.elsewhere = read_elsewhere(self.schedule)
         self.windowed: set[str] = set()
         """Buffers that a nest reads at several places of each point."""
@@ -92,9 +89,7 @@ class _Analysis(Rewriting):
 
     def _count_users(self) -> None:
         """Users and points of use of every buffer, looking through views, from the last item to the first."""
-        for item in reversed(self.schedule.items):
-            if isinstance(item, Extern):
-                continue
+        for item in reversed(self.schedule.kernels):
             target = next(iter(writes_of(item)), "")
             definition = self.definitions.get(target)
             is_view = definition is not None and self.is_view(definition)
@@ -120,9 +115,7 @@ class _Analysis(Rewriting):
         evaluations: dict[str, int] = {}
         widest: dict[str, int] = {}
         found: dict[str, int] = {}
-        for item in reversed(self.schedule.items):
-            if isinstance(item, Extern):
-                continue
+        for item in reversed(self.schedule.kernels):
             target = next(iter(writes_of(item)), "")
             points = wide = runs_of(item)
             if target in views and target in instructions:
@@ -145,8 +138,8 @@ class _Analysis(Rewriting):
     def instructions(self) -> dict[str, int]:
         """What an element of each buffer that may be computed where it is read takes, if all of those are."""
         found: dict[str, int] = {}
-        for item in self.schedule.items:
-            for target in () if isinstance(item, Extern) else writes_of(item)[:1]:
+        for item in self.schedule.kernels:
+            for target in writes_of(item)[:1]:
                 if target in self.definitions and target not in self.forced:
                     pieces = [piece.statements for piece in self.definitions[target].pieces]
                     inner = [s.buffer for statements in pieces for s in statements if isinstance(s, Load)]
@@ -173,9 +166,7 @@ class _Analysis(Rewriting):
         virtual: dict[str, Definition] = {}
         work: dict[str, Work] = {}
         own: dict[str, Work] = {}
-        for item in self.schedule.items:
-            if isinstance(item, Extern):
-                continue
+        for item in self.schedule.kernels:
             for name in dict.fromkeys(writes_of(item)):
                 definition = self.definitions.get(name)
                 if definition is None:
@@ -242,7 +233,7 @@ class _Analysis(Rewriting):
             return f"{self.tables[name]} instructions for {ratio:.3g} uses of every element"
         if not on_cpu and ratio >= 2 and work.gathers >= options.gathers:
             return f"made of {work.gathers} places of a buffer, at {ratio:.3g} uses of every element"
-        own = elements * ITEM_SIZE[type.dtype]
+        own = self._bytes(name)
         inputs = sum(min(self._bytes(read), own * 4) for read in work.reads)
         if users > 1 and name in self.written and not on_cpu and inputs > own:
             return f"it is in memory for a call, and {users} users would read {inputs} bytes each instead of {own}"
@@ -251,8 +242,7 @@ class _Analysis(Rewriting):
         return None
 
     def _bytes(self, name: str) -> int:
-        type = self.schedule.buffers[name].type
-        return estimate(numel(type.shape)) * ITEM_SIZE[type.dtype]
+        return estimate(bytes_of(self.schedule.buffers[name].type))
 
     def _record(self, virtual: dict[str, Definition]) -> None:
         for name in virtual:
@@ -347,7 +337,6 @@ class UnreadChecks:
         self.dims: dict[str, frozenset[int]] = {}
         self.buffers = schedule.buffers
         self._readers: dict[str, list[tuple[Kernel, Load]]] = {}
-        nests = [item for item in schedule.items if isinstance(item, Kernel)]
         self._is_needed = any(
             may_raise(statement)
             for definition in definitions.values()
@@ -355,7 +344,7 @@ class UnreadChecks:
             for piece in definition.pieces
             for statement in piece.statements
         )
-        for nest in nests if self._is_needed else ():
+        for nest in schedule.kernels if self._is_needed else ():
             for statement in statements_of(nest):
                 if isinstance(statement, Load):
                     self._readers.setdefault(statement.buffer, []).append((nest, statement))

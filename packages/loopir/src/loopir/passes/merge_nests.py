@@ -12,7 +12,7 @@ from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Operand, Reduce, Scan, Section, Statement, Store, Term
 from stagewire.sizes import divides, estimate
 from stagewire.statements import points_of, replace_values, results, used_values
-from stagewire.types import ITEM_SIZE, TensorType, numel
+from stagewire.types import TensorType, bytes_of, numel
 
 Digit = tuple[str, Dim]
 
@@ -342,7 +342,7 @@ def _horizontal(
     seen: set[str] = set()
     shared = [read for read in second.reads if read.buffer in places or read.buffer in writes]
     if len(shared) > 1:
-        shared.sort(key=lambda read: -_size(types[read.buffer]))
+        shared.sort(key=lambda read: -estimate(numel(types[read.buffer].shape)))
     for read in shared:
         if read.buffer not in writes:
             found = None if _is_indirect(read.index) else _bind(match, places[read.buffer], read)
@@ -351,7 +351,7 @@ def _horizontal(
             match = found
         if read.buffer not in seen:
             seen.add(read.buffer)
-            saved = saved + numel(types[read.buffer].shape) * ITEM_SIZE[types[read.buffer].dtype]
+            saved = saved + bytes_of(types[read.buffer])
     return match, saved
 
 
@@ -362,10 +362,6 @@ def _bind(match: Correspondence, places: list[tuple[Index, ...]], read: Load) ->
         if trial.unify(place, read.index):
             return trial
     return None
-
-
-def _size(type: TensorType) -> int:
-    return estimate(numel(type.shape))
 
 
 def _replacement(side: Side) -> dict[str, tuple[Axis, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from stagewire.graph import Arg, Ref, references
 from stagewire.loop import Buffer, Extern, Kernel
 from stagewire.sizes import estimate
 from stagewire.statements import reads_of, writes_of
-from stagewire.types import ITEM_SIZE, TensorType, numel
+from stagewire.types import TensorType, bytes_of, numel
 
 Peak = tuple[int, int]
 """The most bytes that are alive at an item, and at how many items they are."""
@@ -66,11 +67,11 @@ class _Order:
         self.stays = {self._root(name) for arg in schedule.outputs for name in references(arg)}
         self.given = set(schedule.inputs)
         counted = {name for names in self.uses for name in names} - (self.given - schedule.ending)
-        self.size = {name: self._bytes(name) for name in counted - schedule.updated if name in schedule.buffers}
+        types = {name: schedule.buffers[name].type for name in counted - schedule.updated if name in schedule.buffers}
+        self.size = {name: estimate(bytes_of(type)) for name, type in types.items()}
         self.needs = Dependences(schedule).direct
-        externs = [item if isinstance(item, Extern) else None for item in schedule.items]
-        self.held = [0 if call is None else workspace_bytes(call, schedule.buffers) for call in externs]
-        self.fixed = [isinstance(item, Extern) and not _is_pure(item) for item in schedule.items]
+        self.held = [workspace_bytes(item, schedule.buffers) for item in schedule.items]
+        self.fixed = [isinstance(item, Extern) and item.effect == "acts" for item in schedule.items]
 
     def _root(self, name: str) -> str:
         buffer = self.schedule.buffers.get(name)
@@ -83,10 +84,6 @@ class _Order:
         if isinstance(item, Extern) and item.effect == "aliases" and reads:
             self.owner.update((name, self._root(reads[0])) for name in item.results if name)
         return tuple(dict.fromkeys(self._root(name) for name in (*reads, *writes_of(item))))
-
-    def _bytes(self, name: str) -> int:
-        type_ = self.schedule.buffers[name].type
-        return estimate(numel(type_.shape)) * ITEM_SIZE[type_.dtype]
 
     # ---- what is alive
 
@@ -145,13 +142,9 @@ class _Order:
 
     def _uses_left(self, numbers: Sequence[int], kept: set[str]) -> dict[str, int]:
         """How often items use each root, and once more if it is alive behind them."""
-        left: dict[str, int] = {}
-        for number in numbers:
-            for name in self.uses[number]:
-                left[name] = left.get(name, 0) + 1
-        for name in kept:
-            if name in left:
-                left[name] += 1
+        left = dict(Counter(name for number in numbers for name in self.uses[number]))
+        for name in kept & left.keys():
+            left[name] += 1
         return left
 
     def _step(self, number: int, live: int, alive: set[str], left: dict[str, int]) -> tuple[int, int]:
@@ -227,20 +220,15 @@ class _Order:
             yield [*now[:start], *first, *second, *now[stop + 1 :]]
 
 
-def _is_pure(call: Extern) -> bool:
-    """Whether a call writes nothing but its results."""
-    return call.effect != "acts"
-
-
 PLACES = {"aten.convolution.default": (0, 1, 8), "aten.convolution_backward.default": (1, 2, 9)}
 """Where the image, the kernel and the number of groups stand among the arguments."""
 
 
-def workspace_bytes(call: Extern, buffers: Mapping[str, Buffer]) -> int:
+def workspace_bytes(call: Item, buffers: Mapping[str, Buffer]) -> int:
     """Bytes: cuDNN computes on images whose channels are fastest, and holds others in that order, results too; images
     of several groups it holds in an order of its own. What is left in memory as it lies: windows of one place, a group
     for each channel (`python benchmarks/peak_memory.py` shows such allocations)."""
-    if call.target not in PLACES:
+    if not isinstance(call, Extern) or call.target not in PLACES:
         return 0
     image, kernel, groups = (call.args[place] if place < len(call.args) else None for place in PLACES[call.target])
     given, weight = _type(image, buffers), _type(kernel, buffers)
@@ -250,12 +238,8 @@ def workspace_bytes(call: Extern, buffers: Mapping[str, Buffer]) -> int:
     if in_place:
         return 0
     other = call.args[0] if call.target.endswith("backward.default") else Ref(call.results[0])
-    return sum(_bytes(type_) for type_ in (given, _type(other, buffers)) if type_ is not None)
+    return sum(estimate(bytes_of(type_)) for type_ in (given, _type(other, buffers)) if type_ is not None)
 
 
 def _type(arg: Arg, buffers: Mapping[str, Buffer]) -> TensorType | None:
     return buffers[arg.name].type if isinstance(arg, Ref) and arg.name in buffers else None
-
-
-def _bytes(type_: TensorType) -> int:
-    return estimate(numel(type_.shape)) * ITEM_SIZE[type_.dtype]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from loopir.builder import Recorder, record
 from loopir.layout import packed, stride_order
 from loopir.passes.alias_views import strides_on, window_of
-from loopir.schedule import Item, Names, Rewriting, Schedule, output_names
+from loopir.schedule import Item, Names, Rewriting, Schedule, output_names, read_by_calls
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
@@ -82,7 +82,7 @@ class PadResults:
     def run(self, schedule: Schedule) -> Schedule:
         state = Rewriting(schedule)
         buffers, names = state.buffers, state.names
-        kept = output_names(schedule).union(*(reads_of(item) for item in schedule.items if isinstance(item, Extern)))
+        kept = output_names(schedule) | read_by_calls(schedule)
         given = _windows_on_given(schedule)
         items: list[Item] = []
         for item in schedule.items:
@@ -339,8 +339,8 @@ def product_of(item: Item, buffers: Mapping[str, Buffer], hints: Hints = NO_HINT
 def _windows_on_given(schedule: Schedule) -> Set[str]:
     """Buffers that are copied from what kernels do not make, by nests that a view replaces later."""
     found: set[str] = set()
-    for item in schedule.items:
-        if isinstance(item, Kernel) and (window := window_of(item, schedule.buffers)) is not None:
+    for nest in schedule.kernels:
+        if (window := window_of(nest, schedule.buffers)) is not None:
             base = window.base or ""
             if base in found or schedule.buffers[base].role != "kernel":
                 found.add(window.name)

@@ -12,7 +12,7 @@ from stagewire.graph import references
 from stagewire.index import axes_of
 from stagewire.loop import Decision, Extern, Free, Kernel, LoopGraph, Step, Store
 from stagewire.statements import accesses, buffers_of, map_buffers, writes_of
-from stagewire.types import ITEM_SIZE, numel
+from stagewire.types import ITEM_SIZE, bytes_of
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class _Plan(Uses):
 
     def _size(self, name: str) -> tuple[Dim, str]:
         type = self.buffers[name].type
-        return numel(type.shape) * ITEM_SIZE[type.dtype], type.device
+        return bytes_of(type), type.device
 
     def _take_over(self, name: str, kernel: Kernel, number: int, taken: set[str]) -> None:
         buffer = self.buffers[name]

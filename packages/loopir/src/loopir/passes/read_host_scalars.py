@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from loopir.schedule import Item, Schedule, output_names
+from loopir.schedule import Schedule, output_names, read_by_calls
 from stagewire.graph import DeviceArg, Ref
 from stagewire.loop import BY_VALUE, Extern, Kernel
-from stagewire.statements import map_buffers, reads_of
-
-COPY = "aten._to_copy.default"
+from stagewire.statements import map_buffers
 
 
 @dataclass(frozen=True)
@@ -25,31 +23,22 @@ class ReadHostScalars:
     name = "read_host_scalars"
 
     def run(self, schedule: Schedule) -> Schedule:
-        copies = dict(found for item in schedule.items if (found := _copied_number(item, schedule)) is not None)
+        copies = dict(found for call in schedule.calls if (found := _copied_number(call, schedule)) is not None)
         if not copies:
             return schedule
-        kept = set(output_names(schedule))
-        kept.update(name for item in schedule.items if isinstance(item, Extern) for name in reads_of(item))
-        kept.update(buffer.base for buffer in schedule.buffers.values() if buffer.base is not None)
-        gone = copies.keys() - kept
-        items = tuple(
-            [
-                map_buffers(item, copies) if isinstance(item, Kernel) else item
-                for item in schedule.items
-                if isinstance(item, Kernel) or gone.isdisjoint(item.results)
-            ]
-        )
+        bases = {buffer.base for buffer in schedule.buffers.values()}
+        gone = copies.keys() - output_names(schedule) - read_by_calls(schedule) - bases
+        items = [item for item in schedule.items if isinstance(item, Kernel) or gone.isdisjoint(item.results)]
+        items = [map_buffers(item, copies) if isinstance(item, Kernel) else item for item in items]
         buffers = {name: buffer for name, buffer in schedule.buffers.items() if name not in gone}
-        return replace(schedule, items=items, buffers=buffers)
+        return replace(schedule, items=tuple(items), buffers=buffers)
 
 
-def _copied_number(item: Item, schedule: Schedule) -> tuple[str, str] | None:
+def _copied_number(call: Extern, schedule: Schedule) -> tuple[str, str] | None:
     """(copy, number) of a call that copies a number of the CPU to another device as it is."""
-    if not isinstance(item, Extern) or item.target != COPY or set(item.kwargs) != {"device"}:
-        return None
-    match item.args, item.kwargs["device"]:
-        case (Ref(name),), DeviceArg() if name in schedule.buffers:
-            type = schedule.buffers[name].type
-            if (type.device, type.shape) == ("cpu", ()) and type.dtype in BY_VALUE:
-                return item.results[0], name
+    match call:
+        case Extern("aten._to_copy.default", (Ref(name),), {"device": DeviceArg(), **rest}) if not rest:
+            type = schedule.buffers[name].type if name in schedule.buffers else None
+            if type is not None and (type.device, type.shape) == ("cpu", ()) and type.dtype in BY_VALUE:
+                return call.results[0], name
     return None

@@ -20,7 +20,7 @@ from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Decision, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store
 from stagewire.sizes import Hints, estimate, rough
 from stagewire.statements import map_indices, points_of, reads_of, select, statements_of, used_axes, writes_of
-from stagewire.types import ITEM_SIZE, contiguous, numel
+from stagewire.types import ITEM_SIZE, bytes_of, contiguous, numel
 
 TOGETHER = 4
 """The rows of a part are a multiple of so many, which may be worked on at once."""
@@ -125,8 +125,7 @@ class _State(Rewriting):
         return sorted([item for item in touching if not names.isdisjoint(reads_of(self.items[item]))])
 
     def bytes_of(self, name: str) -> int:
-        type = self.buffers[name].type
-        return self.rough(numel(type.shape)) * ITEM_SIZE[type.dtype]
+        return self.rough(bytes_of(self.buffers[name].type))
 
     def rough(self, size: Dim) -> int:
         return rough(size, self.schedule.hints)
@@ -134,7 +133,7 @@ class _State(Rewriting):
     def is_of_rows(self, nest: Kernel) -> bool:
         """Whether each outer point of a nest is a row, which is as long in each of its loops."""
         loops = [section.axes for section in nest.sections if section.axes]
-        if not nest.axes or not loops or any(isinstance(s, Scan) for s in statements_of(nest)):
+        if not nest.axes or not loops or select(nest.sections, Scan):
             return False
         length = loops[0][0].size
         if not all(len(axes) == 1 and axes[0].size == length for axes in loops):

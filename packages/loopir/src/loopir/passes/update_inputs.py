@@ -24,7 +24,7 @@ from stagewire.statements import (
     used_values,
     writes_of,
 )
-from stagewire.types import ITEM_SIZE, contiguous, numel
+from stagewire.types import bytes_of, contiguous
 
 NEVER_FAILS = frozenset(
     f"aten.{name}.default"
@@ -67,7 +67,7 @@ class UpdateInputs:
             replace(buffer, reuse=found[buffer.name]) if buffer.name in found else buffer for buffer in graph.buffers
         )
         made = tuple(
-            loop.Decision("reused", (output, name), "an input that it updates", _size(updates.buffers[name]))
+            loop.Decision("reused", (output, name), "an input that it updates", bytes_of(updates.buffers[name].type))
             for output, name in found.items()
         )
         return replace(graph, buffers=buffers, decisions=(*graph.decisions, *made))
@@ -120,11 +120,7 @@ class _Updates(Uses):
 def _alike(new: loop.Buffer, old: loop.Buffer) -> bool:
     a, b = new.type, old.type
     same = (a.dtype, a.shape, a.stride, a.device) == (b.dtype, b.shape, b.stride, b.device)
-    return same and is_dense(a) and _size(new) != 0
-
-
-def _size(buffer: loop.Buffer) -> object:
-    return numel(buffer.type.shape) * ITEM_SIZE[buffer.type.dtype]
+    return same and is_dense(a) and bytes_of(a) != 0
 
 
 def _counting_last(uses: Uses) -> loop.LoopGraph:

@@ -13,7 +13,7 @@ from stagewire.errors import ExprError
 from stagewire.expr import Dim, Expr, polynomial_of, symbols_of
 from stagewire.graph import Arg, Complex, Dict, DTypeArg, List, Slice, Tuple
 from stagewire.scanner import is_expression
-from stagewire.types import DTYPES, ITEM_SIZE, TensorType, ValueType, numel
+from stagewire.types import DTYPES, TensorType, ValueType, bytes_of
 from stagewire.verify.fault import Fault, Faults, Path
 
 Symbols = frozenset[str] | None
@@ -34,7 +34,7 @@ def check_type(type: ValueType, symbols: Symbols, path: Path) -> Faults:
 def byte_size(type: TensorType) -> Dim | None:
     """The bytes of all elements; None where a size has no meaning (T3 reports it)."""
     try:
-        return numel(type.shape) * ITEM_SIZE[type.dtype]
+        return bytes_of(type)
     except ExprError:
         return None
 
