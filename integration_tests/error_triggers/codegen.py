@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from codegen.cpp.compilation import Compilation
-from codegen.cpp.compiler import Compiler, find_compiler
+from codegen.cpp.compiler import Compilation, Compiler, find_compiler
 from codegen.cpp.machine_code import compile_sources
 from codegen.load import load
 from codegen.runtime.library import LAUNCH_FAILED, Library, raise_status

@@ -14,8 +14,7 @@ import pytest
 
 from loopir.builder import record
 from loopir.errors import NotInterpretable
-from loopir.interpret import interpret
-from loopir.memory import Memory
+from loopir.interpret import Memory, interpret
 from loopir.schedule import freeze_kernel
 from loopir.testing.externs import EXTERNS
 from loopir.testing.samples import SAMPLES

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import loopir.interpret
-from loopir.interpret import interpret, run_kernel
-from loopir.memory import Memory
+from loopir.interpret import Memory, interpret, run_kernel
 from loopir.passes.fuse_nests import FuseNests
 from loopir.passes.merge_nests import Limits
 from loopir.passes.pad_products import Gain, PadOperands, PadResults

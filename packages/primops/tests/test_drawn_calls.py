@@ -40,7 +40,7 @@ from primops.decompositions import TABLE
 from primops.exactness import bound, is_exact
 from primops.interpret import interpret, tensor_type
 from primops.prims.layouts import HALVES
-from primops.stage import lower_graph
+from primops.stage import Options, lower_graph
 from primops.testing.opinfo import (
     UNDEFINED,
     Outcome,
@@ -249,7 +249,7 @@ def is_decomposed(call: Call) -> bool:
     if expected is None:
         return False
     graph, _ = graph_of(call.target, plain(call.args), plain(call.kwargs), types_of(expected))
-    lowered = [lower_graph(graph), lower_graph(on_device(graph, "cpu", GPU), random_threads=1024)]
+    lowered = [lower_graph(graph), lower_graph(on_device(graph, "cpu", GPU), options=Options(random_threads=1024))]
     return any([node.target for node in one.nodes] != [call.target] for one in lowered)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from primops.decompositions import TABLE
 from primops.exactness import BOUNDS, bound, is_exact, record
-from primops.stage import lower_graph
+from primops.stage import Options, lower_graph
 from primops.testing.opinfo import Compare, op_infos, run_samples
 from stagewire.parser import parse_graph
 
@@ -66,7 +66,7 @@ def test_only_exact_decompositions_stand_for_eager(call: str, exact: bool) -> No
     graph = parse_graph(f"input %x: bf16[2, 3]\n%y: {result} = {call}\nreturn %y")
     lowered = lower_graph(graph, TABLE)
     assert is_exact(graph.nodes[0].target, lowered.nodes) is exact
-    kept = [node.target for node in lower_graph(graph, TABLE, exact=True).nodes]
+    kept = [node.target for node in lower_graph(graph, TABLE, Options(numerics="eager")).nodes]
     assert (graph.nodes[0].target in kept) is not exact
 
 
@@ -115,5 +115,5 @@ def test_deterministic_programs_leave_sums_in_any_order_to_aten(call: str, stays
     inputs = "input %x: f32[4]\ninput %i: i64[3]\ninput %z: f32[3]\ninput %g: f32[3, 2]\n"
     graph = parse_graph(f"{inputs}{call}\nreturn %y")
     for deterministic in (False, True):
-        targets = [node.target for node in lower_graph(graph, deterministic=deterministic).nodes]
+        targets = [node.target for node in lower_graph(graph, options=Options(deterministic=deterministic)).nodes]
         assert any(target.startswith("aten.") for target in targets) == (stays and deterministic)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from primops.stage import lower_graph
+from primops.stage import Options, lower_graph
 from primops.testing.conformance import check_graphs
 from primops.testing.strategies import KINDS, Program, programs
 from stagewire.graph import Ref
@@ -33,7 +33,7 @@ def test_lowering_keeps_the_meaning(program: Program) -> None:
 @given(st.data())
 def test_each_kind_without_passes(kind: str, data: st.DataObject) -> None:
     graph, inputs = data.draw(programs(max_nodes=4, ops=(kind, "unary", "view")))
-    lowered = lower_graph(graph, passes=())
+    lowered = lower_graph(graph, options=Options(passes=()))
     verify_graph(lowered)
     check_graphs(graph, lowered, inputs)
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from primops.interpret import interpret
 from primops.meanings import DTYPES
-from primops.philox import state, uniform
-from primops.stage import lower_graph
+from primops.meanings import philox_state as state
+from primops.meanings import philox_uniform as uniform
+from primops.stage import Options, lower_graph
 from primops.testing.opinfo import on_device
 from stagewire.errors import VerifyError
 from stagewire.graph import Graph
@@ -50,7 +51,7 @@ def test_a_seed_gives_the_numbers_again() -> None:
 
 
 def lowered(text: str, threads: int = H200) -> Graph:
-    graph = lower_graph(parse_graph(text), random_threads=threads)
+    graph = lower_graph(parse_graph(text), options=Options(random_threads=threads))
     verify_graph(graph)
     return graph
 
@@ -119,7 +120,7 @@ STAY = {
 @pytest.mark.parametrize("why", STAY)
 def test_what_stays_with_aten(why: str) -> None:
     text, threads = STAY[why]
-    targets = [node.target for node in lower_graph(parse_graph(text), random_threads=threads).nodes]
+    targets = [node.target for node in lower_graph(parse_graph(text), options=Options(random_threads=threads)).nodes]
     assert "aten.native_dropout.default" in targets
     assert "prims.philox_state" not in targets
 
@@ -168,7 +169,7 @@ def test_a_stream_moves_on_by_whole_calls(count: int) -> None:
 @given(count=st.one_of(st.integers(2**31 - 4, 2**31 + 4), st.integers(1, 2**33)))
 def test_indices_of_32_bits(count: int) -> None:
     """ATen draws for larger tensors in parts."""
-    graph = lower_graph(parse_graph(dropout(f"f32[{count}]@cuda:0")), random_threads=H200)
+    graph = lower_graph(parse_graph(dropout(f"f32[{count}]@cuda:0")), options=Options(random_threads=H200))
     by_formula = any(node.target == "prims.philox_uniform" for node in graph.nodes)
     assert by_formula == (count <= torch.iinfo(torch.int32).max)
 

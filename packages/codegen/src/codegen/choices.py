@@ -37,6 +37,18 @@ class Bound(NamedTuple):
     unit: Callable[[], program.Unit]
 
 
+def load_in_groups(
+    units: Sequence[program.Unit], key: Callable[[program.Unit], Any], load: Callable[[Any, list[program.Unit]], Any]
+) -> tuple[Bound, ...]:
+    """What `load` makes of the units of each key, in the order of the units."""
+    keys = [key(unit) for unit in units]
+    found: dict[int, Bound] = {}
+    for one in dict.fromkeys(keys):
+        numbers = [number for number, other in enumerate(keys) if other == one]
+        found |= zip(numbers, load(one, [units[number] for number in numbers]), strict=True)
+    return tuple(found[number] for number in range(len(units)))
+
+
 @dataclass(frozen=True)
 class Templates:
     """Kernels that compute what a call and the launch behind it do, each with the launch of it on buffers of the graph.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from codegen.choices import Bound, Replay
+from codegen.choices import Bound, Replay, load_in_groups
 from codegen.errors import BadTarget
 from codegen.targets import DEVICES, Executor, find
 from stagewire.private_files import usable_directory
@@ -63,11 +63,9 @@ def _directory(cache_dir: str | Path | None) -> Path:
 
 def _bound(units: Sequence[Unit], directory: Path, executor: Executor) -> tuple[Bound, ...]:
     """The units in order, those of each target loaded together."""
-    found: dict[int, Bound] = {}
-    for target in dict.fromkeys(one.target for one in units):
-        numbers = [number for number, one in enumerate(units) if one.target == target]
-        found |= zip(numbers, _loaded(target, [units[n] for n in numbers], directory, executor), strict=True)
-    return tuple(found[number] for number in range(len(units)))
+    return load_in_groups(
+        units, lambda one: one.target, lambda target, own: _loaded(target, own, directory, executor)
+    )
 
 
 def _loaded(target: str, units: Sequence[Unit], directory: Path, executor: Executor) -> Sequence[Bound]:

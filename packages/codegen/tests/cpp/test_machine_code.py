@@ -16,8 +16,7 @@ import pytest
 
 from codegen.content_store import read_stored
 from codegen.cpp import compilation, compiler, machine_code
-from codegen.cpp.compilation import Compilation, check_loads
-from codegen.cpp.compiler import Compiler, code_key
+from codegen.cpp.compiler import Compilation, Compiler, check_loads, code_key
 from codegen.cpp.machine_code import compile_sources, load_code
 from codegen.errors import CompileFailed, CompilerFault, CorruptCode
 from codegen.runtime.library import Library

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from codegen import Options, load
-from codegen.cpp.order_free import order_free
+from codegen.cpp.reductions import order_free
 from codegen.stage import emit
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Index, Kernel, Load, LoopGraph, Reduce, Section, Store, Term

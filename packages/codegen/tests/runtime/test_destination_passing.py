@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from codegen import Options, load
 from codegen.runtime import memory_kinds
-from codegen.runtime.destination_passing import bytes_made, with_destinations
+from codegen.runtime.recording import bytes_made, with_destinations
 from codegen.stage import emit
 from codegen.testing.programs import step_graphs
 from stagewire.graph import Ref

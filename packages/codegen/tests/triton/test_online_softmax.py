@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from codegen import Options, load
 from codegen.stage import emit
 from codegen.testing.interpreter import retuned
-from codegen.triton.online_softmax import pairs_of
 from codegen.triton.plan import plan
+from codegen.triton.reductions import pairs_of
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,

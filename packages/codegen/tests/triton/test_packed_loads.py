@@ -8,7 +8,7 @@ import torch
 from codegen import Options, load
 from codegen.stage import emit
 from codegen.testing.interpreter import retuned
-from codegen.triton.packed_loads import has_every_second, run_of
+from codegen.triton.few_rows import has_every_second, run_of
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,

@@ -64,24 +64,6 @@ def _fold_where(operands: tuple[Operand, ...], dtype: DType, source: DType | Non
     return a if isinstance(a, Ref) and a == b else None
 
 
-def _fold_mul(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
-    return _other(operands, 1) if dtype != "bool" else None
-
-
-def _fold_div(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
-    a, b = operands
-    return a if isinstance(a, Ref) and b == 1 else None
-
-
-def _fold_sub(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
-    a, b = operands
-    return a if isinstance(a, Ref) and b == 0 and not _is_negative_zero(b) else None
-
-
-def _fold_add(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
-    return _other(operands, 0) if dtype in INTEGERS else None
-
-
 def _junction(deciding: bool) -> Rule:
     """and, which False decides, and or, which True decides."""
 
@@ -95,9 +77,15 @@ def _junction(deciding: bool) -> Rule:
 
 
 def _compare(relation: Callable[[int, int], bool]) -> Rule:
+    return lambda operands, *_: relation(*operands) if all(type(one) is int for one in operands) else None
+
+
+def _neutral_right(number: int) -> Rule:
+    """The first operand where the second is a number that changes nothing (-0.0 does)."""
+
     def rule(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
         a, b = operands
-        return relation(a, b) if type(a) is int and type(b) is int else None
+        return a if isinstance(a, Ref) and b == number and not _is_negative_zero(b) else None
 
     return rule
 
@@ -113,10 +101,10 @@ def _other(operands: tuple[Operand, ...], neutral: int) -> Operand | None:
 RULES: dict[str, Rule] = {
     "convert": _fold_convert,
     "where": _fold_where,
-    "mul": _fold_mul,
-    "div": _fold_div,
-    "sub": _fold_sub,
-    "add": _fold_add,
+    "mul": lambda operands, dtype, source: _other(operands, 1) if dtype != "bool" else None,
+    "add": lambda operands, dtype, source: _other(operands, 0) if dtype in INTEGERS else None,
+    "div": _neutral_right(1),
+    "sub": _neutral_right(0),
     "logical_and": _junction(False),
     "logical_or": _junction(True),
     **{name: _compare(getattr(operator, name)) for name in ("eq", "ne", "lt", "le", "gt", "ge")},

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import stagewire.types
-from primops import philox
 from primops.prims import OPS
+from stagewire.philox import draw, in_unit_interval
 from stagewire.stage import Table
 
 Meaning = Callable[..., Any]
@@ -135,11 +136,36 @@ def _direct_conv(x: torch.Tensor, weight: torch.Tensor, stride: Sequence[int], d
     return made.movedim(1, -1)
 
 
+def philox_state(count: int, device: str) -> tuple[Tensor, Tensor]:
+    """Seed and offset, int64 on the CPU, as a kernel on `device` would get them; the stream goes on behind `count`.
+
+    The generator of the CPU has no offset: a seed is drawn from it.
+    """
+    if device == "cpu":
+        return torch.empty((), dtype=torch.int64).random_(), torch.zeros((), dtype=torch.int64)
+    generator = torch.cuda.default_generators[torch.device(device).index or 0]
+    offset = generator.get_offset()
+    generator.set_offset(offset + count)
+    return torch.tensor(_signed(generator.initial_seed())), torch.tensor(offset)
+
+
+def _signed(word: int) -> int:
+    """A word of 64 bits as the int64 of these bits."""
+    return word - (1 << 64) if word >= 1 << 63 else word
+
+
+def philox_uniform(seed: Tensor, offset: Tensor, shape: Sequence[int], threads: int, width: int, device: str) -> Tensor:
+    """float32 in (0, 1], the elements being numbered in row-major order: what ATen's kernels for GPUs draw."""
+    element = torch.arange(torch.Size(shape).numel(), device=device)
+    words, number = draw(int(seed), int(offset), element, threads, width)
+    return in_unit_interval(torch.stack(words).gather(0, number[None])[0].to(torch.float32)).reshape(tuple(shape))
+
+
 MEANINGS: dict[str, Meaning] = {
     "direct_conv": _direct_conv,
     **{f"max_pool{n}d{way}": _aten(f"max_pool{n}d_with_indices{way}") for n in (2, 3) for way in ("", "_backward")},
-    "philox_state": philox.state,
-    "philox_uniform": philox.uniform,
+    "philox_state": philox_state,
+    "philox_uniform": philox_uniform,
     **{
         name: _on_tensors(_TORCH_NAMES.get(name) or getattr(torch, name))
         for name, op in OPS.items()

@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
 from primops.builder import Builder, Value, decode_argument
 from primops.channels_last import channels_last, suits
-from primops.decompose import decompose_call
-from primops.decompositions import ALL, TABLE, Function
+from primops.decompositions import ALL, TABLE, VIEWS, Function
 from primops.errors import Decline, DecompositionFault
 from primops.exactness import is_deterministic, is_exact, reads_mode
 from primops.passes import DEFAULT_PASSES, Pass
 from primops.prims import OPSET
+from primops.prims.layouts import SUPPORTED, same_layout
 from stagewire import vocabulary
 from stagewire.flex_attention import functions_of, with_forms
 from stagewire.grad import Grad
-from stagewire.graph import Graph, Node, node_references
+from stagewire.graph import Graph, Node, definitions, node_references
 from stagewire.graph import Value as NamedValue
 from stagewire.graph_passes import rename, rename_node
 from stagewire.parser import parse_graph
@@ -28,7 +28,7 @@ from stagewire.passes import run_passes
 from stagewire.prim import Prim
 from stagewire.printer import print_graph
 from stagewire.stage import expect
-from stagewire.types import TensorType, ValueType
+from stagewire.types import NoneType, TensorType, ValueType
 from stagewire.verify import verify_graph
 from stagewire.vocabulary import is_prim
 
@@ -47,7 +47,7 @@ class Options:
     numerics: "eager" decomposes only what then gives eager's bits on a CPU (`exactness`).
     channels_last: inference through depthwise convolutions on a CPU runs in that layout (module `channels_last`).
     random_threads: threads that ATen's random kernels have at most on the GPU that programs are for; their numbers are
-        then computed by formula (module `philox`). 0 leaves masks of dropout on GPUs to ATen.
+        then computed by formula (`stagewire.philox`). 0 leaves masks of dropout on GPUs to ATen.
     deterministic: calls whose compiled code would add up in an order that changes from run to run stay with ATen, which
         obeys `torch.use_deterministic_algorithms` (or says that it cannot).
     lacks: prims and dtypes, by name, for which the target has no code: calls that need one stay with ATen.
@@ -83,41 +83,31 @@ class Primops:
     def run(self, document: Grad, options: Options | None = None) -> Prim:
         """The same program in prims and externs, not cut yet."""
         expect(document, "grad", self.name)
-        options = Options() if options is None else options
-        graph, trains, exact = document.joint, bool(document.binding.tangents), options.numerics == "eager"
-        if not trains and not exact and options.channels_last and suits(graph):
+        options = options or Options()
+        graph, trains = document.joint, bool(document.binding.tangents)
+        if not trains and options.numerics != "eager" and options.channels_last and suits(graph):
             graph = channels_last(graph)
         functions = {**ALL, **dict(options.decompositions)}
         for target in options.keep:
             functions.pop(target, None)
         of_others = functions.keys() - TABLE.keys() | dict(options.decompositions).keys()
         strict = frozenset(functions if options.strict else of_others)
-        joint = lower_graph(
-            graph, functions, options.passes, strict=strict, exact=exact, deterministic=options.deterministic,
-            random_threads=options.random_threads, trains=trains, lacks=options.lacks,
-        )  # fmt: skip
+        joint = lower_graph(graph, functions, options, strict=strict, trains=trains)
         return Prim(binding=document.binding, joint=joint, opset=OPSET)
 
 
 def lower_graph(
-    graph: Graph,
-    table: Mapping[str, Function] = TABLE,
-    passes: tuple[Pass, ...] = DEFAULT_PASSES,
-    *,
-    strict: frozenset[str] | None = None,
-    exact: bool = False,
-    deterministic: bool = False,
-    random_threads: int = 0,
-    trains: bool = False,
-    lacks: frozenset[str] = frozenset(),
-) -> Graph:
+    graph: Graph, table: Mapping[str, Function] = TABLE, options: Options | None = None, *,
+    strict: frozenset[str] | None = None, trains: bool = False,
+) -> Graph:  # fmt: skip
     """One graph of ATen calls as a graph of prims and externs.
 
     strict: the ops whose decompositions may not fail; None: all. trains: whether it has a backward.
     """
-    lowering = _Lowering(graph, table, frozenset(table) if strict is None else strict, exact, deterministic, lacks)
-    lowering.builder.most_threads, lowering.builder.trains = random_threads, trains
-    return run_passes("primops", passes, lowering.run(), verify_graph)
+    options = options or Options()
+    lowering = _Lowering(graph, table, frozenset(table) if strict is None else strict, options)
+    lowering.builder.most_threads, lowering.builder.trains = options.random_threads, trains
+    return run_passes("primops", options.passes, lowering.run(), verify_graph)
 
 
 # Lazy conjugation and negation are bits on a tensor, which some kernels refuse; a graph means the numbers.
@@ -127,19 +117,9 @@ _PHYSICAL = {"aten._conj.default": "aten._conj_physical.default", "aten._neg_vie
 class _Lowering:
     """The state of one graph's decomposition: the builder and, for each ATen value, the value that stands for it."""
 
-    def __init__(
-        self, graph: Graph, table: Mapping[str, Function], strict: frozenset[str], exact: bool, deterministic: bool,
-        lacks: frozenset[str],
-    ) -> None:  # fmt: skip
-        self.graph = graph
-        self.table = table
-        self.strict = strict
-        self.exact = exact
-        self.deterministic = deterministic
-        self.lacks = lacks
-        names = {value.name for value in graph.inputs}
-        names.update(value.name for node in graph.nodes for value in node.results)
-        self.builder = Builder(names)
+    def __init__(self, graph: Graph, table: Mapping[str, Function], strict: frozenset[str], options: Options) -> None:
+        self.graph, self.table, self.strict, self.options = graph, table, strict, options
+        self.builder = Builder(set(definitions(graph)))
         self.builder.elsewhere = {value.name for value in graph.inputs}
         self.values: dict[str, Value] = {v.name: Value(v.type, v.name) for v in graph.inputs}  # type: ignore[arg-type]
         self.renamed: dict[str, str] = {}
@@ -160,7 +140,7 @@ class _Lowering:
     def decompose(self, node: Node, function: Function) -> bool:
         """Emit the decomposition of `node`; False (and nothing emitted) if it declines."""
         builder = self.builder
-        if self.deterministic and reads_mode(node.target):
+        if self.options.deterministic and reads_mode(node.target):
             return False
         builder.begin(node)
         mark = len(builder.nodes)
@@ -177,11 +157,11 @@ class _Lowering:
             logger.warning("%s stays with ATen: %s", node.target, fault.message)
             del builder.nodes[mark:]
             return False
-        emitted = builder.nodes[mark:]
+        emitted, options = builder.nodes[mark:], self.options
         if (
-            (self.exact and not is_exact(node.target, emitted))
-            or (self.deterministic and not is_deterministic(emitted))
-            or (self.lacks and not self.lacks.isdisjoint(self.needs(node, emitted)))
+            (options.numerics == "eager" and not is_exact(node.target, emitted))
+            or (options.deterministic and not is_deterministic(emitted))
+            or (options.lacks and not options.lacks.isdisjoint(self.needs(node, emitted)))
         ):
             del builder.nodes[mark:]
             return False
@@ -242,8 +222,7 @@ class _Lowering:
 
     def function(self, text: str) -> str:
         """A function that is an argument, in prims."""
-        table, strict = self.table, self.strict
-        lowering = _Lowering(parse_graph(text), table, strict, self.exact, self.deterministic, self.lacks)
+        lowering = _Lowering(parse_graph(text), self.table, self.strict, self.options)
         return print_graph(run_passes("primops", DEFAULT_PASSES, lowering.run(), verify_graph))
 
 
@@ -252,3 +231,70 @@ def _without_storage(type: ValueType) -> ValueType:
     if type.__class__ is TensorType and (type.storage_offset != 0 or type.requires_grad):
         return TensorType(type.dtype, type.shape, type.stride, 0, type.device)
     return type
+
+
+def decompose_call(
+    p: Builder, function: Function, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Value | None, ...]:
+    """The results of an ATen call over `p`, whose `results` are their types.
+
+    Raises `Decline` where the call must stay with ATen, `DecompositionFault` for a fault of the decomposition.
+    """
+    operands = _values(args)
+    _refuse_dtypes(p, operands)
+    if _is_empty(p.results):
+        if any(_may_be_indices(value) for value in operands):
+            raise Decline("no elements, and indices that ATen may refuse all the same")
+        return tuple(p.full(t.shape, False if t.dtype == "bool" else 0, t.dtype) for t in p.results)  # type: ignore[union-attr]
+    try:
+        made = function(p, *args, **kwargs)
+    except (Decline, DecompositionFault):
+        raise
+    except Exception as error:
+        raise DecompositionFault(f"{target}: {type(error).__name__}: {error}") from error
+    values = made if type(made) is tuple else (made,)
+    if len(values) != len(p.results):
+        raise DecompositionFault(f"{target}: {len(values)} results instead of {len(p.results)}")
+    return tuple(
+        [_finish(p, value, type, target, value in operands) for value, type in zip(values, p.results, strict=True)]
+    )
+
+
+def _finish(p: Builder, value: Value | None, type: ValueType, target: str, is_operand: bool) -> Value | None:
+    """Check a result against its stated type; a fresh result that is an operand itself becomes a copy of it."""
+    if isinstance(type, NoneType) or value is None:
+        if value is None and isinstance(type, NoneType):
+            return None
+        raise DecompositionFault(f"{target}: a result is {value} where the call's type is {type}")
+    if not isinstance(type, TensorType) or value.type.dtype != type.dtype or value.type.shape != type.shape:
+        raise DecompositionFault(f"{target}: the result {value} has another type than the call's {type}")
+    if not is_operand or (target in VIEWS and same_layout(type.shape, value.type.stride, type.stride)):
+        return value
+    return p.clone(value)
+
+
+def _values(args: Any) -> list[Value]:
+    found: list[Value] = []
+    for a in args:
+        if type(a) is Value:
+            found.append(a)
+        elif type(a) is tuple:
+            found.extend(v for v in a if type(v) is Value)
+    return found
+
+
+def _is_empty(results: tuple[ValueType, ...]) -> bool:
+    return bool(results) and all(type(t) is TensorType and 0 in t.shape for t in results)
+
+
+def _may_be_indices(value: Value) -> bool:
+    return value.dtype in ("int32", "int64") and 0 not in value.shape
+
+
+def _refuse_dtypes(p: Builder, operands: list[Value]) -> None:
+    for t in p.results:
+        if type(t) is TensorType and t.dtype not in SUPPORTED:
+            raise Decline(f"{t.dtype} has no prims")
+    for value in operands:
+        if type(value.type) is not TensorType or value.type.dtype not in SUPPORTED:
+            raise Decline(f"{value.type} has no prims")

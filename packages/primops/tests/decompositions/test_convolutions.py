@@ -16,7 +16,7 @@ from primops import interpret
 from primops.decompositions import TABLE
 from primops.exactness import bound
 from primops.interpret import tensor_type
-from primops.stage import lower_graph
+from primops.stage import Options, lower_graph
 from primops.testing.opinfo import Compare, Outcome, compare_call, compare_results, plain, run_as_graph
 from stagewire.graph import Graph, List
 from stagewire.parser import parse_graph
@@ -107,7 +107,7 @@ def test_images_whose_channels_become_fastest(image: dict) -> None:
     verify_graph(lowered)
     assert "prims.direct_conv" in [node.target for node in lowered.nodes]
     assert FORWARD in [node.target for node in lower_graph(graph, TABLE, trains=True).nodes]
-    assert FORWARD in [node.target for node in lower_graph(graph, TABLE, exact=True).nodes]
+    assert FORWARD in [node.target for node in lower_graph(graph, TABLE, Options(numerics="eager")).nodes]
     torch.manual_seed(0)
     x, w = torch.randn(2, image["channels"], 8, 8), torch.randn(16, image["each"], 3, 3)
     (found,) = interpret(lowered, (x, w))
@@ -228,7 +228,7 @@ PLAIN = dict(dtype="f32", images=1, size=4, channels=256, kernel=1, out=4, pad=0
 def test_what_stays_with_aten(change: dict, stays: bool) -> None:
     graph = parse_graph(GRAPH.format(**(PLAIN | change)))
     assert (FORWARD in [node.target for node in lower_graph(graph, TABLE).nodes]) is stays
-    exact = [node.target for node in lower_graph(graph, TABLE, exact=True).nodes]
+    exact = [node.target for node in lower_graph(graph, TABLE, Options(numerics="eager")).nodes]
     assert FORWARD in exact
 
 
@@ -333,7 +333,7 @@ def test_biases_on_a_gpu_are_no_part_of_calls(name: str, dtype: torch.dtype, mas
     assert [node.target for node in left] == [FORWARD, BACKWARD][: 1 + mask]
     assert left[0].args[2] is None
     assert not mask or left[1].args[-1] == List((True, True, False))
-    kept = lower_graph(parse_graph(text), exact=True)
+    kept = lower_graph(parse_graph(text), options=Options(numerics="eager"))
     assert [node.target for node in kept.nodes] == [FORWARD, BACKWARD]
     found = interpret(parse_graph(print_graph(graph).replace("@cuda:0", "")), (x, w, b, tangent))
     gradients = torch.autograd.grad(wanted, exact, tangent.double())

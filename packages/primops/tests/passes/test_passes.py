@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from primops.interpret import interpret
 from primops.passes import DEFAULT_PASSES, EliminateCommon, EliminateDead, FoldConstants, Pass, RemoveIdentities
 from primops.passes.fold_constants import in_dtype
-from primops.stage import lower_graph
+from primops.stage import Options, lower_graph
 from primops.testing.strategies import Program, programs
 from stagewire.graph import Graph, Value
 from stagewire.parser import parse_graph
@@ -319,7 +319,7 @@ def test_a_layout_that_an_extern_reads_stays() -> None:
 @given(program=programs())
 def test_a_pass_keeps_meaning_and_validity(step: Pass, program: Program) -> None:
     graph, inputs = program
-    plain = lower_graph(graph, passes=())
+    plain = lower_graph(graph, options=Options(passes=()))
     changed = step.run(plain)
     verify_graph(changed)
     torch.manual_seed(0)

@@ -22,9 +22,9 @@ from codegen.choices import Bound
 from codegen.cpp.flex_attention import AttentionWriter, is_written
 from codegen.cpp.kernel import KernelWriter
 from codegen.cpp.operations import FORMS
-from codegen.cpp.order_free import order_free
 from codegen.cpp.parallel_regions import Stages, group_kernels
 from codegen.cpp.plan import COSTLY, Plan, make_plan, shares, total_work
+from codegen.cpp.reductions import order_free
 from codegen.cpp.statements import Scope
 from codegen.cpp.tuning import TUNED
 from codegen.cpp.types import c_type
@@ -85,23 +85,23 @@ def write_function(
         head = [f"  {line}" for line in _pointers(scope, aliased)]
     else:
         lines, head = _region(scope, pieces, threshold, aliased), []
+    return _function(scope, head, lines)
+
+
+def write_attention(call: Attention, types: Mapping[str, TensorType], *, threshold: int) -> KernelText:
+    """Write the function of a call of FlexAttention."""
+    writer = AttentionWriter(call, types, threshold)
+    lines = writer.write()
+    return _function(writer.scope, [f"  {line}" for line in _pointers(writer.scope, aliased=True)], lines)
+
+
+def _function(scope: Scope, head: list[str], lines: list[str]) -> KernelText:
     head += [f"  const i64 n{number} = n[{number}];" for number in scope.sizes.values()]
     if scope.reports:
         head.append("  i32 bad = 0;")
         lines.append("  if (bad) *status |= bad;")
     body = "\n".join([SIGNATURE + " {", *head, *lines, "}"])
     return KernelText(body, tuple(scope.parameters), tuple(Expr(text) for text in scope.sizes))
-
-
-def write_attention(call: Attention, types: Mapping[str, TensorType], *, threshold: int) -> KernelText:
-    """Write the function of a call of FlexAttention."""
-    writer = AttentionWriter(call, types, threshold)
-    lines, scope = writer.write(), writer.scope
-    head = [f"  {line}" for line in _pointers(scope, aliased=True)]
-    if scope.reports:
-        head.append("  i32 bad = 0;")
-        lines.append("  if (bad) *status |= bad;")
-    return KernelText("\n".join([SIGNATURE + " {", *head, *lines, "}"]), tuple(scope.parameters), ())
 
 
 def _alone(scope: Scope, kernel: Kernel, threshold: int) -> list[str]:
@@ -260,6 +260,14 @@ def emit_unit(
     functions: dict[str, str] = {}
     infos: list[KernelInfo] = []
     launches: dict[str, Launch | None] = {}
+
+    def launched(text: KernelText) -> Launch:
+        """The launch of a function, which is written unless an equal one was."""
+        if text.body not in functions:
+            functions[text.body] = f"{prefix}{len(functions)}"
+            infos.append(KernelInfo(functions[text.body], text.parameters))
+        return Launch(functions[text.body], text.parameters, text.sizes)
+
     groups = list(group_kernels(graph, roots, threshold)) if kernels is None else [[[kernel]] for kernel in kernels]
     texts: dict[bytes, tuple[KernelText, list[int]]] = {}
     for stages in groups:
@@ -269,22 +277,14 @@ def emit_unit(
             written = _write(stages, types, roots, threshold)
             texts[key] = written, [names.index(name) for name in written.parameters]
         text, places = texts[key]
-        text = text._replace(parameters=tuple([names[place] for place in places]))
-        if text.body not in functions:
-            name = f"{prefix}{len(functions)}"
-            functions[text.body] = name
-            infos.append(KernelInfo(name, text.parameters))
         first, *rest = (kernel.name for stage in stages for kernel in stage)
-        launches |= {first: Launch(functions[text.body], text.parameters, text.sizes), **dict.fromkeys(rest)}
+        launch = launched(text._replace(parameters=tuple([names[place] for place in places])))
+        launches |= {first: launch, **dict.fromkeys(rest)}
     own: dict[int, list[Instruction]] = {}
     for number, call in attentions_of(graph, types) if attends else ():
         if is_written(call, types):
-            text = write_attention(call, types, threshold=threshold)
-            if text.body not in functions:
-                functions[text.body] = f"{prefix}{len(functions)}"
-                infos.append(KernelInfo(functions[text.body], text.parameters))
             made: list[Instruction] = [Allocate(result, types[result]) for result in call.results if result]
-            own[number] = [*made, Launch(functions[text.body], text.parameters)]
+            own[number] = [*made, launched(write_attention(call, types, threshold=threshold))]
     body = "\n\n".join(f'extern "C" void {name}{text}' for text, name in functions.items())
     source = prelude(body) + "\n\n" + body + "\n" if functions else ""
     every = (kernel for stages in groups for stage in stages for kernel in stage)

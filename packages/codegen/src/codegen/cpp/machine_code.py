@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from codegen.content_store import read_stored
-from codegen.cpp.compilation import LIMIT, Compilation, scratch_directory
-from codegen.cpp.compiler import code_key, find_compiler
+from codegen.cpp.compiler import LIMIT, Compilation, code_key, find_compiler, scratch_directory
 from codegen.cpp.target import NATIVE, Target
 from codegen.errors import CompilerFault, CorruptCode
 from stagewire.errors import StageError

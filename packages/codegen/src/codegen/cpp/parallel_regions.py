@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from codegen.cpp.order_free import order_free
 from codegen.cpp.plan import make_plan, total_work
+from codegen.cpp.reductions import order_free
 from codegen.cpp.tuning import TUNED
 from codegen.errors import MalformedLoop
 from codegen.memory import allocated

@@ -78,7 +78,7 @@ class Tuning:
     largest_joined: int = tuned(64, "thresholds", "of work, above which the start of a region does not matter", REGIONS)
     joined_bytes: int = tuned(4 << 20, "bytes", "that later kernels of a region may allocate early", REGIONS)
 
-    # convolutions of symbolic sizes as products (the table in runtime/cpu_convolutions.py)
+    # convolutions of symbolic sizes as products (the table in docs/performance.md)
     product_windows: int = tuned(16, "windows", "of all images, up to which a convolution is a product", CONVOLUTIONS)
     product_gradient_windows: int = tuned(32, "windows", "the same, of its gradients", CONVOLUTIONS)
     product_places: int = tuned(512, "windows", "of one place each, with large weights", CONVOLUTIONS)

@@ -16,16 +16,7 @@ takes longer than the convolution where there are few windows. So each run asks 
     count of windows > most ? call of ATen : product
 
 The product of the forward is the executor's own (operators.h), that of the backward is here.
-
-Measured on one core with AVX-512 (Zen 5), in microseconds, forward + backward, ATen and then product:
-
-    256 -> 512 features, 3x3, step 2, 4 images of 4x4 (16 windows)     599 +  4453      559 + 1162
-    512 -> 512 features, 3x3, 4 images of 2x2 (16 windows)            1150 +  8925     1204 + 2900
-    256 -> 512 features, 1x1, step 2, 4 images of 4x4 (16 windows)      75 +   231       67 +  141
-    512 -> 512 features, 3x3, 2 images of 4x4 (32 windows)            1544 +  9308     2141 + 4831
-    256 -> 256 features, 3x3, 4 images of 4x4 (64 windows)             509 +  1163     1102 + 2140
-    512 -> 2048 features, 1x1, 8 images of 2x2 (32 windows)           7105 + 23093      820 + 1778
-    256 -> 1024 features, 1x1, 8 images of 7x7 (392 windows)          2673 +  5205     2577 + 4805
+(`docs/performance.md`, "Convolutions as products and loops", has what was measured.)
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codegen.choices import Bound
+from codegen.choices import Bound, load_in_groups
 from codegen.cpp.machine_code import compile_sources, load_code
 from codegen.cpp.target import Target
 from codegen.errors import CompilerFault, NoCompiler, OperatorFailed, SlowExecutor, WrongInput
@@ -264,21 +264,12 @@ def check_inputs(unit: Unit, inputs: tuple[Any, ...]) -> None:
 
 def load_cpp(units: Sequence[Unit], directory: Path, executor: str) -> tuple[Bound, ...]:
     """One callable for each unit; their sources compile at the same time, those of each target."""
-    groups = by_target(units)
-    loaded = {
-        number: bound
-        for target, numbers in groups.items()
-        for number, bound in zip(numbers, _load([units[n] for n in numbers], directory, executor, target), strict=True)
-    }
-    return tuple(loaded[number] for number in range(len(units)))
+    return load_in_groups(units, target_of, lambda target, own: _load(own, directory, executor, target))
 
 
-def by_target(units: Sequence[Unit]) -> dict[Target, list[int]]:
-    """The numbers of the units that are compiled for each target."""
-    groups: dict[Target, list[int]] = {}
-    for number, unit in enumerate(units):
-        groups.setdefault(Target(unit.isa, unit.sanitize), []).append(number)
-    return groups
+def target_of(unit: Unit) -> Target:
+    """What the C++ of a unit is compiled for."""
+    return Target(unit.isa, unit.sanitize)
 
 
 def _load(units: Sequence[Unit], directory: Path, executor: str, target: Target) -> tuple[Bound, ...]:

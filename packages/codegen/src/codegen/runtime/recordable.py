@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from codegen.choices import Bound, Replay
 from codegen.runtime.arguments import Symbols, closure, inputs_of, operator, resolve, sizes, with_values
-from codegen.runtime.destination_passing import Destinations, with_destinations
 from codegen.runtime.memory_kinds import device_of, plan_memory, single_device, stated
-from codegen.runtime.recording import Target
+from codegen.runtime.recording import Destinations, Target, with_destinations
 from codegen.runtime.required_cubins import useful
 from codegen.runtime.result_memory import Kind
 from codegen.torch_capabilities import RECORDING, TORCH

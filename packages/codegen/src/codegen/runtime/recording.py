@@ -8,7 +8,7 @@ What a recording makes and nobody sees after its end ("between") lies in one poo
 recordings of a device. They may share it because
 
 * nothing in it lives from one replay to the next: inputs, copies of inputs and results lie in other memory, taken
-  before it begins (`destination_passing.py`). So a recording finds the pool empty, whichever came before, and may
+  before it begins (`with_destinations`). So a recording finds the pool empty, whichever came before, and may
   use all of it; the pool is about as large as the largest of them needs, not as all need together;
 * replays follow one another: those of a device are all on the stream of the first one and under one lock. A call on
   another stream, or while another thread replays, runs plain, in memory of torch's other pools.
@@ -25,16 +25,22 @@ import threading
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+from msgspec.structs import replace
 
-from codegen.runtime.arguments import Symbols
-from codegen.runtime.destination_passing import Destinations, bytes_made
-from codegen.runtime.memory_kinds import span
+from codegen.runtime.arguments import Symbols, with_values
+from codegen.runtime.externs import WRITES_ITS_RESULT
+from codegen.runtime.memory_kinds import plan_memory, span
+from codegen.runtime.python_wrapper import at_distance, repeats_once
 from codegen.runtime.result_memory import Block, Hold, ResultMemory, on_blocks
+from stagewire.expr import Dim, evaluate
+from stagewire.graph import Ref
+from stagewire.program import Allocate, CallExtern, Instruction, MakeView, Release, Unit, made_buffers
+from stagewire.types import TensorType
 
 SHARE = 1 / 8
 """Part of what a unit makes that may be copied: it is written once more, in kernels that memory bounds."""
@@ -173,3 +179,98 @@ class Device:
 def device_of_recordings(index: int) -> Device:
     """What the recordings of a device share."""
     return Device(index)
+
+
+class Window(NamedTuple):
+    """An output in the memory of `root`: a tensor of `type`, `distance` bytes after the first element of that."""
+
+    root: str
+    type: TensorType
+    distance: Dim
+
+
+class Destinations(NamedTuple):
+    """unit: made over. given: the memory that it takes behind its inputs, by what is its root in the unit.
+
+    windows: by the number of an output that lies in memory of a library, what it is of that. library: these roots.
+    outputs: the numbers of the outputs in each of both kinds of roots. Types and distances are in the symbols of the
+    unit's sizes, until `at` gives these values.
+    """
+
+    unit: Unit
+    given: Mapping[str, TensorType]
+    windows: Mapping[int, Window]
+    library: Mapping[str, TensorType]
+    outputs: Mapping[str, frozenset[int]]
+
+    def at(self, symbols: Symbols) -> Destinations:
+        """The same where the symbols have these values; the unit is left as it is."""
+        given, library = (
+            {name: with_values(type_, symbols) for name, type_ in types.items()} for types in (self.given, self.library)
+        )
+        windows = {
+            number: Window(root, with_values(type_, symbols), evaluate(distance, symbols))
+            for number, (root, type_, distance) in self.windows.items()
+        }
+        return self._replace(given=given, windows=windows, library=library)
+
+    def moved(self, made: Sequence[object], memory: Mapping[str, torch.Tensor]) -> list[object]:
+        """The outputs of a run, those of libraries copied into `memory` (for each root a tensor of its type)."""
+        found = list(made)
+        for number, (root, type_, distance) in self.windows.items():
+            output = found[number]
+            assert isinstance(output, torch.Tensor)
+            window = at_distance(memory[root], type_, distance)  # type: ignore[arg-type]
+            once = repeats_once(window)
+            window[once].copy_(output[once])
+            found[number] = window
+        return found
+
+
+def with_destinations(unit: Unit) -> Destinations:
+    """Make a unit over that has no choices, so that its results lie where the caller says: a buffer that an output lies
+    in becomes an input where the unit took memory for it itself; products that make one are called with `out=`. What a
+    library takes memory for stays the library's.
+
+    >>> # outputs: c = a @ b, which `aten.mm.default` makes, and becomes an input that `aten.mm.out` writes
+    """
+    homes = plan_memory(unit)
+    outputs = [(number, output.name) for number, output in enumerate(unit.outputs) if isinstance(output, Ref)]
+    roots = dict.fromkeys(homes.of[name].root for _, name in outputs)
+    fresh = tuple(name for name in roots if homes.of[name].kind == "fresh")
+    windows = {
+        number: Window(homes.of[name].root, homes.types[name], homes.distance[name])  # type: ignore[arg-type]
+        for number, name in outputs
+        if homes.of[homes.of[name].root].kind == "library"
+    }
+    types = {name: homes.types[name] for name in (*fresh, *(one.root for one in windows.values()))}
+    given = {name: types[name] for name in fresh}
+    made_over = replace(
+        unit,
+        inputs=(*unit.inputs, *fresh),
+        input_types=(*unit.input_types, *given.values()),  # type: ignore[arg-type]
+        written=(*unit.written, *fresh),
+        instructions=tuple(_instructions(unit.instructions, frozenset(fresh))),
+    )
+    library = {one.root: types[one.root] for one in windows.values()}
+    numbers = {root: frozenset(n for n, name in outputs if homes.of[name].root == root) for root in types}
+    return Destinations(made_over, given, windows, library, numbers)  # type: ignore[arg-type]
+
+
+def _instructions(instructions: Sequence[Instruction], given: frozenset[str]) -> Iterator[Instruction]:
+    for one in instructions:
+        match one:
+            case Allocate(buffer, _, None) | Release(buffer) if buffer in given:
+                continue
+            case CallExtern(target, args, kwargs, results) if given.intersection(results):
+                assert target in WRITES_ITS_RESULT
+                name = f"{target.removesuffix('.default')}.out"
+                yield CallExtern(name, args, {**kwargs, "out": Ref(results[0])}, ())
+            case _:
+                yield one
+
+
+def bytes_made(unit: Unit, symbols: Symbols) -> int:
+    """Of all that a unit makes: about what its kernels write."""
+    every = (made for one in unit.instructions if not isinstance(one, MakeView) for made in made_buffers(one))
+    return sum(evaluate(span(type_), symbols) for _, _, type_ in every if type_ is not None)

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codegen.choices import Bound, chosen
+from codegen.choices import Bound, chosen, load_in_groups
 from codegen.cpp.machine_code import load_code
 from codegen.runtime.arguments import Symbols, sizes
 from codegen.runtime.device_partitions import InTurns, partitions_of
 from codegen.runtime.encode import encode
 from codegen.runtime.library import Driver, Library, driver_of
 from codegen.runtime.memory_kinds import single_device, stated
-from codegen.runtime.native import Machine, by_target, machine_for, make_native
+from codegen.runtime.native import Machine, machine_for, make_native, target_of
 from codegen.runtime.python_wrapper import PythonWrapper, from_address
 from codegen.runtime.required_cubins import Multiples, required_cubins, useful
 from codegen.runtime.tuning import Bench, by_precision, make_choices, tf32_allowed, with_tf32
@@ -81,16 +81,15 @@ def load_triton(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound
 
 def _load_each(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound, ...]:
     libraries: dict[str, Library] = {}
-    for target, numbers in by_target(units).items():
-        libraries |= load_code({units[n].host_source: Library for n in numbers if units[n].host_source}, root, target)
-    found: dict[int, Bound] = {}
-    devices = [single_device(chosen(unit, {})) for unit in units]
-    for device in dict.fromkeys(devices):
-        numbers = [number for number, other in enumerate(devices) if other == device]
-        place = place_of(device, root) if executor == "fast" else None
-        group = [units[number] for number in numbers]
-        found |= zip(numbers, _load(group, libraries, place), strict=True)
-    return tuple(found[number] for number in range(len(units)))
+    with_host = [unit for unit in units if unit.host_source]
+    for target in dict.fromkeys(map(target_of, with_host)):
+        sources = [unit.host_source for unit in with_host if target_of(unit) == target]
+        libraries |= load_code(dict.fromkeys(sources, Library), root, target)
+
+    def load(device: str | None, own: Sequence[Unit]) -> Iterator[Bound]:
+        return _load(own, libraries, place_of(device, root) if executor == "fast" else None)
+
+    return load_in_groups(units, lambda unit: single_device(chosen(unit, {})), load)
 
 
 def _load(units: Sequence[Unit], libraries: Mapping[str, Library], place: Place | None) -> Iterator[Bound]:

@@ -18,11 +18,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from codegen.triton.expressions import TYPES
+from codegen.triton.few_rows import PackedLoadEmitter
 from codegen.triton.lookback_scan import Chain, memory_of
-from codegen.triton.online_softmax import value_numbers
-from codegen.triton.packed_loads import PackedLoadEmitter
 from codegen.triton.plan import Plan
-from codegen.triton.reductions import XR, X
+from codegen.triton.reductions import XR, X, value_numbers
 from codegen.triton.scans import parted
 from codegen.triton.statements import compared_of, dtypes_of, widened_of
 from codegen.triton.strength_reduction import Cheaper

@@ -18,20 +18,27 @@ Source: Dao, "FlashAttention-2" (2023).
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from codegen.flex_attention import SCORES, TANGENT, Attention, Function, row_of_blocks
+from codegen.triton import tuning
 from codegen.triton.emit import XR, function_text
 from codegen.triton.expressions import TYPES
-from codegen.triton.narrow_indices import with_narrow_indices
 from codegen.triton.plan import power_of_two
-from codegen.triton.products import Types
-from codegen.triton.statements import StatementEmitter, compared_of, dtypes_of
+from codegen.triton.products import MOST_BATCHES, Types
+from codegen.triton.statements import COMPARISONS, StatementEmitter, compared_of, dtypes_of
 from codegen.triton.strength_reduction import Cheaper
-from stagewire.loop import Load
-from stagewire.program import KernelInfo
+from stagewire.graph import Ref
+from stagewire.index import range_of
+from stagewire.loop import Compute, IndexValue, Load, Operand, Statement
+from stagewire.program import Allocate, Instruction, KernelInfo, Launch, Release
+from stagewire.statements import used_values
+from stagewire.types import contiguous
 
 LOG2E = 1 / math.log(2.0)
 FEW_QUERIES = 16
@@ -82,7 +89,7 @@ class Writer(StatementEmitter):
 
     @classmethod
     def of(cls, call: Attention, types: Types, kind: str, scratch: tuple[str, ...], parts: int) -> Writer:
-        call = replace(call, functions=tuple([one and _narrowed(one) for one in call.functions]))
+        call = dataclasses.replace(call, functions=tuple([one and _narrowed(one) for one in call.functions]))
         made = {"queries": call.results[:1], "keys": call.results[1:], "part": scratch}
         results = made.get(kind, call.results)
         given = scratch if kind == "joined" else call.operands
@@ -395,8 +402,113 @@ class Writer(StatementEmitter):
 
 def _narrowed(function: Function) -> Function:
     sizes = {axis.name: axis.size for part in function.axes for axis in part}
-    return replace(function, statements=with_narrow_indices(function.statements, sizes))
+    return dataclasses.replace(function, statements=with_narrow_indices(function.statements, sizes))
 
 
 def _wide(width: int) -> int:
     return max(16, power_of_two(width))
+
+
+# ---- places of elements in 32 bits where a function computes them in 64, as PyTorch's numbers of places are
+
+Interval = tuple[int, int]
+_LEAST, _GREATEST = -(2**31), 2**31 - 1
+
+_INTERVALS: dict[str, Callable[[Interval, Interval], Interval]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": lambda a, b: (min(x * y for x in a for y in b), max(x * y for x in a for y in b)),
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "wrap_index": lambda a, b: (0, b[1] - 1),
+}
+
+
+def with_narrow_indices(statements: tuple[Statement, ...], sizes: Mapping[str, int]) -> tuple[Statement, ...]:
+    """The statements, of which those in 32 bits that may be: what is known to fit, unless something computes on with it
+    in 64 bits, or with what is not known. sizes: of the axes."""
+    known: dict[str, Interval] = {}
+    for statement in statements:
+        interval = _interval(statement, known, sizes)
+        if interval is not None and interval[0] >= _LEAST and interval[1] <= _GREATEST:
+            known[statement.result] = interval  # type: ignore[union-attr]
+    narrow = set(known)
+    for statement in reversed(statements):
+        if not _takes_narrow(statement, narrow, known):
+            narrow.difference_update(used_values(statement))
+    return tuple(replace(s, dtype="int32") if getattr(s, "result", None) in narrow else s for s in statements)
+
+
+def _interval(statement: Statement, known: Mapping[str, Interval], sizes: Mapping[str, int]) -> Interval | None:
+    """Between which numbers a value is, if that is known."""
+    match statement:
+        case IndexValue(index=index, dtype="int64"):
+            return range_of(index, sizes)
+        case Compute(op=op, operands=(first, second), dtype="int64") if op in _INTERVALS:
+            a, b = _of(first, known), _of(second, known)
+            return None if a is None or b is None else _INTERVALS[op](a, b)
+    return None
+
+
+def _of(operand: Operand, known: Mapping[str, Interval]) -> Interval | None:
+    if isinstance(operand, Ref):
+        return known.get(operand.name)
+    return (operand, operand) if type(operand) is int else None
+
+
+def _takes_narrow(statement: Statement, narrow: set[str], known: Mapping[str, Interval]) -> bool:
+    """Whether a statement means the same of numbers in 32 bits."""
+    match statement:
+        case Load() | IndexValue():
+            return True
+        case Compute(op="convert", dtype=dtype):
+            return dtype.startswith(("float", "bfloat"))
+        case Compute(op=op, operands=operands) if op in COMPARISONS:
+            return all(_of(one, known) is not None for one in operands)
+        case Compute(result=result):
+            return result in narrow
+    return False
+
+
+# ---- what is launched in place of a call
+
+Make = Callable[[str, KernelInfo, tuple[str, ...]], str]
+"""Takes a function, the info of a kernel and the dtypes of its buffers, and gives the name of such a kernel."""
+
+
+def is_launched(call: Attention, types: Types) -> bool:
+    """Whether a grid can have its heads."""
+    batch, heads = types[call.query].shape[:2]
+    return batch * heads <= MOST_BATCHES  # type: ignore[operator]
+
+
+def stand_in(call: Attention, types: Types, name: str, make: Make) -> list[Instruction]:
+    """What computes the call's results. `name` begins the names of what is made."""
+    made: list[Instruction] = [Allocate(result, types[result]) for result in call.results if result]
+    kinds, scratch, parts = ("queries", "keys") if call.more else ("forward",), (), parts_of(call, types)
+    if parts > 1:
+        query, width = types[call.query], types[call.value].shape[3]
+        shapes = (parts, *query.shape[:3], width), (2, parts, *query.shape[:3])
+        scratch = tuple(f"{name}_{what}" for what in ("sums", "levels"))
+        types = {
+            **types,
+            **{one: contiguous("float32", s, query.device) for one, s in zip(scratch, shapes, strict=True)},
+        }
+        made += [Allocate(one, types[one]) for one in scratch]
+        kinds = ("part", "joined")
+    for kind in kinds:
+        writer = Writer.of(call, types, kind, scratch, parts)
+        if any(writer.results):
+            text, info = writer.kernel(f"{name}_{kind}")
+            kernel = make(text, info, tuple(types[one].dtype for one in info.parameters))
+            made.append(Launch(kernel, info.parameters))
+    return [*made, *(Release(one) for one in scratch)]
+
+
+def parts_of(call: Attention, types: Types) -> int:
+    """In how many parts the keys of few queries are gone through."""
+    batch, heads, length, _ = types[call.query].shape
+    if call.more or length > FEW_QUERIES:  # type: ignore[operator]
+        return 1
+    tiles = -(-types[call.key].shape[2] // SMALL_FORWARD.other)  # type: ignore[operator]
+    return max(1, min(tiles // 2, -(-tuning.SM_90.programs // (batch * heads))))  # type: ignore[operator,return-value]

@@ -26,7 +26,7 @@ from codegen.memory import indices_of
 from codegen.triton import tuning
 from codegen.triton.accesses import Accesses, fixed_step, runs_along, varies
 from codegen.triton.few_rows import MOST_ROWS, FewRows, few_rows_of
-from codegen.triton.online_softmax import Softmax, softmax_of
+from codegen.triton.reductions import Softmax, softmax_of
 from codegen.triton.scans import parted
 from codegen.triton.thread_coarsening import coarsened
 from codegen.triton.tuning import VECTOR_BYTES, WARP, Tuning
@@ -52,7 +52,7 @@ class Tiles:
     chained: whether programs share a row (`lookback_scan.py`)
     run: points of the fastest inner axis, where no tile crosses the end of it; what does not vary along it is a scalar
     rows: the axes of a product of few rows
-    of_bytes: whether weights are bytes, and what is multiplied with them is loaded as `packed_loads.py` says
+    of_bytes: whether weights are bytes, and what is multiplied with them is loaded as `few_rows.py` says
     """
 
     kernel: Kernel

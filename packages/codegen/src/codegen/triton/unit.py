@@ -15,7 +15,7 @@ from codegen.errors import UnsupportedKernel
 from codegen.flex_attention import attentions_of
 from codegen.memory import buffers_of, taken_by_value
 from codegen.targets import Executor, Target
-from codegen.triton import flex_attention, tuning
+from codegen.triton import flex_kernels, tuning
 from codegen.triton.compiling import start_server
 from codegen.triton.depthwise import depthwise_of, stand_in
 from codegen.triton.emit import EARLY, emit_kernel
@@ -140,9 +140,9 @@ class _Functions:
     ) -> dict[int, list[Instruction]]:
         """What computes FlexAttention, by the numbers of the calls among the steps."""
         return {
-            n: flex_attention.stand_in(call, types, f"attention_{n}", self.single)
+            n: flex_kernels.stand_in(call, types, f"attention_{n}", self.single)
             for n, call in attentions_of(graph, types)
-            if not (is_mixed and types[call.query].device == "cpu") and flex_attention.is_launched(call, types)
+            if not (is_mixed and types[call.query].device == "cpu") and flex_kernels.is_launched(call, types)
         }
 
     def single(self, body: str, info: KernelInfo, dtypes: tuple[str, ...]) -> str:

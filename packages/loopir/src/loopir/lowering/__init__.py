@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from loopir.errors import UnsupportedPrim
-from loopir.lowering import indexing, pointwise, reduction, scan, shape, windows
-from loopir.lowering.call import Call, bind
-from loopir.lowering.context import Lowering, with_symbols
+from loopir.lowering import indexing, pointwise, reduction, shape, windows
+from loopir.lowering.context import Call, Lowering, bind, with_symbols
 from loopir.lowering.windows import is_call
 from loopir.schedule import Schedule
 from stagewire.graph import Graph, Node, node_references, references
@@ -30,7 +29,6 @@ LOWERINGS: dict[str, tuple[tuple[str, ...], Lower]] = {
     **shape.TABLE,
     **reduction.TABLE,
     **indexing.TABLE,
-    **scan.TABLE,
     **windows.TABLE,
 }
 BY_TARGET = Table("stagefold.lowerings", {f"prims.{name}": lowering for name, lowering in LOWERINGS.items()})

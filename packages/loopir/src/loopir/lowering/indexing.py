@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from loopir.builder import Recorder, Scalar
 from loopir.emitter import Typed
-from loopir.lowering.call import Call
-from loopir.lowering.context import Lowering
+from loopir.lowering.context import Call, Lowering
 from stagewire.expr import Dim
 from stagewire.graph import Arg, Ref
 from stagewire.loop import Index

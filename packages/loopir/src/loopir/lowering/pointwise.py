@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from loopir.builder import Recorder
 from loopir.emitter import Typed, round_literal
-from loopir.lowering.call import Call
-from loopir.lowering.context import Lowering
+from loopir.lowering.context import Call, Lowering
 from stagewire import index as ix
 from stagewire.expr import Expr
 from stagewire.graph import DTypeArg, NonFinite, Ref

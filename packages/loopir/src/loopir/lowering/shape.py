@@ -2,57 +2,61 @@
 
 from __future__ import annotations
 
-from loopir.builder import Recorder
+from collections.abc import Callable
+
+from loopir.builder import Place, Recorder
 from loopir.emitter import Typed, round_literal
-from loopir.lowering.call import Call
-from loopir.lowering.context import Lowering
+from loopir.lowering.context import Call, Lowering
 from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite
 from stagewire.loop import Index
+from stagewire.types import TensorType
 
 
-def lower_broadcast_in_dim(lowering: Lowering, call: Call) -> None:
-    """Operand dimension k lies along result dimension broadcast_dimensions[k]; size 1 is repeated."""
+def lower_view(lowering: Lowering, call: Call) -> None:
+    """What shows elements of its operand: a row of `VIEWS`."""
     buffer, type = call.tensor("x")
+    lowering.view(call, buffer, VIEWS[call.name][1](call, type))
+
+
+def _broadcast(call: Call, type: TensorType) -> Place:
+    """Operand dimension k lies along result dimension broadcast_dimensions[k]; size 1 is repeated."""
     places = call.axes("broadcast_dimensions", len(call.type.shape))
     sources = [None if size == 1 else d for size, d in zip(type.shape, places, strict=True)]
-    lowering.view(call, buffer, lambda i, _: tuple([ix.ZERO if d is None else i[d] for d in sources]))
+    return lambda i, _: tuple([ix.ZERO if d is None else i[d] for d in sources])
 
 
-def lower_permute(lowering: Lowering, call: Call) -> None:
-    """result dimension k is operand dimension dims[k]."""
-    buffer, type = call.tensor("x")
+def _permute(call: Call, type: TensorType) -> Place:
+    """Result dimension k is operand dimension dims[k]."""
     dims = call.axes("dims", len(type.shape))
     sources = [dims.index(d) for d in range(len(dims))]
-    lowering.view(call, buffer, lambda i, _: tuple([i[d] for d in sources]))
+    return lambda i, _: tuple([i[d] for d in sources])
 
 
-def lower_reshape(lowering: Lowering, call: Call) -> None:
-    """The same elements in row-major order."""
-    buffer, type = call.tensor("x")
-    shape, target = call.type.shape, type.shape
-    lowering.view(call, buffer, lambda i, sizes: ix.reshape(i, shape, target, sizes))
-
-
-def lower_slice(lowering: Lowering, call: Call) -> None:
+def _slice(call: Call, type: TensorType) -> Place:
     """result[i] = x[start + i*step]."""
-    buffer, _ = call.tensor("x")
     start, step = call.dims("start"), call.dims("step")
-    lowering.view(
-        call, buffer, lambda i, _: tuple([ix.shift(ix.scale(k, s), o) for k, o, s in zip(i, start, step, strict=True)])
-    )
+    return lambda i, _: tuple([ix.shift(ix.scale(k, s), o) for k, o, s in zip(i, start, step, strict=True)])
 
 
-def lower_flip(lowering: Lowering, call: Call) -> None:
+def _flip(call: Call, type: TensorType) -> Place:
     """result[i] = x[size - 1 - i] along dims."""
-    buffer, type = call.tensor("x")
     dims = call.axes("dims", len(type.shape))
     ends = [size - 1 if d in dims else None for d, size in enumerate(type.shape)]
-    lowering.view(
-        call, buffer,
-        lambda i, _: tuple([k if e is None else ix.shift(ix.scale(k, -1), e) for k, e in zip(i, ends, strict=True)]),
-    )  # fmt: skip
+    return lambda i, _: tuple([k if e is None else ix.shift(ix.scale(k, -1), e) for k, e in zip(i, ends, strict=True)])
+
+
+def _as_strided(call: Call, type: TensorType) -> Place:
+    """result[i] = element offset + i . stride of x in row-major order."""
+    stride, (offset,), shape = call.dims("stride"), call.dims("offset"), type.shape
+    return lambda i, sizes: ix.delinear(ix.linear(i, stride, offset), shape, sizes)
+
+
+def _reshape(call: Call, type: TensorType) -> Place:
+    """The same elements in row-major order."""
+    shape = call.type.shape
+    return lambda i, sizes: ix.reshape(i, shape, type.shape, sizes)
 
 
 def lower_cat(lowering: Lowering, call: Call) -> None:
@@ -91,13 +95,6 @@ def lower_pad(lowering: Lowering, call: Call) -> None:
     lowering.pointwise(call, point)
 
 
-def lower_as_strided(lowering: Lowering, call: Call) -> None:
-    """result[i] = element offset + i . stride of x in row-major order."""
-    buffer, type = call.tensor("x")
-    stride, (offset,), shape = call.dims("stride"), call.dims("offset"), type.shape
-    lowering.view(call, buffer, lambda i, sizes: ix.delinear(ix.linear(i, stride, offset), shape, sizes))
-
-
 def lower_slice_scatter(lowering: Lowering, call: Call) -> None:
     """src inside the window start:stop:step, x elsewhere."""
     buffer, _ = call.tensor("x")
@@ -117,27 +114,22 @@ def lower_slice_scatter(lowering: Lowering, call: Call) -> None:
         new = ops.load(source, *place, mask=mask)
         return new if mask is True else ops.where(mask, new, ops.load(buffer, *i))
 
-    if 0 in source_type.shape:
-        lowering.pointwise(call, lambda ops, *i: ops.load(buffer, *i))
-    else:
-        lowering.pointwise(call, point)
+    lowering.pointwise(call, point if 0 not in source_type.shape else lambda ops, *i: ops.load(buffer, *i))
 
 
-def lower_clone(lowering: Lowering, call: Call) -> None:
-    """The identity; the result's type says which layout is wanted."""
-    buffer, _ = call.tensor("x")
-    lowering.view(call, buffer, lambda i, _: i)
+VIEWS: dict[str, tuple[tuple[str, ...], Callable[[Call, TensorType], Place]]] = {
+    "broadcast_in_dim": (("x", "shape", "broadcast_dimensions"), _broadcast),
+    "permute": (("x", "dims"), _permute),
+    "reshape": (("x", "shape"), _reshape),
+    "slice": (("x", "start", "stop", "step"), _slice),
+    "flip": (("x", "dims"), _flip),
+    "as_strided": (("x", "size", "stride", "offset"), _as_strided),
+    "clone": (("x",), lambda call, type: lambda i, _: i),
+}
+"""Parameters, and what gives the place in the operand of the element at `i`."""
 
-
-TABLE = {
-    "broadcast_in_dim": (("x", "shape", "broadcast_dimensions"), lower_broadcast_in_dim),
-    "permute": (("x", "dims"), lower_permute),
-    "reshape": (("x", "shape"), lower_reshape),
-    "slice": (("x", "start", "stop", "step"), lower_slice),
-    "flip": (("x", "dims"), lower_flip),
+TABLE = {name: (parameters, lower_view) for name, (parameters, _) in VIEWS.items()} | {
     "cat": (("tensors", "dim"), lower_cat),
     "pad": (("x", "low", "high", "value"), lower_pad),
-    "as_strided": (("x", "size", "stride", "offset"), lower_as_strided),
     "slice_scatter": (("x", "src", "start", "stop", "step"), lower_slice_scatter),
-    "clone": (("x",), lower_clone),
 }

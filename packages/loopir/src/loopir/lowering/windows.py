@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from loopir.builder import Recorder
 from loopir.emitter import Typed
-from loopir.lowering.call import Call
-from loopir.lowering.context import Lowering
+from loopir.lowering.context import Call, Lowering
 from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.literals import FLOATS, wider

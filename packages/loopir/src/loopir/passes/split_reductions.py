@@ -6,14 +6,18 @@ import math
 from dataclasses import dataclass
 from itertools import repeat
 
-from loopir.passes.split_nests import Ways, Writer, is_on_gpu, split_nests, ways_of
-from loopir.passes.tiling import (
+from loopir.passes.split_nests import (
     MOST_TILES_IN_ONE,
     Tiling,
+    Ways,
+    Writer,
     allows_masked_tail,
+    is_on_gpu,
     masked,
+    split_nests,
     tile_evenly,
     tile_with_tail,
+    ways_of,
 )
 from loopir.schedule import Rewriting, Schedule, Tail, substitute_axes
 from stagewire import index as ix

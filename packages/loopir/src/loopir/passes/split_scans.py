@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loopir.passes.split_nests import Writer, divisor, is_on_gpu, split_nests, ways_of
-from loopir.passes.tiling import Tiling, allows_masked_tail, masked, tile_with_tail
+from loopir.passes.split_nests import (
+    Tiling,
+    Writer,
+    allows_masked_tail,
+    divisor,
+    is_on_gpu,
+    masked,
+    split_nests,
+    tile_with_tail,
+    ways_of,
+)
 from loopir.schedule import Names, Rewriting, Schedule, Tail, substitute_axes
 from stagewire import index as ix
 from stagewire import loop

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from loopir.passes.dependence import Dependences
 from loopir.passes.merge_nests import GPU_LIMITS, Sections, merge, part_of
-from loopir.passes.split_nests import is_on_gpu
-from loopir.passes.tiling import unmasked
+from loopir.passes.split_nests import is_on_gpu, unmasked
 from loopir.schedule import Item, Rewriting, Schedule, Tail, axis_sizes, output_names, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim, greatest

@@ -13,8 +13,8 @@ import numpy as np
 
 from loopir import numpy_ops
 from loopir.errors import NotInterpretable
+from loopir.interpret import decode, encode
 from loopir.lowering import LOWERINGS
-from loopir.memory import decode, encode
 from loopir.numpy_ops import Array, rounded, uniform
 from loopir.testing.externs import EXTERNS, accumulated, max_pool, max_pool_backward, running
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref, Tuple

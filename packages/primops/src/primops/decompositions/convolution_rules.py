@@ -1,44 +1,18 @@
 """Where a product of matrices, or loops, compute a convolution better than ATen's kernels of convolutions.
 
-CPU. ATen has kernels of oneDNN for convolutions. Before each call these bring weights into an order of their own, which
-takes longer than the convolution itself where there are few windows; and images of few pixels fill their tiles badly.
-A product reads the weights as they are. Measured on one core with AVX-512, in microseconds, forward + backward:
+CPU. Before each call oneDNN brings weights into an order of its own, which takes longer than the convolution itself
+where there are few windows; images of few pixels fill its tiles badly. A product reads the weights as they are. In
+inference, convolutions of few terms are loops where images have their channels fastest: depthwise ones, and the first
+one of a network.
 
-    512 -> 2048 features, 1x1, 8 images of 2x2      9808 + 23987      794 + 1792
-    512 ->  512 features, 3x3, 1 image of 2x2       2883 +  4685      510 + 1184
-    512 ->  512 features, 3x3, 8 images of 2x2      2464 + 16387     1981 + 4562
-      3 ->  128 features, 8x8, step 8, 8 of 64x64    276 +  2510      255 +  507
-    256 ->  256 features, 3x3, 8 images of 4x4      1145 +  3647     1780 + 3330      (left to ATen)
-   2048 ->  512 features, 1x1, 8 of 2x2, bfloat16   1030 +  5472      381 +  787
+GPU. cuDNN brings images of patches side by side into another order, in memory that it holds while it runs. For a
+product, the kernel before it writes patches as rows. A transposed convolution that puts patches side by side is a
+product in inference, images having their channels fastest. The gradient of a 1x1 kernel cuDNN computes for each image
+apart where images have an odd number of places and their channels grow. Convolutions of single channels stay calls,
+for which codegen has kernels of its own.
 
-In inference, convolutions of few terms are loops where images have their channels fastest: depthwise ones, and the
-first one of a network. A call of oneDNN takes 30 us besides what it computes (inside of a network up to 100), and
-what stands before and behind it is a pass of its own. Vectors run along the channels, the padding lies in memory, and
-several neighbours share the weights (`codegen.cpp.unroll_and_jam`). By `benchmarks/convolutions.py`, on one core with
-AVX-512 (Zen 4), ATen's time over ours, 1 and 4 images: 8 channels of 14x14, 3x3: 14 and 6; 144 of 28x28, 3x3: 1.7 and
-1.1; 512 of 7x7, 3x3: 2.7 and 1.4. Large images lose (96 of 112x112, 5x5: 0.65): what is padded leaves the cache. A
-first convolution with what follows it, 3 -> 32 features, 64x64 in steps of 2: 4.7 and 1.8. 1x1 convolutions of such
-images are products, 1.0 to 1.25. (Vectors along rows of planes, with masks at their ends, took up to six times
-oneDNN's time.)
-
-Where a weight is infinite, the zeros of the padding make it nan. ATen does this too for one image (a kernel that copies
-patches), and gives inf for several images or bfloat16 (a kernel that leaves the padding out).
-
-GPU. cuDNN brings images of patches side by side into another order, and fills up channels to a multiple of 8, in memory
-that it holds while it runs (26 MiB for DeiT-small). For a product, the kernel before it writes patches as rows. Whole
-models on an H200 in bfloat16, 32 images, inference, in microseconds, by cuDNN and by a product: DeiT-small 2089, 1982;
-ViT-base 3092, 2790; Mixer-B/16 3529, 3234; ConvNeXt-tiny 2694, 2552; Swin-tiny 3453, 3335.
-A transposed convolution that puts patches side by side is a product in inference, images having their channels fastest:
-its result is written where it is needed (a UNet: 764 us, 718).
-
-Convolutions of single channels stay calls, for which codegen has kernels of its own. (Sums over the taps among other
-loops, which went on with the norm, the activation and the mean of the image, took twice to ten times cuDNN's time.)
-
-The gradient of a 1x1 kernel cuDNN computes for each image apart, and sums them up, where images have an odd number of
-places and their channels grow: 32 images take 32 copies of the kernel in float32, 50 MiB at the peak of a training step
-of EfficientNet-B0. 320 -> 1280 features, 7x7: 50 us, and 21 for a product with what brings both operands into rows;
-192 -> 1152 features: 25 and 19. (With products for all of such a convolution, and for images of 14x14 and steps, an
-EfficientNet, a MobileNet and a RegNet took as long within 3 %, and a ResNet-50 13.3 ms a step in place of 12.7.)
+Where a weight is infinite, the zeros of the padding make it nan; ATen does this too for one image, and gives inf for
+several. What was measured of each: `docs/performance.md`, "Convolutions as products and loops".
 """
 
 from __future__ import annotations

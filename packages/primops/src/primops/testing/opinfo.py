@@ -30,7 +30,7 @@ from primops.decompositions import TABLE
 from primops.interpret import interpret, tensor_type
 from primops.meanings import NAMES
 from primops.passes import DEFAULT_PASSES
-from primops.stage import lower_graph
+from primops.stage import Options, lower_graph
 from stagewire.graph import DeviceArg, Graph, Node, Ref, Value, map_arg
 from stagewire.types import NoneType, TensorType, ValueType
 from stagewire.verify import verify_graph
@@ -183,7 +183,7 @@ def run_as_graph(
     graph, leaves = graph_of(target, args, kwargs, types)
     if device:
         graph = on_device(graph, "cpu", device)
-    graph = lower_graph(graph, passes=passes, random_threads=1024 if device else 0)
+    graph = lower_graph(graph, options=Options(passes=passes, random_threads=1024 if device else 0))
     if [node.target for node in graph.nodes] == [target]:
         return None
     verify_graph(graph)
