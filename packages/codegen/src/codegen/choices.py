@@ -69,35 +69,26 @@ class Templates:
 
     def instead_of(self, instructions: Sequence[program.Instruction]) -> tuple[tuple[program.Instruction, ...], ...]:
         """For each kernel, what it takes to launch it in the place of the call and the launch."""
-        ahead = (
-            next((n + 1 for n, one in enumerate(instructions) if isinstance(one, program.Launch)), 0)
-            if self.made
-            else 0
-        )
+        first = next((n + 1 for n, one in enumerate(instructions) if isinstance(one, program.Launch)), 0)
+        ahead = first if self.made else 0
         making, rest = instructions[:ahead], instructions[ahead:]
-        plain = self._around(rest, list(making), [], self.launches)
+        plain = self._around(rest, list(making), self.launches)
         if self.made is None:
             return plain
         # The operand is nowhere: its end is that of the memory that it would have taken over.
         (memory,) = (one for one in making if isinstance(one, program.Allocate) and one.buffer == self.made)
         ends = {program.Release(self.made): () if memory.reuse is None else (program.Release(memory.reuse),)}
-        before = [
-            one
-            for one in making
-            if not isinstance(one, program.Launch) and self.made not in program.mentioned_buffers(one)
-        ]
+        before = [one for one in making[:-1] if self.made not in program.mentioned_buffers(one)]
         others = [one for one in rest if not (isinstance(one, program.MakeView) and one.base == self.made)]
-        prologued = self._around(others, before, [], self.prologued)
+        prologued = self._around(others, before, self.prologued)
         return plain + tuple(tuple(new for one in way for new in ends.get(one, (one,))) for way in prologued)
 
     def _around(
-        self,
-        instructions: Sequence[program.Instruction],
-        before: list[program.Instruction],
-        after: list[program.Instruction],
+        self, instructions: Sequence[program.Instruction], before: list[program.Instruction],
         launches: tuple[program.Launch, ...],
-    ) -> tuple[tuple[program.Instruction, ...], ...]:
+    ) -> tuple[tuple[program.Instruction, ...], ...]:  # fmt: skip
         taken: dict[str, str] = {}
+        after: list[program.Instruction] = []
         for one in instructions:
             match one:
                 case program.CallExtern(result_types=types):

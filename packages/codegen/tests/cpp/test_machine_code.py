@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from codegen.content_store import read_stored
-from codegen.cpp import compilation, compiler, machine_code
+from codegen.cpp import compiler, machine_code
+from codegen.cpp import compiler as compilation
 from codegen.cpp.compiler import Compilation, Compiler, check_loads, code_key
 from codegen.cpp.machine_code import compile_sources, load_code
 from codegen.errors import CompileFailed, CompilerFault, CorruptCode

@@ -79,15 +79,9 @@ class Recording(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        graph: Any,
-        pool: Pool | None,
-        copies: Any,
-        results: Any,
-        copied: Any,
-        blocks: list[Block],
+        cls, graph: Any, pool: Pool | None, copies: Any, results: Any, copied: Any, blocks: list[Block],
         addresses: Counter[int],
-    ) -> Recording:
+    ) -> Recording:  # fmt: skip
         """A recording whose results nobody else holds yet. addresses: of all recordings of the device."""
         blocks = list(blocks)
         results = tuple(on_blocks(results, blocks))

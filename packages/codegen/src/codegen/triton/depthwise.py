@@ -149,9 +149,8 @@ class _Writer:
         return numel(self.types[self.call.weight].shape[2:]), rough(numel((number, *lengths)), self.hints)  # type: ignore
 
     def forward(self, result: str) -> list[Instruction]:
-        return self.image(
-            self.stencil(stencils.window_side, self.call.image, result), self.call.image, self.call.bias, result
-        )
+        stencil = self.stencil(stencils.window_side, self.call.image, result)
+        return self.image(stencil, self.call.image, self.call.bias, result)
 
     def covered(self, result: str) -> list[Instruction]:
         """The gradient of the image."""
@@ -193,22 +192,10 @@ class _Writer:
         """The sums over windows of `operand` for the points of `other`."""
         call, weight = self.call, _with_rows(self.types[self.call.weight])
         source, points = (_with_rows(self.types[name]) for name in (operand, other))
-        block = _block(
-            points, weight.shape[2:], call.step if side is stencils.covering_side else (1, 1), other == call.grad
-        )  # type: ignore
-        rows, columns = (
-            side(size, length, taps, step, pad, dilation, made)
-            for size, length, taps, step, pad, dilation, made in zip(
-                source.shape[2:],
-                points.shape[2:],
-                weight.shape[2:],
-                call.step,
-                call.pad,
-                call.dilation,
-                block,
-                strict=True,
-            )
-        )
+        unit = call.step if side is stencils.covering_side else (1, 1)
+        block = _block(points, weight.shape[2:], unit, other == call.grad)  # type: ignore[arg-type]
+        shapes = source.shape[2:], points.shape[2:], weight.shape[2:]
+        rows, columns = map(side, *shapes, call.step, call.pad, call.dilation, block)
         (number, channels, *_), strides = points.shape, (weight.stride[0], *weight.stride[2:])
         return stencils.Stencil(
             number, channels, rows, columns, weight.shape[2:], source.stride, points.stride, strides

@@ -251,6 +251,10 @@ def _coarsened(k: Accesses, t: Tuning) -> Tiles | None:
     return None if made is None else Tiles(kernel=made[0], kind="shared", outer=t.pointwise_tile, inner=made[1])
 
 
+def _flat(k: Accesses, most: int) -> Tiles:
+    return Tiles(kernel=k.kernel, outer=min(most, power_of_two(k.outer)))
+
+
 def _of_few_rows(k: Accesses, t: Tuning) -> Tiles | None:
     """Enough columns that few programs share what they read of the rows, and as long a part of these as is loaded well
     at a time. Where memory runs along the columns, more of these."""
@@ -274,6 +278,11 @@ def _of_few_rows(k: Accesses, t: Tuning) -> Tiles | None:
 def _crosses(k: Accesses, t: Tuning) -> bool:
     """Whether some accesses run along the rows and some across them, of rows and columns of some length."""
     return min(k.directions) > 0 and min(k.outer, k.inner) >= t.least_side
+
+
+def _is_crossed_whole(k: Accesses, t: Tuning) -> bool:
+    rows, columns = k.directions
+    return _crosses(k, t) and (columns <= rows or len(k.loops) > 1) and k.inner <= t.persistent_row
 
 
 def _runs_in_columns(k: Accesses, t: Tuning) -> bool:
@@ -438,9 +447,8 @@ def _only_sums_halves(k: Accesses, t: Tuning) -> bool:
 
 def _multiplies_bytes(k: Accesses, t: Tuning) -> bool:
     """Whether rows of bytes, which may be numbers of four bits in pairs, are multiplied by one that all have."""
-    return (
-        k.is_product and k.narrowest == 1 and all(isinstance(count, int) and count > t.byte_tile for count in k.lengths)
-    )
+    is_long = all(isinstance(count, int) and count > t.byte_tile for count in k.lengths)
+    return is_long and k.is_product and k.narrowest == 1
 
 
 def _of_bytes(k: Accesses, t: Tuning) -> Tiles:
@@ -474,9 +482,11 @@ def _in_registers(k: Accesses, t: Tuning) -> Tiles:
     return Tiles(kernel=k.kernel, inner=whole // 8, cached=-(-k.inner // (whole // 8)))
 
 
-def _unrolled(k: Accesses, t: Tuning) -> Tiles:
+def _unrolled(k: Accesses, t: Tuning) -> Tiles | None:
     """Long rows, of which more is loaded at a time than a loop would. What fits stays in registers; the rest is read
     again, from the cache while few programs are at work."""
+    if k.inner > t.most_unrolled * t.unrolled_tile:
+        return None
     bytes_ = sum(k.reread)
     tile = t.unrolled_moments_tile if k.has_moments else t.unrolled_tile
     tiles, all_registers = -(-k.inner // tile), 8 * t.registers // tile
@@ -500,6 +510,10 @@ def _reread(k: Accesses, t: Tuning) -> Tiles | None:
     return Tiles(kernel=k.kernel, inner=min(tiles, key=lambda tile: -(-k.inner // tile) * tile)) if tiles else None
 
 
+def _looped(k: Accesses, t: Tuning) -> Tiles:
+    return Tiles(kernel=k.kernel, inner=_unmasked(k, t.scan_tile if k.scans else t.loop_tile, t.least_loop_tile))
+
+
 def _unmasked(k: Accesses, most: int, least: int) -> int:
     """The greatest tile of which the loops consist, so that none needs masks; the greatest of all if there is none."""
     tile = most
@@ -514,29 +528,15 @@ POINTWISE = (
     Row("transposed accesses", lambda k, t: k.is_pointwise and len(k.kernel.axes) > 1, _transposed),
     Row("rows with factors", lambda k, t: k.is_pointwise and len(k.kernel.axes) > 1, _rows_with_factors),
     Row("thread coarsening", lambda k, t: True, _coarsened),
-    Row(
-        "few points",
-        lambda k, t: k.outer <= t.small_tile * t.programs,
-        lambda k, t: Tiles(kernel=k.kernel, outer=min(t.small_tile, power_of_two(k.outer))),
-    ),
-    Row(
-        "flat",
-        lambda k, t: True,
-        lambda k, t: Tiles(kernel=k.kernel, outer=min(t.pointwise_tile, power_of_two(k.outer))),
-    ),
+    Row("few points", lambda k, t: k.outer <= t.small_tile * t.programs, lambda k, t: _flat(k, t.small_tile)),
+    Row("flat", lambda k, t: True, lambda k, t: _flat(k, t.pointwise_tile)),
 )
 """How kernels without inner loops are cut."""
 
 LOOPS = (
     Row("products of few rows", lambda k, t: True, _of_few_rows),
     Row("sums over rows", lambda k, t: k.sums, _in_parts),
-    Row(
-        "whole rows that are crossed",
-        lambda k, t: (
-            _crosses(k, t) and (k.directions[1] <= k.directions[0] or len(k.loops) > 1) and k.inner <= t.persistent_row
-        ),
-        _across,
-    ),
+    Row("whole rows that are crossed", _is_crossed_whole, _across),
     Row("scans of columns, in steps", lambda k, t: _runs_in_columns(k, t) and _goes_in_steps(k, t), _in_steps),
     Row("columns", _runs_in_columns, _in_columns),
     Row("runs", lambda k, t: True, _in_runs),
@@ -545,21 +545,9 @@ LOOPS = (
     Row("persistent rows", lambda k, t: k.inner <= t.persistent_row, _persistent),
     Row("sums of half precision", _only_sums_halves, lambda k, t: Tiles(kernel=k.kernel, inner=power_of_two(k.inner))),
     Row("rows in registers", _fits_registers, _in_registers),
-    Row(
-        "unrolled rows",
-        lambda k, t: (
-            _is_reread(k) and k.inner <= t.most_unrolled * t.unrolled_tile and (k.has_moments or k.has_exponentials)
-        ),
-        _unrolled,
-    ),
+    Row("unrolled rows", lambda k, t: _is_reread(k) and (k.has_moments or k.has_exponentials), _unrolled),
     Row("rows that are read again", lambda k, t: _is_reread(k), _reread),
-    Row(
-        "loops",
-        lambda k, t: True,
-        lambda k, t: Tiles(
-            kernel=k.kernel, inner=_unmasked(k, t.scan_tile if k.scans else t.loop_tile, t.least_loop_tile)
-        ),
-    ),
+    Row("loops", lambda k, t: True, _looped),
 )
 """How kernels with inner loops are cut."""
 

@@ -158,9 +158,8 @@ class Tile:
         steps = -(-product.depth // self.depth) * self.depth
         moved = (self.rows + self.columns) * steps
         computed = self.rows * self.columns * steps / 64
-        return max(
-            count / tuning.SM_90.multiprocessors, 1.0, round(count / tuning.SM_90.multiprocessors + 0.49) * 0.85
-        ) * (moved + computed)
+        rounds = count / tuning.SM_90.multiprocessors
+        return max(rounds, 1.0, round(rounds + 0.49) * 0.85) * (moved + computed)
 
 
 HALF = (
@@ -183,12 +182,11 @@ FULL = (
 
 def tiles_for(product: Product, dtype: str) -> tuple[Tile, ...]:
     """The tiles to be timed, the one of the least estimated cost first."""
-    table = FULL if dtype == "float32" else HALF
+    t = tuning.SM_90
+    rows, columns = (max(t.least_product_side, power_of_two(size)) for size in (product.rows, product.columns))
     fitting = [
         tile
-        for tile in table
-        if tile.rows <= max(tuning.SM_90.least_product_side, power_of_two(product.rows))
-        and tile.columns <= max(tuning.SM_90.least_product_side, power_of_two(product.columns))
-        and tile.shared(ITEM_SIZE[dtype]) <= tuning.SM_90.shared_memory
+        for tile in (FULL if dtype == "float32" else HALF)
+        if tile.rows <= rows and tile.columns <= columns and tile.shared(ITEM_SIZE[dtype]) <= t.shared_memory
     ]
-    return tuple(sorted(fitting, key=lambda tile: tile.cost(product))[: tuning.SM_90.timed_tiles])
+    return tuple(sorted(fitting, key=lambda tile: tile.cost(product))[: t.timed_tiles])

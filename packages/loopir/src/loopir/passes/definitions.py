@@ -8,7 +8,7 @@ from typing import NamedTuple
 from loopir.schedule import Schedule
 from stagewire.expr import Dim
 from stagewire.index import has_values
-from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Extern, Kernel, Load, Statement, Store
+from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Kernel, Load, Statement, Store
 from stagewire.loop_ops import cost
 from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, DType
@@ -54,17 +54,12 @@ class Definition(NamedTuple):
 def definitions(schedule: Schedule) -> dict[str, Definition]:
     """Every buffer that pointwise nests define completely."""
     pieces: dict[str, list[Piece | None]] = {}
-    for item in schedule.items:
-        if isinstance(item, Extern):
-            continue
-        if len(item.sections) == 1 and not item.sections[0].axes:
-            writes = [s for s in item.sections[0].statements if s.__class__ is Store]
-            piece = piece_of(item) if len(writes) == 1 else None
-        else:
-            writes = select(item.sections, Store)
-            piece = None
+    for nest in schedule.kernels:
+        writes = select(nest.sections, Store)
+        is_pointwise = len(nest.sections) == 1 and not nest.sections[0].axes
+        piece = piece_of(nest) if is_pointwise and len(writes) == 1 else None
         for write in writes:
-            pieces.setdefault(write.buffer, []).append(piece)  # type: ignore[union-attr]
+            pieces.setdefault(write.buffer, []).append(piece)
     return {
         buffer: Definition(buffer, schedule.buffers[buffer].type.dtype, tuple(found))  # type: ignore[arg-type]
         for buffer, found in pieces.items()

@@ -16,7 +16,7 @@ from stagewire.index import axes_of, has_values, steps, values_of
 from stagewire.loop import Decision, Extern, Index, Kernel, Load, Statement, Store
 from stagewire.loop_ops import may_raise
 from stagewire.sizes import estimate
-from stagewire.statements import axes_of_values, points_of, reads_of, statements_of, used_values, writes_of
+from stagewire.statements import axes_of_values, points_of, reads_of, select, statements_of, used_values, writes_of
 from stagewire.types import bytes_of, numel
 
 
@@ -277,11 +277,8 @@ def _work(definition: Definition, own: Work, virtual: dict[str, Definition], wor
 
 def _gathers(definition: Definition) -> int:
     """Of how many places of one buffer an element is made at most."""
-    most = 0
-    for piece in definition.pieces:
-        places = {(s.buffer, s.index) for s in piece.statements if isinstance(s, Load)}
-        most = max(most, *Counter(buffer for buffer, _ in places).values(), 0)
-    return most
+    every = ({(s.buffer, s.index) for s in piece.statements if isinstance(s, Load)} for piece in definition.pieces)
+    return max((count for places in every for count in Counter(name for name, _ in places).values()), default=0)
 
 
 def _read_apart(nest: Kernel) -> set[str]:
@@ -310,11 +307,8 @@ ENDLESS = 10**6
 
 def places_of(nest: Kernel) -> dict[str, int]:
     """In how many places a point reads each buffer."""
-    found: dict[str, set[tuple[Index, ...]]] = {}
-    for statement in statements_of(nest):
-        if statement.__class__ is Load:
-            found.setdefault(statement.buffer, set()).add(statement.index)  # type: ignore[union-attr]
-    return {name: len(places) for name, places in found.items()}
+    places = dict.fromkeys((s.buffer, s.index) for s in select(nest.sections, Load))
+    return dict(Counter(name for name, _ in places))
 
 
 def runs_of(nest: Kernel) -> int:
@@ -337,17 +331,11 @@ class UnreadChecks:
         self.dims: dict[str, frozenset[int]] = {}
         self.buffers = schedule.buffers
         self._readers: dict[str, list[tuple[Kernel, Load]]] = {}
-        self._is_needed = any(
-            may_raise(statement)
-            for definition in definitions.values()
-            if self.buffers[definition.buffer].type.device == "cpu"
-            for piece in definition.pieces
-            for statement in piece.statements
-        )
+        on_cpu = [one for one in definitions.values() if self.buffers[one.buffer].type.device == "cpu"]
+        self._is_needed = any(may_raise(s) for one in on_cpu for piece in one.pieces for s in piece.statements)
         for nest in schedule.kernels if self._is_needed else ():
-            for statement in statements_of(nest):
-                if isinstance(statement, Load):
-                    self._readers.setdefault(statement.buffer, []).append((nest, statement))
+            for load in select(nest.sections, Load):
+                self._readers.setdefault(load.buffer, []).append((nest, load))
 
     def of(self, definition: Definition, virtual: Virtual) -> bool:
         """Whether elements of a buffer have checks that no reader makes, once `virtual` stand where they are read."""

@@ -11,7 +11,7 @@ from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Operand, Reduce, Scan, Section, Statement, Store, Term
 from stagewire.sizes import divides, estimate
-from stagewire.statements import points_of, replace_values, results, used_values
+from stagewire.statements import points_of, replace_values, results, select, used_values
 from stagewire.types import TensorType, bytes_of, numel
 
 Digit = tuple[str, Dim]
@@ -205,18 +205,10 @@ class Part(NamedTuple):
 
 def part_of(nest: Kernel) -> Part:
     """The facts of a nest."""
-    reads: list[Load] = []
-    writes: list[Store] = []
-    count = 0
-    for section in nest.sections:
-        count += len(section.statements)
-        for statement in section.statements:
-            if statement.__class__ is Load:
-                reads.append(statement)  # type: ignore[arg-type]
-            elif statement.__class__ is Store:
-                writes.append(statement)  # type: ignore[arg-type]
-    buffers = frozenset([s.buffer for s in reads]).union([s.buffer for s in writes])
-    return Part(nest, tuple(reads), tuple(writes), count, buffers, any(section.axes for section in nest.sections))
+    reads, writes = (tuple(select(nest.sections, kind)) for kind in (Load, Store))
+    count = sum(len(section.statements) for section in nest.sections)
+    buffers = frozenset([s.buffer for s in (*reads, *writes)])
+    return Part(nest, reads, writes, count, buffers, any(section.axes for section in nest.sections))
 
 
 def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Names, limits: Limits) -> Merged | str:
@@ -265,9 +257,7 @@ def _combine_alike(first: Part, second: Part, types: Mapping[str, TensorType]) -
     a, b = axis_sizes(first.nest), axis_sizes(second.nest)
     if not (first.is_looped and second.is_looped) or list(a.values()) != list(b.values()):
         return False
-    if [len(section.axes) for section in first.nest.sections] != [
-        len(section.axes) for section in second.nest.sections
-    ]:
+    if [len(one.axes) for one in first.nest.sections] != [len(one.axes) for one in second.nest.sections]:
         return False
     names = dict(zip(b, a, strict=True))
     reads = [(types[s.buffer], s.index) for s in first.reads]
@@ -402,14 +392,12 @@ def _enough(outer: tuple[Axis, ...], right: Kernel, types: Mapping[str, TensorTy
 def _runs_along(outer: set[str], nest: Kernel, types: Mapping[str, TensorType]) -> bool:
     """Whether memory runs along the outer axes, for most of what a pointwise nest reads and writes at each point."""
     rows = columns = 0
-    for section in nest.sections:
-        for statement in section.statements:
-            if isinstance(statement, Load | Store):
-                offset = ix.linear(statement.index, types[statement.buffer].stride)
-                steps = {getattr(term.atom, "name", ""): term.coefficient for term in offset.terms}
-                if not outer.issuperset(steps):
-                    columns += any(steps.get(name) == 1 for name in outer)
-                    rows += any(step == 1 for name, step in steps.items() if name not in outer)
+    for statement in select(nest.sections, Load | Store):
+        offset = ix.linear(statement.index, types[statement.buffer].stride)
+        steps = {getattr(term.atom, "name", ""): term.coefficient for term in offset.terms}
+        if not outer.issuperset(steps):
+            columns += any(steps.get(name) == 1 for name in outer)
+            rows += any(step == 1 for name, step in steps.items() if name not in outer)
     return columns > rows
 
 

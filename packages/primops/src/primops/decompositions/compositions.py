@@ -225,7 +225,5 @@ TABLE: Table = {
     "aten.unsafe_split.Tensor": split,
     "aten.unsafe_split_with_sizes.default": split_with_sizes,
 
-    "aten.bitwise_left_shift.Scalar_Tensor": lambda p, x, y: p.pointwise("shift_left", x, y),
-    "aten.bitwise_right_shift.Scalar_Tensor": lambda p, x, y: p.pointwise("shift_right", x, y),
     "aten.ldexp.Tensor": ldexp,
 }  # fmt: skip

@@ -82,10 +82,6 @@ def _is_number(p: Builder, y: Any) -> bool:
     return type(y) is not Value or (not y.rank and p.out.device == "cpu")
 
 
-def mul(p: Builder, x: Any, y: Any) -> Value:
-    return _by_scalar(p, "logical_and" if p.out.dtype == "bool" else "mul", x, y)
-
-
 def div_mode(p: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Value:
     if rounding_mode and p.out.dtype in HALVES and not _is_number(p, y):
         raise Decline("eager rounds to half precision before it rounds to an integer, and what it subtracts")
@@ -199,12 +195,9 @@ def lerp(p: Builder, start: Any, end: Any, weight: Any) -> Value:
     return p.pointwise(compute, start, end, weight)
 
 
-def addcmul(p: Builder, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
-    return p.pointwise(lambda p, x, a, b: p.add(x, scaled(p, p.mul(scaled(p, a, value), b), 1)), x, a, b)
-
-
-def addcdiv(p: Builder, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
-    return p.pointwise(lambda p, x, a, b: p.add(x, p.div(scaled(p, a, value), b)), x, a, b)
+def _add_joined(prim: str) -> Function:
+    """x + value * a (* or /) b."""
+    return elementwise(lambda p, x, a, b, value=1: p.add(x, getattr(p, prim)(scaled(p, a, value), b)))
 
 
 def x_log(prim: str) -> Function:
@@ -285,7 +278,7 @@ def mvlgamma(p: Builder, x: Value, order: int) -> Value:
 
 
 TABLE: Table = {
-    **by_name(mvlgamma, nextafter, clamp, addcmul, addcdiv, heaviside, logaddexp, logit, sinc, nan_to_num),
+    **by_name(mvlgamma, nextafter, clamp, heaviside, logaddexp, logit, sinc, nan_to_num),
     **{f"aten.{name}.default": _simple(name) for name in (*_UNARY_FLOAT, "neg", *_BINARY, "fmax", "fmin")},
     **{f"aten.{name}.default": _of(FLOATS, name) for name in ("ceil", "floor", "round", "trunc")},
     **{f"aten.{name}.default": _of(FLOATS | INTEGERS, name) for name in ("abs", "sign")},
@@ -295,7 +288,10 @@ TABLE: Table = {
     **{f"aten.add.{o}": add for o in _OVERLOADS},
     **{f"aten.sub.{o}": sub for o in _OVERLOADS},
     **{f"aten.rsub.{o}": lambda p, x, y, alpha=1: sub(p, y, x, alpha) for o in _OVERLOADS},
-    **{f"aten.mul.{o}": mul for o in _OVERLOADS},
+    **{
+        f"aten.mul.{o}": lambda p, x, y: _by_scalar(p, "logical_and" if p.out.dtype == "bool" else "mul", x, y)
+        for o in _OVERLOADS
+    },
     **{f"aten.div.{o}": div_mode for o in (*_OVERLOADS, "Tensor_mode", "Scalar_mode")},
     **{f"aten.true_divide.{o}": div_mode for o in _OVERLOADS},
     "aten.floor_divide.default": lambda p, x, y: div_mode(p, x, y, "floor"),
@@ -313,10 +309,14 @@ TABLE: Table = {
         for name in ("and", "or", "xor") for o in (*_OVERLOADS, "Scalar_Tensor")
     },
     "aten.bitwise_not.default": _simple("bitwise_not"),
-    **{f"aten.bitwise_left_shift.{o}": _simple("shift_left") for o in ("Tensor", "Tensor_Scalar")},
-    **{f"aten.bitwise_right_shift.{o}": _simple("shift_right") for o in ("Tensor", "Tensor_Scalar")},
-    **{f"aten.__lshift__.{o}": _simple("shift_left") for o in _OVERLOADS},
-    **{f"aten.__rshift__.{o}": _simple("shift_right") for o in _OVERLOADS},
+    **{
+        f"aten.{name}": _simple(f"shift_{way}")
+        for way in ("left", "right")
+        for name in (
+            *(f"bitwise_{way}_shift.{o}" for o in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")),
+            *(f"__{way[0]}shift__.{o}" for o in _OVERLOADS),
+        )
+    },
     **{f"aten.logical_{name}.default": _logical(f"logical_{name}") for name in ("and", "or", "xor", "not")},
     "aten.isnan.default": _test(lambda p, x: p.isnan(x)),
     "aten.isinf.default": _test(lambda p, x: p.isinf(x)),
@@ -333,6 +333,8 @@ TABLE: Table = {
     "aten.lerp.Tensor": lerp,
     **{f"aten.xlogy.{o}": x_log("log") for o in ("Tensor", "Scalar_Other", "Scalar_Self")},
     **{f"aten.special_xlog1py.{o}": x_log("log1p") for o in ("default", "self_scalar", "other_scalar")},
+    "aten.addcmul.default": _add_joined("mul"),
+    "aten.addcdiv.default": _add_joined("div"),
     "aten.frac.default": elementwise(lambda p, x: p.sub(x, p.trunc(x))),
     "aten.square.default": elementwise(lambda p, x: p.mul(x, x)),
     "aten.deg2rad.default": elementwise(lambda p, x: p.mul(x, math.pi / 180.0)),

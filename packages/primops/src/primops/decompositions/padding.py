@@ -27,15 +27,6 @@ def _widths(padding: Sequence[Dim], rank: int) -> list[tuple[int, int, int]]:
     return widths
 
 
-def _reflected(p: Builder, position: Value, size: int) -> Value:
-    """(n - 1) - |(n - 1) - |i||"""
-    return p.sub(size - 1, p.abs(p.sub(size - 1, p.abs(position))))
-
-
-def _replicated(p: Builder, position: Value, size: int) -> Value:
-    return p.minimum(p.maximum(position, 0), size - 1)
-
-
 def _forward(place: Position) -> Function:
     """Every result element reads the position that `place` gives for it."""
 
@@ -73,12 +64,14 @@ def _backward(fold: Callable[[Builder, Value, int], Value], gap: int) -> Functio
     return decomposition
 
 
+_reflected = _forward(lambda p, i, size: p.sub(size - 1, p.abs(p.sub(size - 1, p.abs(i)))))
+_replicated = _forward(lambda p, i, size: p.minimum(p.maximum(i, 0), size - 1))
 _unreflected = _backward(lambda p, border, dim: p.flip(border, (dim,)), gap=1)
 _unreplicated = _backward(lambda p, border, dim: p.reduced("sum", border, (dim,), True), gap=0)
 
 TABLE: Table = {
-    **{f"aten.reflection_pad{n}d.default": _forward(_reflected) for n in (1, 2, 3)},
-    **{f"aten.replication_pad{n}d.default": _forward(_replicated) for n in (1, 2, 3)},
+    **{f"aten.reflection_pad{n}d.default": _reflected for n in (1, 2, 3)},
+    **{f"aten.replication_pad{n}d.default": _replicated for n in (1, 2, 3)},
     **{f"aten.reflection_pad{n}d_backward.default": _unreflected for n in (1, 2, 3)},
     **{f"aten.replication_pad{n}d_backward.default": _unreplicated for n in (1, 2, 3)},
 }

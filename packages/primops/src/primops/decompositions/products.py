@@ -26,21 +26,10 @@ def addr(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: 
     return _product(p, column, row, x, beta, alpha)
 
 
-def matrices(p: Builder, left: Value, right: Value) -> Value:
-    """left @ right, of matrices or batches of them."""
-    _expect_few_rows(p, left)
-    return _product(p, left, right)
-
-
-def added_matrices(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    """beta * x + alpha * left @ right."""
+def added_matrices(p: Builder, x: Value | None, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """beta * x + alpha * left @ right, of matrices or batches of them."""
     _expect_few_rows(p, left)
     return _product(p, left, right, x, beta, alpha)
-
-
-def vectors(p: Builder, left: Value, right: Value) -> Value:
-    """The sum of left * right."""
-    return p.reshape(_product(p, p.reshape(left, (1, *left.shape)), _column(p, right)), ())
 
 
 def matrix_and_vector(p: Builder, left: Value, right: Value) -> Value:
@@ -109,12 +98,12 @@ def _product(p: Builder, left: Value, right: Value, added: Value | None = None, 
 
 TABLE: Table = {
     "aten.addr.default": addr,
-    "aten.mm.default": matrices,
-    "aten.bmm.default": matrices,
-    "aten.addmm.default": added_matrices,
-    "aten.baddbmm.default": added_matrices,
-    "aten.dot.default": vectors,
-    "aten.vdot.default": vectors,
+    **{f"aten.{name}.default": lambda p, left, right: added_matrices(p, None, left, right) for name in ("mm", "bmm")},
+    **{f"aten.{name}.default": added_matrices for name in ("addmm", "baddbmm")},
+    **{
+        f"aten.{name}.default": lambda p, x, y: matrix_and_vector(p, p.reshape(x, (1, *x.shape)), y)
+        for name in ("dot", "vdot")
+    },
     "aten.mv.default": matrix_and_vector,
     "aten.addmv.default": added_matrix_and_vector,
 }
