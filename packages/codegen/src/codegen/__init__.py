@@ -12,15 +12,8 @@ if TYPE_CHECKING:
     from codegen.stage import Codegen, Options
 
 __all__ = [
-    "Codegen",
-    "Options",
-    "Replay",
-    "find_compiler",
-    "host_isa",
-    "load",
-    "prepare",
-    "random_threads",
+    "Codegen", "Options", "Replay", "find_compiler", "host_isa", "load", "prepare", "random_threads",
     "why_not_recorded",
-]
+]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {"codegen.stage": "Codegen Options"})

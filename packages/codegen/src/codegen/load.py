@@ -21,19 +21,13 @@ def load(
 ) -> Loaded: ...
 @overload
 def load(
-    unit: Sequence[Unit],
-    cache_dir: str | Path | None = None,
-    *,
-    executor: Executor = "fast",
+    unit: Sequence[Unit], cache_dir: str | Path | None = None, *, executor: Executor = "fast",
     replay: Sequence[Replay] = (),
-) -> tuple[Loaded, ...]: ...
+) -> tuple[Loaded, ...]: ...  # fmt: skip
 def load(
-    unit: Unit | Sequence[Unit],
-    cache_dir: str | Path | None = None,
-    *,
-    executor: Executor = "fast",
+    unit: Unit | Sequence[Unit], cache_dir: str | Path | None = None, *, executor: Executor = "fast",
     replay: Sequence[Replay] = (),
-) -> Loaded | tuple[Loaded, ...]:
+) -> Loaded | tuple[Loaded, ...]:  # fmt: skip
     """Compile (or fetch from `cache_dir`) and bind; several units compile at the same time.
 
     The callable takes the unit's inputs in order and returns its outputs as a tuple. Given one list of them instead,

@@ -164,13 +164,9 @@ class Emitter:
         return tuple(self.sections)
 
     def read(
-        self,
-        buffer: str,
-        coordinates: tuple[loop.Index, ...],
-        dtype: DType,
-        mask: loop.Operand | None = None,
+        self, buffer: str, coordinates: tuple[loop.Index, ...], dtype: DType, mask: loop.Operand | None = None,
         other: loop.Operand = 0,
-    ) -> Typed:
+    ) -> Typed:  # fmt: skip
         """One element of a buffer; a mask that is literally true is no mask, false is `other`."""
         if mask is False:
             return Typed(other, dtype)

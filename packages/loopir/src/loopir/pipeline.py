@@ -108,15 +108,10 @@ UNFUSED: tuple[SchedulePass, ...] = (RemoveDead(), ChooseLayouts())
 
 
 def schedule_graph(
-    graph: Graph,
-    private: frozenset[int] = frozenset(),
-    passes: Sequence[SchedulePass] = PASSES,
-    kernel_passes: Sequence[KernelPass] = KERNEL_PASSES,
-    updates: tuple[tuple[int, str], ...] = (),
-    ending: frozenset[str] = frozenset(),
-    hints: Hints = NO_HINTS,
-    repeats: bool = True,
-) -> LoopGraph:
+    graph: Graph, private: frozenset[int] = frozenset(), passes: Sequence[SchedulePass] = PASSES,
+    kernel_passes: Sequence[KernelPass] = KERNEL_PASSES, updates: tuple[tuple[int, str], ...] = (),
+    ending: frozenset[str] = frozenset(), hints: Hints = NO_HINTS, repeats: bool = True,
+) -> LoopGraph:  # fmt: skip
     """One direction, from prims to scheduled loops; private, updates, ending, hints: see `Schedule` and `LoopGraph`.
 
     repeats: whether the passes before the first that `sees_whole_graph` are given a few copies only of what repeats

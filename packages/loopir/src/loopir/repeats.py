@@ -172,12 +172,9 @@ class Repeat:
         return found if _is_complete(found) else None
 
     def _spread(
-        self,
-        items: Sequence[T],
-        names: Callable[[T], Iterable[str]],
-        move: Callable[[T, int], T],
+        self, items: Sequence[T], names: Callable[[T], Iterable[str]], move: Callable[[T, int], T],
         zones: Sequence[Set[int]] | None = None,
-    ) -> list[T]:
+    ) -> list[T]:  # fmt: skip
         """The items with what was left out; names, move, zones: see `_in_order`.
 
         Copies stand in order, or the last one first (gradients are given out in the order of the parameters).
@@ -344,12 +341,9 @@ def _is_complete(graph: LoopGraph) -> bool:
 
 
 def copied_repeats(
-    schedule: Callable[[Graph, frozenset[int], frozenset[int]], LoopGraph],
-    ending: frozenset[str],
-    graph: Graph,
-    private: frozenset[int],
-    updated: frozenset[int],
-) -> LoopGraph:
+    schedule: Callable[[Graph, frozenset[int], frozenset[int]], LoopGraph], ending: frozenset[str], graph: Graph,
+    private: frozenset[int], updated: frozenset[int],
+) -> LoopGraph:  # fmt: skip
     """What `schedule` makes of a graph and numbers of its outputs, private and updated ones; made of a few copies of
     what repeats itself, as often as something does. ending: as in `Schedule`."""
     marks = [(number in private, number in updated) for number in range(len(graph.outputs))]

@@ -134,17 +134,8 @@ def code_key(source: str, target: Target = NATIVE) -> str:
     named with arguments counts, for they may change the code."""
     named = os.environ.get("CXX", "").strip()
     flags = " ".join((*FLAGS, *target.flags, *target.processor_flags, *vector_math()))
-    text = "\0".join(
-        (
-            FORMAT,
-            source,
-            flags,
-            target.processors,
-            platform.system(),
-            " ".join(platform.libc_ver()),
-            named if " " in named else "",
-        )
-    )
+    machine = target.processors, platform.system(), " ".join(platform.libc_ver())
+    text = "\0".join((FORMAT, source, flags, *machine, named if " " in named else ""))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 

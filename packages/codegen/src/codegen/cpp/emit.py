@@ -134,13 +134,8 @@ def _region(scope: Scope, stages: Sequence[Sequence[Kernel]], threshold: int, al
     if alone:
         return lines
     clause = " reduction(|:bad)" if scope.reports else ""
-    return [
-        *_threads(scope, work, threshold),
-        f"  #pragma omp parallel num_threads(threads){clause}",
-        "  {",
-        *lines,
-        "  }",
-    ]
+    head = f"  #pragma omp parallel num_threads(threads){clause}"
+    return [*_threads(scope, work, threshold), head, "  {", *lines, "  }"]
 
 
 def _stage(scope: Scope, kernels: Sequence[Kernel], alone: bool, aliased: bool) -> list[str]:
@@ -242,13 +237,9 @@ def _definition(text: str, places: int) -> str:
 
 
 def emit_unit(
-    graph: LoopGraph,
-    *,
-    threshold: int,
-    kernels: Iterable[Kernel] | None = None,
-    prefix: str = "k",
+    graph: LoopGraph, *, threshold: int, kernels: Iterable[Kernel] | None = None, prefix: str = "k",
     attends: bool = True,
-) -> tuple[str, tuple[KernelInfo, ...], dict[str, Launch | None], dict[int, list[Instruction]]]:
+) -> tuple[str, tuple[KernelInfo, ...], dict[str, Launch | None], dict[int, list[Instruction]]]:  # fmt: skip
     """Source, entry points, the launch that stands for each kernel of `graph` (by the kernel's name; None for one that
     the launch of an earlier kernel runs too), and what stands for calls, by their numbers among the steps.
 

@@ -38,12 +38,9 @@ def load_code(
 
 
 def _loaded(
-    source: str,
-    path: Path,
-    load: Callable[[Path], Any],
-    directory: str | Path | None,
+    source: str, path: Path, load: Callable[[Path], Any], directory: str | Path | None,
     compiled: Callable[[Sequence[str], str | Path | None], list[Path]],
-) -> Any:
+) -> Any:  # fmt: skip
     places = [directory, None]
     while True:
         try:

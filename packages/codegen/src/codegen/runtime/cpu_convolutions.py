@@ -144,15 +144,12 @@ def window_products(call: CallExtern, types: Mapping[str, TensorType | None]) ->
 
 
 def convolution_backward(
-    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: list[int] | None, stride: list[int],
-    padding: list[int], dilation: list[int], transposed: bool, output_padding: list[int], groups: int,
-    output_mask: list[bool],
-) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *geometry: Any
+) -> tuple[torch.Tensor | None, ...]:
     """`aten.convolution_backward` in two dimensions, neither transposed nor in groups."""
+    _, stride, padding, dilation, *_, output_mask = geometry
     if grad.numel() == 0:
-        return torch.ops.aten.convolution_backward.default(  # type: ignore[no-any-return]
-            grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask
-        )
+        return torch.ops.aten.convolution_backward.default(grad, x, weight, *geometry)  # type: ignore[no-any-return]
     images, features, *out = grad.shape
     rows = grad.permute(0, 2, 3, 1).reshape(-1, features)
     image = kernel = bias = None

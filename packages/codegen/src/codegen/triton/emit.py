@@ -71,14 +71,9 @@ def emit_kernel(
 
 
 def _arguments(parameters: tuple[str, ...], sizes: dict[Expr, str], block: str) -> list[str]:
-    return [
-        *([block] if block else []),
-        *(f"p{i}" for i in range(len(parameters))),
-        *sizes.values(),
-        *(["WIDE"] if sizes else []),
-        "XBLOCK",
-        "RBLOCK",
-    ]
+    first = [block] if block else []
+    last = ["WIDE", "XBLOCK", "RBLOCK"] if sizes else ["XBLOCK", "RBLOCK"]
+    return [*first, *(f"p{i}" for i in range(len(parameters))), *sizes.values(), *last]
 
 
 EARLY = ("EARLY", 0)
@@ -178,12 +173,8 @@ class _KernelEmitter(PackedLoadEmitter):
 
         Rows that are longer than a tile have their sums in memory, where a program adds to its own.
         """
-        self.sums = [
-            (store, section.axes)
-            for section in self.kernel.sections
-            for store in select((section,), Store)
-            if store.mode == "sum"
-        ]
+        every = ((store, one.axes) for one in self.kernel.sections for store in select((one,), Store))
+        self.sums = [(store, axes) for store, axes in every if store.mode == "sum"]
         part = self.plan.part
         if self.has_whole_rows:
             for number, (store, _) in enumerate(self.sums):
@@ -244,11 +235,8 @@ class _KernelEmitter(PackedLoadEmitter):
 
     def cache_hint(self, statement: Load) -> str:
         """What a later loop reads again is to stay; what the last one reads is not."""
-        if (
-            (self.tile or 0) < (self.plan.cached or 0)
-            or not self.plan.rereads
-            or self.index_spread(statement.index) != XR
-        ):
+        is_held = (self.tile or 0) < (self.plan.cached or 0)
+        if is_held or not self.plan.rereads or self.index_spread(statement.index) != XR:
             return ""
         totals = {p.total for p in self.plan.softmax.online}
         loops = [section for n, section in enumerate(self.kernel.sections) if section.axes and n not in totals]
@@ -266,9 +254,7 @@ class _KernelEmitter(PackedLoadEmitter):
         if statement.mask is not None or len(here) != 1 or "r" not in self.tiles or min(lengths.values()) == 1:
             return along
         if self.plan.kind in ("column", "product") or (self.plan.part != 0 and self.plan.is_crossed):
-            return (
-                along  # what is across in tiles of a loop goes through shared memory, and is read from there one by one
-            )
+            return along  # what is across in tiles of a loop goes through shared memory, and is read there one by one
         threads, most = WARP * self.plan.num_warps, VECTOR_BYTES // ITEM_SIZE[statement.dtype]
         return XR if threads <= lengths[here[0]] < threads * most else along
 

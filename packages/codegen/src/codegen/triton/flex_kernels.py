@@ -490,10 +490,8 @@ def stand_in(call: Attention, types: Types, name: str, make: Make) -> list[Instr
         query, width = types[call.query], types[call.value].shape[3]
         shapes = (parts, *query.shape[:3], width), (2, parts, *query.shape[:3])
         scratch = tuple(f"{name}_{what}" for what in ("sums", "levels"))
-        types = {
-            **types,
-            **{one: contiguous("float32", s, query.device) for one, s in zip(scratch, shapes, strict=True)},
-        }
+        made_types = (contiguous("float32", shape, query.device) for shape in shapes)
+        types = {**types, **dict(zip(scratch, made_types, strict=True))}
         made += [Allocate(one, types[one]) for one in scratch]
         kinds = ("part", "joined")
     for kind in kinds:

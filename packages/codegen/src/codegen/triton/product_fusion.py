@@ -78,9 +78,8 @@ def _fits(statement: loop.Statement, products: frozenset[str], every: tuple[loop
         case loop.Reduce() | loop.Store(mode="atomic_add" | "sum"):
             return False
         case loop.Store(buffer=buffer):
-            return not any(isinstance(s, loop.Load) and s.buffer == buffer for s in every) or _at_one_place(
-                buffer, every
-            )
+            is_read = any(isinstance(s, loop.Load) and s.buffer == buffer for s in every)
+            return not is_read or _at_one_place(buffer, every)
         case loop.Load(buffer=buffer, mask=mask):
             return mask is None or buffer not in products
     return True

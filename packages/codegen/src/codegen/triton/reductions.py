@@ -160,11 +160,8 @@ class ReductionEmitter(ScanEmitter):
         self.put(f"{rest} = tl.sum({self.within(rest)}, 1)[:, None] / {count}")
         total = f"tl.sum({self.within(squares)}, 1)[:, None]"
         self.put(f"{squares} = maximum({total} - {rest} * {rest} * {count}, 0.0)")
-        kept = (
-            f"tl.where({rest} == {rest}, {mean} + {rest}, {mean})",
-            squares,
-            f"tl.full([XBLOCK, 1], {count}, {dtype})",
-        )
+        moved = f"tl.where({rest} == {rest}, {mean} + {rest}, {mean})"
+        kept = moved, squares, f"tl.full([XBLOCK, 1], {count}, {dtype})"
         for result, text in zip(reduction.results, kept, strict=True):
             self.define(result, f"{text}.to({TYPES[reduction.dtype]})", X)
 
@@ -190,16 +187,9 @@ class ReductionEmitter(ScanEmitter):
 
 
 _COMBINE = {
-    "prod": "product",
-    "max": "maximum",
-    "min": "minimum",
-    "any": "either",
-    "all": "both",
-    "xor_sum": "exclusive",
-    "argmax": "larger_first",
-    "argmin": "smaller_first",
-    "welford": "welford",
-}
+    "prod": "product", "max": "maximum", "min": "minimum", "any": "either", "all": "both", "xor_sum": "exclusive",
+    "argmax": "larger_first", "argmin": "smaller_first", "welford": "welford",
+}  # fmt: skip
 
 
 WIDE = ("float32", "float64")

@@ -109,10 +109,8 @@ class _Functions:
         plain = self.tiled(name, dataclasses.replace(site, prologue=None), tiles, types)
         made, prologued = None, ()
         if site.prologue is not None:
-            made, prologued = (
-                site.prologue.buffer,
-                self.tiled(f"{name}_whole", site, tiles[: tuning.SM_90.timed_prologues], types),
-            )
+            made, few = site.prologue.buffer, tiles[: tuning.SM_90.timed_prologues]
+            prologued = self.tiled(f"{name}_whole", site, few, types)
         result, has_kernel = site.product.result, site.kernel is not None
         return Templates(plain, result, site.kept, has_kernel, site.lent, site.fresh, made, prologued)
 

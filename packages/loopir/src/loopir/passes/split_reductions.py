@@ -231,13 +231,9 @@ def _over_parts(
 
 
 def _best(
-    reduce: loop.Reduce,
-    first: loop.Section,
-    axes: tuple[loop.Axis, ...],
-    again: dict[str, loop.Axis],
-    state: Rewriting,
-    nest: loop.Kernel,
-) -> tuple[loop.Reduce, list[loop.Statement], list[loop.Statement], loop.Load]:
+    reduce: loop.Reduce, first: loop.Section, axes: tuple[loop.Axis, ...], again: dict[str, loop.Axis],
+    state: Rewriting, nest: loop.Kernel,
+) -> tuple[loop.Reduce, list[loop.Statement], list[loop.Statement], loop.Load]:  # fmt: skip
     """For a position in a nest of parts: the value there, statements that store both; in the nest that combines the
     parts, the first part with the best value, and the read of its position."""
     names, shape = state.names, tuple(axis.size for axis in axes)
@@ -260,12 +256,9 @@ def _best(
 
 
 def _combine(
-    reduce: loop.Reduce,
-    loads: list[loop.Load],
-    counts: tuple[Dim, Dim],
-    where: tuple[Writer, Writer],
+    reduce: loop.Reduce, loads: list[loop.Load], counts: tuple[Dim, Dim], where: tuple[Writer, Writer],
     values: dict[str, loop.Operand],
-) -> None:
+) -> None:  # fmt: skip
     """Statements that combine the parts of one reduction; `values` maps its old results to the new.
 
     counts: the points of a part, and how many parts there are.
