@@ -38,13 +38,13 @@ FOLDERS = {
 """Links to folders that have a page."""
 
 DOCUMENTS = {
-    "capture": ("Capture", "captures", "bytecap", "bytecap.interpret"),
-    "grad": ("Grad", "bindings", "aotgrad", "aotgrad.interpret"),
-    "prim": ("Prim", "graphs", "primops, then partition", "primops.interpret"),
-    "loop": ("Loop", "loops", "loopir", "loopir.interpret"),
-    "program": ("Program", "programs", "codegen", "codegen.load"),
+    "capture": ("Capture", "TGC", "bytecap", "bytecap.interpret"),
+    "grad": ("Grad", "TGVB", "aotgrad", "aotgrad.interpret"),
+    "prim": ("Prim", "TGVBP", "primops, then partition", "primops.interpret"),
+    "loop": ("Loop", "TBLK", "loopir", "loopir.interpret"),
+    "program": ("Program", "TBR", "codegen", "codegen.load"),
 }
-"""Module of stagewire -> name of the document, module of its constraints, who writes it, its meaning."""
+"""Module of stagewire -> name of the document, letters of its constraints, who writes it, its meaning."""
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -89,6 +89,13 @@ def docstring(package: str, module: str) -> str:
     return ast.get_docstring(ast.parse(path.read_text())) or ""
 
 
+def constraint_table(letters: str) -> str:
+    """The rows of stagewire's README on the constraints whose labels begin with these letters."""
+    readme = (ROOT / "packages" / "stagewire" / "README.md").read_text()
+    rows = re.findall(rf"^\| [{letters}]\d+ \|.*$", readme, re.MULTILINE)
+    return "\n".join(["| label | what holds |", "|---|---|", *rows])
+
+
 def document_page(module: str) -> str:
     """One document: its grammar, its constraints, its types."""
     name, constraints, written_by, meaning = DOCUMENTS[module]
@@ -108,9 +115,7 @@ Written by {written_by}; its meaning is `{meaning}`. The [walk through one op](.
 
 `stagewire.verify` checks these, and an error names the label. Calls of ops are checked against their records.
 
-```text
-{docstring("stagewire", f"verify/{constraints}")}
-```
+{constraint_table(constraints)}
 
 ## Types
 

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint.errors import DataDependentError
-from absint.meta import Meta, contiguous, numel
+from absint.meta import Meta, contiguous
 from absint.mode import AbstractMode
 from absint.rules.index import indexed
 from absint.rules.pointwise import broadcast
 from absint.rules.shapes import wrap_dim
 from absint.signatures import bind
 from absint.tensor import AbstractTensor
+from stagewire.types import numel
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -86,7 +87,12 @@ def _index(mode: DataSizedMode, self: AbstractTensor, indices: Sequence[Abstract
 
 
 def _unique(mode: DataSizedMode, self: AbstractTensor, return_inverse: bool, return_counts: bool) -> tuple[Meta, ...]:
-    return _distinct(self, mode.new_size(0, _most(self)), return_inverse, return_counts)
+    meta, count = self.meta, mode.new_size(0, _most(self))
+    return (
+        contiguous((count,), meta.dtype, meta.device),
+        contiguous(meta.shape if return_inverse else (0,), torch.int64, meta.device),
+        contiguous((count,) if return_counts else (0,), torch.int64, meta.device),
+    )
 
 
 def _unique_consecutive(
@@ -97,25 +103,12 @@ def _unique_consecutive(
     return _unique(mode, self, return_inverse, return_counts)
 
 
-def _distinct(self: AbstractTensor, count: Any, inverse: bool, counts: bool) -> tuple[Meta, ...]:
-    meta = self.meta
-    return (
-        contiguous((count,), meta.dtype, meta.device),
-        contiguous(meta.shape if inverse else (0,), torch.int64, meta.device),
-        contiguous((count,) if counts else (0,), torch.int64, meta.device),
-    )
-
-
 def _bincount(mode: DataSizedMode, self: AbstractTensor, weights: AbstractTensor | None, minlength: int) -> Meta:
     dtype = torch.int64
     if weights is not None:
         dtype = torch.float32 if weights.meta.dtype is torch.float32 else torch.float64
     least = minlength if isinstance(minlength, int) else 0
     return contiguous((mode.new_size(least, None),), dtype, self.meta.device)
-
-
-def _repeat_interleave(mode: DataSizedMode, repeats: AbstractTensor) -> Meta:
-    return contiguous((mode.new_size(0, None),), repeats.meta.dtype, repeats.meta.device)
 
 
 def _slice(mode: DataSizedMode, self: AbstractTensor, dim: int, start: Any, step: int) -> Meta:
@@ -137,6 +130,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "aten._unique2.default": _unique,
     "aten.unique_consecutive.default": _unique_consecutive,
     "aten.bincount.default": _bincount,
-    "aten.repeat_interleave.Tensor": _repeat_interleave,
+    "aten.repeat_interleave.Tensor": lambda mode, repeats: contiguous(
+        (mode.new_size(0, None),), repeats.meta.dtype, repeats.meta.device
+    ),
     "aten.slice.Tensor": _slice,
 }

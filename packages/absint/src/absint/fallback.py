@@ -102,10 +102,5 @@ def _real(tree: Any, zeros: dict[int, torch.Tensor]) -> Any:
 
 
 def _types(result: Any, device: torch.device | None) -> Any:
-    def visit(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        meta = from_tensor(leaf)
-        return meta if device is None else Meta(meta.shape, meta.stride, meta.dtype, device, meta.storage_offset)
-
-    return map_leaves(result, visit)
+    types = map_leaves(result, lambda leaf: from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+    return types if device is None else _replace_device(types, device)

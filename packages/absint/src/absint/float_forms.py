@@ -84,15 +84,12 @@ def _operand(mode: AbstractMode, value: Any, stored: torch.dtype, inner: torch.d
     return made if stored is inner else _tensor(mode, made, inner, device)
 
 
-def _device(args: tuple[Any, ...]) -> torch.device:
-    return next(arg.device for arg in args if isinstance(arg, torch.Tensor))
-
-
 def _arithmetic(mode: AbstractMode, func: OpOverload, *args: Any, alpha: Any = 1, **kwargs: Any) -> Any:
     """Binary operators: halves are computed in float32, and the result is rounded."""
     left, right = args[:2]
     alpha = args[2] if len(args) > 2 else alpha
-    device, rest = _device(args), {} if type(alpha) is int and alpha == 1 else {"alpha": alpha}
+    device = next(arg.device for arg in args if isinstance(arg, torch.Tensor))
+    rest = {} if type(alpha) is int and alpha == 1 else {"alpha": alpha}
     dtype = _as_if(mode, func, (left, right), {**kwargs, **rest})
     inner = torch.float32 if dtype in _HALVES else dtype
     name = func._overloadpacket.__name__.removesuffix("_")

@@ -24,7 +24,7 @@ from absint.meta import leaves
 from absint.targets import resolve
 from absint.transforms import apply_transform
 from absint.wire import from_arg
-from stagewire.capture import CONTROL_FLOW, CUSTOM, CustomFunction, Transform
+from stagewire.capture import CONTROL_FLOW, CUSTOM, CustomFunction
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import Graph, Node
 from stagewire.symbols import bind_sizes
@@ -56,19 +56,15 @@ def custom_functions(
     """
     made: dict[str, Callable[..., Any]] = {}
     for function in functions:
-        made[CUSTOM + function.name] = _callable(function, {**(instead or {}), **made}, size_of)
+        means = _differentiable if function.transform is None else _transformed
+        made[CUSTOM + function.name] = means(function, {**(instead or {}), **made}, size_of)
     return made
 
 
-def _callable(function: CustomFunction, known: Functions, size_of: SizeOf) -> Callable[..., Any]:
-    if function.transform is not None:
-        return _transformed(function, function.transform, known, size_of)
-    return _differentiable(function, known, size_of)
+def _transformed(function: CustomFunction, known: Functions, size_of: SizeOf) -> Callable[..., Any]:
+    transform = function.transform
+    assert transform is not None
 
-
-def _transformed(
-    function: CustomFunction, transform: Transform, known: Functions, size_of: SizeOf
-) -> Callable[..., Any]:
     def apply(*arguments: Any) -> tuple[Any, ...]:
         *operands, captured = arguments
 

@@ -99,7 +99,8 @@ def ask(func: OpOverload, question: Question, args: Any, kwargs: dict[str, Any],
     if _drawing(func)[0] is None:
         return False
     if question.of is not None:
-        if not question.drops_sizes and _has_sizes((*args, *kwargs.values())):
+        given_leaves = leaves((*args, *kwargs.values()))
+        if not question.drops_sizes and any(isinstance(leaf, _OF_SIZES) for leaf in given_leaves):
             return False  # which attribute would fit the sizes is not to be decided here
         written = [(name, shaped(kwargs[name], (0,) * kwargs[name].ndim)) for name in outs if name in kwargs]
         kwargs = {name: value for name, value in kwargs.items() if name not in outs}
@@ -116,7 +117,8 @@ def ask(func: OpOverload, question: Question, args: Any, kwargs: dict[str, Any],
     error = _answer(func, question.fill, given, named, _state())
     if error is None:
         return True
-    if question.of is None and not question.empties and _has_empty((args, *kwargs.values())):
+    metas = (leaf for leaf in leaves((args, *kwargs.values())) if type(leaf) is Meta)
+    if question.of is None and not question.empties and any(_is_zero(size) for meta in metas for size in meta.shape):
         ask(func, replace(question, empties=True), args, kwargs, outs)  # of nothing, many a kernel asks less
         return False
     raise refusal_class(type(error))((str(error).strip().splitlines() or [str(func)])[0])
@@ -132,14 +134,6 @@ def _short_key(value: Any, empties: bool) -> Any:
     if type(value) is Meta:
         return value.dtype, tuple([_is_zero(size) for size in value.shape]) if empties else len(value.shape)
     return (int, 1) if isinstance(value, _OF_SIZES) else (type(value), value)
-
-
-def _has_empty(tree: Any) -> bool:
-    return any(_is_zero(size) for leaf in leaves(tree) if type(leaf) is Meta for size in leaf.shape)
-
-
-def _has_sizes(values: Sequence[Any]) -> bool:
-    return any(isinstance(leaf, _OF_SIZES) for leaf in leaves(values))
 
 
 class _Unasked(Exception):

@@ -18,7 +18,7 @@ from absint.errors import SymbolicSize, UnsupportedTensor
 from absint.strides import contiguous_stride
 from absint.symbolic.size import dim_of
 from stagewire.expr import Dim, Expr
-from stagewire.types import TensorType
+from stagewire.types import TensorType, reach
 
 CPU = torch.device("cpu")
 _INT = {int}
@@ -64,19 +64,9 @@ def contiguous(shape: Sequence[int], dtype: torch.dtype, device: torch.device = 
     return Meta(shape, contiguous_stride(shape), dtype, device)
 
 
-def numel(shape: Sequence[int]) -> int:
-    """Product of the sizes; one for a 0-dim tensor."""
-    count = 1
-    for size in shape:
-        count = count * size
-    return count
-
-
 def span(meta: Meta) -> int:
     """The elements of memory from its start to the last one of a tensor."""
-    if 0 in meta.shape:
-        return 0
-    return meta.storage_offset + sum((n - 1) * step for n, step in zip(meta.shape, meta.stride, strict=True)) + 1
+    return 0 if 0 in meta.shape else meta.storage_offset + reach(meta.shape, meta.stride)
 
 
 def leaves(tree: Any) -> Iterator[Any]:

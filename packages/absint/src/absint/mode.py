@@ -27,7 +27,7 @@ from absint.float_forms import has_floats, with_floats
 from absint.forms import symbolic_form
 from absint.forms.attention import attention
 from absint.kernels import ask
-from absint.meta import Meta, contiguous, from_tensor, map_leaves, numel
+from absint.meta import Meta, contiguous, from_tensor, map_leaves
 from absint.overlap import reads_what_it_writes
 from absint.promote import can_cast
 from absint.schema import Answers, OpRecord, argument_value, record_of
@@ -35,6 +35,7 @@ from absint.symbolic import unwrap
 from absint.symbolic.floats import SizeFloat
 from absint.tensor import AbstractTensor, Storage
 from absint.torch_capabilities import TORCH
+from stagewire.types import numel
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -5,38 +5,18 @@ Source: `aten/src/ATen/native/TypeProperties.cpp` (`result_type`, `update_result
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 
 import torch
 
 from absint.meta import Meta
 
-_LATTICE_DTYPES = (
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex32,
-    torch.complex64,
-    torch.complex128,
-)
-_PROMOTED = {(left, right): torch.promote_types(left, right) for left in _LATTICE_DTYPES for right in _LATTICE_DTYPES}
 # Accumulator and opmath dtype by operand dtype (at::opmath_type).
 ACC_DTYPE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 
-
-def promote_types(left: torch.dtype, right: torch.dtype) -> torch.dtype:
-    """The smallest dtype that both convert to (exotic dtypes ask torch itself)."""
-    if left is right:
-        return left
-    found = _PROMOTED.get((left, right))
-    return torch.promote_types(left, right) if found is None else found
+promote_types: Callable[[torch.dtype, torch.dtype], torch.dtype] = cache(torch.promote_types)
+"""The smallest dtype that both convert to."""
 
 
 def is_integral(dtype: torch.dtype) -> bool:
@@ -46,23 +26,15 @@ def is_integral(dtype: torch.dtype) -> bool:
 
 def number_dtype(number: object) -> torch.dtype:
     """The dtype of a Python number wrapped in a 0-dim tensor."""
-    match number:
-        case bool():
-            return torch.bool
-        case int():
-            return torch.int64
-        case float():
-            return torch.get_default_dtype()
-        case complex():
-            return torch.get_default_dtype().to_complex()
-        case torch.SymInt():
-            return torch.int64
-        case torch.SymFloat():
-            return torch.get_default_dtype()
-        case torch.SymBool():
-            return torch.bool
-        case _:
-            raise TypeError(f"{type(number).__name__} is no Python number")
+    if isinstance(number, (bool, torch.SymBool)):
+        return torch.bool
+    if isinstance(number, (int, torch.SymInt)):
+        return torch.int64
+    if isinstance(number, (float, torch.SymFloat)):
+        return torch.get_default_dtype()
+    if isinstance(number, complex):
+        return torch.get_default_dtype().to_complex()
+    raise TypeError(f"{type(number).__name__} is no Python number")
 
 
 def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:

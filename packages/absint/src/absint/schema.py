@@ -215,19 +215,14 @@ def functional_of(func: OpOverload) -> OpOverload | None:
     wanted = _signature(func)
     for overload_name in packet.overloads():
         candidate = getattr(packet, overload_name)
-        if not _mutates(candidate) and _signature(candidate) == wanted:
+        if not candidate._schema.is_mutable and _signature(candidate) == wanted:
             return candidate
     return None
 
 
 def _signature(func: OpOverload) -> list[tuple[str, str]]:
-    return [
-        (a.name, str(a.type)) for a in func._schema.arguments if not a.is_out and str(a.type) != "Optional[Generator]"
-    ]
-
-
-def _mutates(func: OpOverload) -> bool:
-    return any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
+    arguments = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
+    return [(name, kind) for name, kind in arguments if kind != "Optional[Generator]"]
 
 
 def argument_value(write: tuple[int, str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ Sources: `c10/core/Contiguity.h`, `c10/core/MemoryFormat.h`, `aten/src/ATen/Tens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -95,15 +95,19 @@ def is_dense(shape: Shape, stride: Shape) -> bool:
     return True
 
 
-def channels_last_stride(shape: Shape) -> Shape:
-    """Strides of a fresh channels-last tensor of 3 to 5 dimensions (channel first of the last 3-5)."""
-    order = {3: (0, 2, 1), **_CHANNELS_LAST_ORDER}[len(shape)]
+def packed_stride(shape: Sequence[int], order: Iterable[int]) -> Shape:
+    """Strides without gaps of dimensions in this order, the fastest first."""
     strides = [0] * len(shape)
     step = 1
     for dim in order:
         strides[dim] = step
         step = step * shape[dim]
     return tuple(strides)
+
+
+def channels_last_stride(shape: Shape) -> Shape:
+    """Strides of a fresh channels-last tensor of 3 to 5 dimensions (channel first of the last 3-5)."""
+    return packed_stride(shape, {3: (0, 2, 1), **_CHANNELS_LAST_ORDER}[len(shape)])
 
 
 def looks_channels_last(shape: Shape, stride: Shape) -> bool:
@@ -171,13 +175,8 @@ def dense_like_stride(shape: Shape, stride: Shape) -> Shape:
             return 1
         return 1 if shape[first] > shape[second] else 0
 
-    strides = [0] * len(shape)
-    step = 1
-    for dim in _memory_order(len(shape), should_swap):
-        strides[dim] = step
-        if shape[dim] > 1:
-            step = step * shape[dim]
-    return tuple(strides)
+    order = _memory_order(len(shape), should_swap)
+    return packed_stride([size if size > 1 else 1 for size in shape], order)
 
 
 def preserve_stride(shape: Shape, stride: Shape) -> Shape:
@@ -190,34 +189,18 @@ def elementwise_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) ->
 
     `operands` holds (shape, stride) of the tensor inputs, 0-dim ones included, in order.
     """
-    if len(operands) == 1:
-        return _unary_stride(*operands[0])
     first_shape, first = operands[0]
-    if len(first_shape) == len(shape) and first_shape == shape and 0 not in shape and 1 not in shape:
-        # The first operand alone decides the order of dimensions that are larger than one.
-        row_major = contiguous_stride(shape)
-        if first == row_major:
-            return row_major
-    same_shape = all(len(op_shape) == len(shape) and op_shape == shape for op_shape, _ in operands)
-    if same_shape:
+    is_whole = len(operands) > 1 and len(first_shape) == len(shape) and first_shape == shape
+    if is_whole and 0 not in shape and 1 not in shape and first == (row_major := contiguous_stride(shape)):
+        return row_major  # the first operand alone decides the order of dimensions that are larger than one
+    if all(len(op_shape) == len(shape) and op_shape == shape for op_shape, _ in operands):
         if all(is_contiguous(*op) for op in operands):
             return contiguous_stride(shape)
-        if len(shape) == 4 and all(is_channels_last(*op) for op in operands):
+        if len(shape) == 4 and all(is_channels_last(*op) for op in operands):  # TensorIterator knows no volumes
             return channels_last_stride(shape)
-        first = operands[0][1]
         if all(op[1] == first for op in operands) and is_dense(shape, first):
             return first
     return _ordered_stride(shape, operands)
-
-
-def _unary_stride(shape: Shape, stride: Shape) -> Shape:
-    if is_contiguous(shape, stride):
-        return contiguous_stride(shape)
-    if len(shape) == 4 and is_channels_last(shape, stride):  # TensorIterator knows no volumes
-        return channels_last_stride(shape)
-    if is_dense(shape, stride):
-        return stride
-    return _ordered_stride(shape, ((shape, stride),))
 
 
 def _ordered_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -> Shape:
@@ -242,12 +225,7 @@ def _ordered_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -> Sh
     perm = _memory_order(rank, should_swap)
     if perm == list(range(rank - 1, -1, -1)):
         return contiguous_stride(shape)
-    strides = [0] * rank
-    step = 1
-    for dim in perm:
-        strides[dim] = step
-        step = step * shape[dim]
-    return tuple(strides)
+    return packed_stride(shape, perm)
 
 
 def _broadcast_stride(shape: Shape, op_shape: Shape, op_stride: Shape) -> list[int]:

@@ -16,11 +16,12 @@ import torch
 from torch.utils.weak import TensorWeakRef
 
 from absint.errors import DataDependentError, NoActiveMode
-from absint.meta import CPU, Meta, numel
+from absint.meta import CPU, Meta
 from absint.rules.shapes import wrap_dim
 from absint.strides import contiguous_stride
 from absint.symbolic.size import layout_key, surely_equal
 from absint.torch_capabilities import TORCH
+from stagewire.types import numel
 
 _make_wrapper = TORCH.make_wrapper
 # Bytes of the memory of a tensor with symbolic sizes: given, for C++ would compute them; large, for views lie inside.

@@ -8,6 +8,7 @@ Works on real tensors, on abstract ones, and on those of a tracer: the transform
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,10 +49,6 @@ def _grad(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[
     return (*gradients, value, *rest)
 
 
-def _call(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    return body(*operands)
-
-
 def _jvp(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
     count = transform.arguments
     outputs, tangents, rest = torch.func.jvp(_split(transform, body), operands[:count], operands[count:], has_aux=True)
@@ -69,29 +66,22 @@ def _vjp(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[A
     return tuple(pull_back(operands[count:]))
 
 
-def _jacobian(make: Callable[..., Any]) -> Callable[[Transform, Body, tuple[Any, ...]], tuple[Any, ...]]:
-    def jacobian(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-        rows, rest = make(transform, _split(transform, body))(*operands)
-        return (*[entry for row in rows for entry in row], *rest)
-
-    return jacobian
-
-
-def _reverse(transform: Transform, function: Callable[..., Any]) -> Any:
-    return torch.func.jacrev(function, transform.wanted, has_aux=True, chunk_size=transform.chunk_size)
-
-
-def _forward(transform: Transform, function: Callable[..., Any]) -> Any:
-    return torch.func.jacfwd(function, transform.wanted, has_aux=True, randomness=transform.randomness)
+def _jacobian(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    if transform.kind == "jacrev":
+        derive = partial(torch.func.jacrev, chunk_size=transform.chunk_size)
+    else:
+        derive = partial(torch.func.jacfwd, randomness=transform.randomness)
+    rows, rest = derive(_split(transform, body), transform.wanted, has_aux=True)(*operands)
+    return (*[entry for row in rows for entry in row], *rest)
 
 
 _KINDS: dict[str, Callable[[Transform, Body, tuple[Any, ...]], tuple[Any, ...]]] = {
-    "call": _call,
+    "call": lambda transform, body, operands: body(*operands),
     "vmap": _vmap,
     "grad": _grad,
     "jvp": _jvp,
     "dual_level": _dual_level,
     "vjp": _vjp,
-    "jacrev": _jacobian(_reverse),
-    "jacfwd": _jacobian(_forward),
+    "jacrev": _jacobian,
+    "jacfwd": _jacobian,
 }

@@ -39,7 +39,10 @@ def to_arg(value: object, encode: Callable[[object], Arg] | None = None) -> Arg:
         case list():
             return graph.List(tuple([to_arg(item, encode) for item in value]))
         case dict():
-            return graph.Dict(tuple([(_key(k), to_arg(v, encode)) for k, v in value.items()]))
+            if unknown := [key for key in value if not isinstance(key, str)]:
+                name = type(unknown[0]).__name__
+                raise UnwirableArgument(f"a dict key of type {name}; document keys are strings")
+            return graph.Dict(tuple([(key, to_arg(item, encode)) for key, item in value.items()]))
         case slice():
             parts = (value.start, value.stop, value.step)
             return graph.Slice(*[to_arg(part, encode) for part in parts])
@@ -52,12 +55,6 @@ def to_arg(value: object, encode: Callable[[object], Arg] | None = None) -> Arg:
         except UnknownTarget as error:
             raise UnwirableArgument(str(error.message)) from error
     raise UnwirableArgument(f"a {kind.__name__} is no argument of a document")
-
-
-def _key(key: object) -> str:
-    if not isinstance(key, str):
-        raise UnwirableArgument(f"a dict key of type {type(key).__name__}; document keys are strings")
-    return key
 
 
 def _torch_name(value: object) -> str:

@@ -32,7 +32,7 @@ from stagewire.expr import Expr, evaluate
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.graph import Arg, leaves
 from stagewire.symbols import size_reader
-from stagewire.types import TensorType
+from stagewire.types import TensorType, reach
 
 _MOST_STEPS = 8
 """From here on, setting a version counter is quicker than moving it step by step."""
@@ -314,7 +314,4 @@ def _overlap_check(binding: Binding) -> Callable[[tuple[Any, ...]], tuple[int, i
 
 def _span(tensor: torch.Tensor) -> int:
     """Bytes from the first element to the end of the last."""
-    if tensor.numel() == 0:
-        return 0
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return (last + 1) * tensor.element_size()
+    return reach(tensor.shape, tensor.stride()) * tensor.element_size()  # type: ignore[no-any-return]

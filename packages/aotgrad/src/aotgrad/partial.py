@@ -73,10 +73,7 @@ def _output(arg: Arg, names: dict[str, str], zeros: set[str]) -> Arg:
 
 
 def _binding(graph: Graph, whole: Binding) -> Binding:
-    inputs = [_bound(value) for value in graph.inputs]
+    roles = (("symbol" if isinstance(value.type, ScalarType) else "tensor") for value in graph.inputs)
+    inputs = [BoundInput(value.name, value.type, role) for value, role in zip(graph.inputs, roles, strict=True)]
     outputs = [Fresh(number) if isinstance(arg, Ref) else Literally(None) for number, arg in enumerate(graph.outputs)]
     return Binding(inputs=tuple(inputs), outputs=tuple(outputs), symbols=whole.symbols, facts=whole.facts)
-
-
-def _bound(value: Value) -> BoundInput:
-    return BoundInput(value.name, value.type, "symbol" if isinstance(value.type, ScalarType) else "tensor")

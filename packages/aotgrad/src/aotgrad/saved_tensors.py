@@ -49,12 +49,9 @@ def saved_tensors(
         closed = (frozenset() if held is None else held.closed).union(*(closed_by[number] for number in running))
         is_open = len(closed) < len(closed_by)
         # A result that is saved would hold the node that holds it.
-        ctx.held = Held(tuple([_without(ctx, one) for one in saved]) if is_open else None, closed)
+        apart = [one.detach() if one is not None and one.grad_fn is ctx else one for one in saved if is_open]
+        ctx.held = Held(tuple(apart) if is_open else None, closed)
     return saved
-
-
-def _without(ctx: Any, tensor: torch.Tensor | None) -> torch.Tensor | None:
-    return tensor.detach() if tensor is not None and tensor.grad_fn is ctx else tensor
 
 
 def _present(tensors: Saved) -> tuple[torch.Tensor, ...]:

@@ -57,9 +57,7 @@ def _directory(cache_dir: str | Path | None) -> Path:
 
 def _bound(units: Sequence[Unit], directory: Path, executor: Executor) -> tuple[Bound, ...]:
     """The units in order, those of each target loaded together."""
-    return load_in_groups(
-        units, lambda one: one.target, lambda target, own: _loaded(target, own, directory, executor)
-    )
+    return load_in_groups(units, lambda one: one.target, lambda target, own: _loaded(target, own, directory, executor))
 
 
 def _loaded(target: str, units: Sequence[Unit], directory: Path, executor: Executor) -> Sequence[Bound]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -173,7 +174,7 @@ def blame_document(
         def carried(own: Document, stage: Any = stage, options: Any = options) -> Document:
             return stage.run(own, options)  # type: ignore[no-any-return]
 
-        made = _made(carried, given)
+        made = functools.cache(functools.partial(carried, given))  # made once; raises each time what the stage raises
         difference = first_difference(results_of(lambda made=made: meaning(made()), inputs), expected)
         if difference is None:
             given = made()
@@ -189,18 +190,6 @@ def blame_document(
     loaded = StagefoldBackend(Options(), {"load": loader}).load
     difference = first_difference(results_of(lambda: loaded(given), inputs), expected)  # type: ignore[arg-type]
     return None if difference is None else Blame("load", loader.name, None, (), given, tuple(inputs), difference)
-
-
-def _made(carried: Callable[[Document], Document], given: Document) -> Callable[[], Document]:
-    """What a stage makes, made once; raises what the stage raises each time."""
-    kept: list[Document] = []
-
-    def made() -> Document:
-        if not kept:
-            kept.append(carried(given))
-        return kept[0]
-
-    return made
 
 
 def _wrong(carried: Callable[[Document], Document], given: Document, inputs: Sequence[Any]) -> str | None:
@@ -309,7 +298,7 @@ def results_of(make: Callable[[], Call], inputs: Sequence[Any]) -> list[Any]:
         outputs = make()(*map(_written_freely, own))
         trained = [one for one in outputs if isinstance(one, torch.Tensor) and one.grad_fn is not None]
         leaves = [one for one in own if isinstance(one, torch.Tensor) and one.requires_grad]
-        tangents = [torch.randn(one.shape, generator=_seeded()).to(one) for one in trained]
+        tangents = [torch.randn(one.shape, generator=torch.Generator().manual_seed(0)).to(one) for one in trained]
         gradients = torch.autograd.grad(trained, leaves, tangents, allow_unused=True) if trained else ()
     except Exception as error:
         return [error]
@@ -322,10 +311,6 @@ def _written_freely(one: Any) -> Any:
         return one
     copy = one.clone()
     return copy if copy.stride() == one.stride() and not one.storage_offset() else one
-
-
-def _seeded() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
 
 
 def first_difference(found: list[Any], expected: list[Any]) -> str | None:

@@ -142,7 +142,8 @@ def _check_types(types: Sequence[Value], given: Sequence[Any], read: Any, with_g
     for want, have in zip(types, given, strict=True):
         is_tensor = isinstance(want.type, TensorType)
         if is_tensor != isinstance(have, torch.Tensor) or not (is_tensor or type(have) is int):
-            raise OtherInputs(f"input {want.name} is a {type(have).__name__}, and was {_kind(want)}")
+            kind = "a tensor" if is_tensor else "an int"
+            raise OtherInputs(f"input {want.name} is a {type(have).__name__}, and was {kind}")
         if is_tensor and have.dim() != len(want.type.shape):
             raise OtherInputs(f"input {want.name} has {have.dim()} dimensions, and had {len(want.type.shape)}")
     sizes = {} if read is None else read(given)
@@ -150,10 +151,6 @@ def _check_types(types: Sequence[Value], given: Sequence[Any], read: Any, with_g
         if isinstance(want.type, TensorType) and not _fits(want.type, have, sizes, with_gradients):
             found = to_wire(from_tensor(have), requires_grad=have.requires_grad)
             raise OtherInputs(f"input {want.name} is {found}, and was {want.type}")
-
-
-def _kind(value: Value) -> str:
-    return "a tensor" if isinstance(value.type, TensorType) else "an int"
 
 
 def _fits(want: TensorType, have: torch.Tensor, sizes: dict[str, int], with_gradients: bool) -> bool:

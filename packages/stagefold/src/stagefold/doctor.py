@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import platform
+from collections.abc import Callable
 
 from stagewire.capabilities import Capability
 from stagewire.errors import StageError
@@ -27,14 +28,16 @@ class Finding:
 def findings() -> tuple[Finding, ...]:
     """Python, torch, the packages, the frame hook, the C++ compiler, the instruction set, Triton, and names of torch
     that are missing."""
+    from codegen import find_compiler, host_isa
+
     return (
         Finding("python", True, platform.python_version()),
         _version("torch"),
         *(_importable(name) for name in PACKAGES),
         _owner_of_codegen(),
         _importable("bytecap._evalframe"),
-        _compiler(),
-        _instruction_set(),
+        _asked("C++ compiler", find_compiler),
+        _asked("instruction set", host_isa),
         _version("triton", optional=True),
         *missing_names(),
     )
@@ -83,19 +86,8 @@ def _owner_of_codegen() -> Finding:
     return Finding("codegen owner", True, "stagefold-codegen" if owners else "a source tree")
 
 
-def _compiler() -> Finding:
-    from codegen import find_compiler
-
+def _asked(what: str, ask: Callable[[], object]) -> Finding:
     try:
-        return Finding("C++ compiler", True, str(find_compiler()))
+        return Finding(what, True, str(ask()))
     except StageError as error:
-        return Finding("C++ compiler", False, f"{error.message}; {error.fix}")
-
-
-def _instruction_set() -> Finding:
-    from codegen import host_isa
-
-    try:
-        return Finding("instruction set", True, host_isa())
-    except StageError as error:
-        return Finding("instruction set", False, f"{error.message}; {error.fix}")
+        return Finding(what, False, f"{error.message}; {error.fix}")

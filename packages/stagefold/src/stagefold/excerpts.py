@@ -17,9 +17,9 @@ from stagewire.capture import Capture, Input, InputRole, Local, Symbol
 from stagewire.codec import Document
 from stagewire.grad import Binding, BoundInput, Fresh, Grad
 from stagewire.graph import Graph, Ref, Value, node_references, references
-from stagewire.loop import Extern, Free, Kernel, Loop, LoopGraph, Store
+from stagewire.loop import Extern, Free, Loop, LoopGraph
 from stagewire.prim import Prim
-from stagewire.statements import buffers_of, select
+from stagewire.statements import buffers_of, writes_of
 from stagewire.substitution import symbols_in
 from stagewire.symbols import symbol_places
 from stagewire.types import ScalarType, TensorType
@@ -57,22 +57,13 @@ def part_of(document: Document, graph: Graph | LoopGraph) -> Part:
     """A graph of a document."""
     if isinstance(graph, LoopGraph):
         return _kernels(document, graph)
-    match document:
-        case Capture():
-            return _calls(document, graph, lambda own: _capture(document, own))
-        case Grad():
-            return _calls(document, graph, lambda own: Grad(binding=_alone(document, own.inputs, own), joint=own))
-        case Prim(joint=None):
-            return _calls(
-                document,
-                graph,
-                lambda own: Prim(binding=_alone(document, own.inputs, own), forward=own, opset=document.opset),
-            )
-        case Prim():
-            return _calls(
-                document, graph, lambda own: replace(document, binding=_alone(document, own.inputs, own), joint=own)
-            )
-    raise NotApart
+    if isinstance(document, Capture):
+        return _calls(document, graph, lambda own: _capture(document, own))
+    if not isinstance(document, (Grad, Prim)):
+        raise NotApart
+    kind, field = type(document), "forward" if document.joint is None else "joint"
+    more = {"opset": document.opset} if isinstance(document, Prim) else {}
+    return _calls(document, graph, lambda own: kind(binding=_alone(document, own.inputs, own), **{field: own}, **more))
 
 
 def _capture(document: Capture, own: Graph) -> Capture:
@@ -142,7 +133,8 @@ def _kernels(document: Any, graph: LoopGraph) -> Part:
     buffers = {buffer.name: buffer for buffer in whole.buffers}
     roots = {name: buffer.base or name for name, buffer in buffers.items()}
     owners = [name for name, root in roots.items() if name == root]
-    writes = [{roots[name] for name in _written(step)} for step in steps]
+    writes = [{roots[name] for name in writes_of(step)} for step in steps]
+    names = [step.target if isinstance(step, Extern) else step.name for step in steps]
 
     def excerpt(chosen: tuple[int, ...]) -> tuple[Document, tuple[str, ...]]:
         own = tuple(steps[number] for number in chosen)
@@ -161,17 +153,7 @@ def _kernels(document: Any, graph: LoopGraph) -> Part:
         binding = _alone(document, (*numbers, *given), part)
         return Loop(binding=binding, forward=part), names
 
-    return Part(len(steps), excerpt, lambda chosen: tuple(_callee(steps[number]) for number in chosen))
-
-
-def _written(step: Kernel | Extern) -> list[str]:
-    if isinstance(step, Extern):
-        return [name for name in step.results if name]
-    return [store.buffer for store in select(step.sections, Store)]
-
-
-def _callee(step: Kernel | Extern) -> str:
-    return step.target if isinstance(step, Extern) else step.name
+    return Part(len(steps), excerpt, lambda chosen: tuple(names[number] for number in chosen))
 
 
 def smallest(items: tuple[int, ...], wrong: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...]:

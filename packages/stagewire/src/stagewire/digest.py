@@ -94,10 +94,6 @@ def _dict(value: dict[str, Any], scope: _Scope) -> list[Any]:
     return [(key, _visit(value[key], scope)) for key in sorted(value)]
 
 
-def _ref(value: graph.Ref, scope: _Scope) -> tuple[str, int | None]:
-    return "%", _number(scope.names, value.name)
-
-
 def _value(value: graph.Value, scope: _Scope) -> tuple[Any, ...]:
     number = _number(scope.names, value.name)
     if isinstance(value.type, ScalarType):  # a symbol, which expressions name
@@ -108,10 +104,6 @@ def _value(value: graph.Value, scope: _Scope) -> tuple[Any, ...]:
 def _symbols(names: tuple[str, ...], scope: _Scope) -> list[tuple[int | None, str]]:
     """Inputs that are symbols: their places, and the names that expressions have for them."""
     return [(_number(scope.names, name), name) for name in names]
-
-
-def _updates(pairs: tuple[tuple[int, str], ...], scope: _Scope) -> list[tuple[int, int | None]]:
-    return [(number, _number(scope.names, name)) for number, name in pairs]
 
 
 def _unit(unit: program.Unit, scope: _Scope) -> list[Any]:
@@ -125,14 +117,6 @@ def _node(node: graph.Node, scope: _Scope) -> tuple[Any, ...]:
     kwargs = _dict(node.kwargs, scope) if node.kwargs else None
     results = [_value(result, scope) for result in node.results]
     return node.target, args, kwargs, results, node.phase, node.effect, node.checkpoint
-
-
-def _index(index: loop.Index, scope: _Scope) -> tuple[Any, ...]:
-    return index.constant, [(term.coefficient, _visit(term.atom, scope)) for term in index.terms]
-
-
-def _axis_atom(atom: loop.AxisAtom, scope: _Scope) -> int | None:
-    return _number(scope.names, atom.name)
 
 
 def _kernel(kernel: loop.Kernel, scope: _Scope) -> tuple[Any, ...]:
@@ -157,7 +141,11 @@ _NAMED: dict[type[msgspec.Struct], _Named] = {
     loop.Extern: {"results": _many},
     loop.Free: {"buffer": _one},
     loop.Buffer: {"name": _one, "base": _one, "reuse": _one},
-    loop.LoopGraph: {"inputs": _many, "symbols": _symbols, "updates": _updates},
+    loop.LoopGraph: {
+        "inputs": _many,
+        "symbols": _symbols,
+        "updates": lambda pairs, scope: [(number, _number(scope.names, name)) for number, name in pairs],
+    },
     program.Unit: {"inputs": _many, "written": _many},
     program.Allocate: {"buffer": _one, "reuse": _one},
     program.MakeView: {"buffer": _one, "base": _one},
@@ -178,11 +166,14 @@ _FIRST: dict[type[msgspec.Struct], tuple[str, ...]] = {
 _SPECIAL: dict[type[Any], _Write] = {
     tuple: _tuple,
     dict: _dict,
-    graph.Ref: _ref,
+    graph.Ref: lambda value, scope: ("%", _number(scope.names, value.name)),
     graph.Value: _value,
     graph.Node: _node,
-    loop.Index: _index,
-    loop.AxisAtom: _axis_atom,
+    loop.Index: lambda index, scope: (
+        index.constant,
+        [(term.coefficient, _visit(term.atom, scope)) for term in index.terms],
+    ),
+    loop.AxisAtom: lambda atom, scope: _number(scope.names, atom.name),
     loop.Kernel: _kernel,
     program.Unit: _unit,
 }

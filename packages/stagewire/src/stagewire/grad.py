@@ -193,6 +193,12 @@ class Grad(msgspec.Struct, frozen=True, kw_only=True, tag="grad", tag_field="doc
     rewrites: tuple[Rewrite, ...] = ()
 
 
+def returned_inputs(binding: Binding) -> set[int]:
+    """Inputs that are outputs, or what outputs are views of."""
+    given = [o.input for o in binding.outputs if isinstance(o, SameAsInput)]
+    return {*given, *[o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "input"]}
+
+
 def public_results(binding: Binding) -> list[int]:
     """Forward results that are outputs, what outputs are views of, or new values of inputs, with repetitions."""
     views = [o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "result"]

@@ -8,7 +8,7 @@ merge_equal(graph, key)   nodes of one key become one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -56,6 +56,13 @@ def rename_node(node: Node, names: Mapping[str, str]) -> Node:
 def recalled(node: Node, target: str, args: tuple[Arg, ...]) -> Node:
     """`node` as a call of another op, by position, which does nothing but compute."""
     return Node(target, args, {}, node.results, node.line, node.phase, None, node.checkpoint)
+
+
+def unused_name(name: str, taken: Container[str]) -> str:
+    """The name, with underscores behind it where it is taken."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def with_nodes(graph: Graph, nodes: Sequence[Node], names: Mapping[str, str] | None = None) -> Graph:

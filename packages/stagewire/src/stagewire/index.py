@@ -459,12 +459,8 @@ def _canonical(offset: Dim, terms: Sequence[Term]) -> Index:
         kept = list(terms)
     else:
         kept = [Term(c, atom) for atom, c in merged.items() if c != 0]
-    kept.sort(key=_term_key)
+    kept.sort(key=lambda term: _key(term.atom))
     return Index(offset, tuple(kept))
-
-
-def _term_key(term: Term) -> tuple[object, ...]:
-    return _key(term.atom)
 
 
 def _recombine(a: Index) -> Index:

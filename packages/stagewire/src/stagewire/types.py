@@ -81,7 +81,7 @@ def contiguous(dtype: DType, shape: tuple[Dim, ...], device: str = "cpu") -> Ten
     return TensorType(dtype, shape, contiguous_stride(shape), device=device)
 
 
-def numel(shape: tuple[Dim, ...]) -> Dim:
+def numel(shape: Sequence[Dim]) -> Dim:
     """The number of elements."""
     count: Dim = 1
     for size in shape:
@@ -111,15 +111,15 @@ def overlaps(shape: Sequence[Any], stride: Sequence[Any]) -> bool:
 
 
 def extent(type: TensorType) -> Dim:
+    """`reach` of a type."""
+    return reach(type.shape, type.stride)  # type: ignore[no-any-return]
+
+
+def reach(shape: Sequence[Any], stride: Sequence[Any]) -> Any:
     """How many elements of memory a tensor reaches over, from its first to its last (some number where a symbolic size
     is 0).
 
-    >>> extent(TensorType("float32", (2, 3), (10, 1)))
+    >>> reach((2, 3), (10, 1))
     13
     """
-    if 0 in type.shape:
-        return 0
-    reach: Dim = 1
-    for size, step in zip(type.shape, type.stride, strict=True):
-        reach = reach + (size - 1) * step
-    return reach
+    return 0 if 0 in shape else 1 + sum([(size - 1) * step for size, step in zip(shape, stride, strict=True)])

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from stagewire.expr import symbol
 from stagewire.grad import Binding, Grad, Rewrite, SavedInput, SavedResult, SavedSize
 from stagewire.graph import Arg, Graph, Node, Ref, Value, definitions, map_arg
+from stagewire.graph_passes import unused_name
 
 # What drew random numbers by the lists that readers of version 1 had; as it was then, not kept up to date.
 _NAMES = (
@@ -109,9 +110,7 @@ def joined(binding: Binding, forward: Graph, backward: Graph | None) -> tuple[Bi
     taken = set(definitions(forward))
 
     def defined(value: Value) -> Value:
-        name = value.name
-        while name in taken:
-            name += "_"
+        name = unused_name(value.name, taken)
         taken.add(name)
         known[value.name] = Ref(name)
         return Value(name, value.type)

@@ -11,7 +11,7 @@ Operators with one scalar take it as it is (`absint.float_forms`). What is in ne
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -71,14 +71,6 @@ def _pow(input: Any, exponent: Any) -> Any:
     if isinstance(input, torch.Tensor):
         return torch.pow(input, _beside(exponent, input))
     return torch.pow(_beside(input, exponent), exponent) if isinstance(exponent, torch.Tensor) else input**exponent
-
-
-def _reflected_pow(exponent: Any, input: Any) -> Any:
-    return _pow(input, exponent)
-
-
-def _pow_(self: Any, exponent: Any) -> Any:
-    return self.pow_(_beside(exponent, self))
 
 
 def _in_floats(rounds: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -187,10 +179,6 @@ def _softplus(input: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Any:
     return torch.where(scaled > threshold, input, torch.log1p(torch.exp(scaled.clamp(max=threshold))) / beta)
 
 
-def _threshold(input: Any, threshold: Any, value: Any) -> Any:
-    return torch.where(input <= threshold, torch.full_like(input, value), input)
-
-
 def _hardtanh(input: Any, min_val: Any = -1.0, max_val: Any = 1.0) -> Any:
     if min_val > max_val:
         raise _UnfitError
@@ -217,12 +205,9 @@ def _activation(rewrite: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _new_tensor(self: Any, data: Any, *, dtype: Any = None, device: Any = None) -> Any:
-    made = [torch.scalar_tensor(item, dtype=dtype or self.dtype, device=device or self.device) for item in _row(data)]
-    return torch.stack(made) if isinstance(data, (list, tuple)) else made[0]
-
-
-def _row(data: Any) -> Iterable[Any]:
-    return data if isinstance(data, (list, tuple)) else (data,)
+    row = data if isinstance(data, (list, tuple)) else (data,)
+    made = [torch.scalar_tensor(item, dtype=dtype or self.dtype, device=device or self.device) for item in row]
+    return torch.stack(made) if row is data else made[0]
 
 
 def _each(stem: str, inplace: bool) -> Callable[..., Any]:
@@ -252,18 +237,20 @@ def _item(operand: Any, at: int) -> Any:
 _SINGLE: dict[tuple[str, bool], Callable[..., Any]] = {
     ("add", False): _add, ("sub", False): _sub, ("pow", False): _pow,
     ("addcmul", False): _addcmul, ("addcdiv", False): _addcdiv, ("lerp", False): _lerp,
-    ("add", True): _written(_add), ("sub", True): _written(_sub), ("pow", True): _pow_,
+    ("add", True): _written(_add), ("sub", True): _written(_sub), 
+    ("pow", True): lambda self, exponent: self.pow_(_beside(exponent, self)),
     ("addcmul", True): _written(_addcmul), ("addcdiv", True): _written(_addcdiv), ("lerp", True): _written(_lerp),
 }  # fmt: skip
 _FOREACH = "add sub mul div addcmul addcdiv lerp pow clamp_min clamp_max"
 _ACTIVATIONS: dict[str, Callable[..., Any]] = {
-    "leaky_relu": _leaky_relu, "elu": _elu, "threshold": _threshold, "hardtanh": _hardtanh,
+    "leaky_relu": _leaky_relu, "elu": _elu, "hardtanh": _hardtanh,
+    "threshold": lambda input, threshold, value: torch.where(input <= threshold, torch.full_like(input, value), input),
 }  # fmt: skip
 
 _REWRITES: dict[str, Callable[..., Any]] = {
     "operator.pow": _pow,
     "torch.Tensor.__pow__": _pow,
-    "torch.Tensor.__rpow__": _reflected_pow,
+    "torch.Tensor.__rpow__": lambda exponent, input: _pow(input, exponent),
     "torch.nn.functional.softplus": _softplus,
     "torch.Tensor.new_tensor": _new_tensor,
     **{f"torch.{end}addmm": _added_product(2) for end in ("", "Tensor.")},

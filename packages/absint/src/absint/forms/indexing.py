@@ -25,7 +25,7 @@ def _selected(x: Any, index: Any) -> tuple[Any, Any]:
     """What symbolic numbers in the index select, and the rest of the index."""
     items = index if type(index) is tuple else (index,)
     places = [at for at, item in enumerate(items) if is_symbolic(item)]
-    if not places or any(_is_mask(item) for item in items):
+    if not places or any(isinstance(item, (bool, list)) or _is_mask(item) for item in items):
         return x, index
     rank = x.dim()
     for at in reversed(places):
@@ -34,9 +34,7 @@ def _selected(x: Any, index: Any) -> tuple[Any, Any]:
 
 
 def _is_mask(item: Any) -> bool:
-    return isinstance(item, (bool, list)) or (
-        isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)
-    )
+    return isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)
 
 
 def dimension_of(rank: int, index: tuple[Any, ...], at: int) -> int:
@@ -50,7 +48,7 @@ def _width(item: Any) -> int:
     """How many dimensions an item of an index takes."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
-    return item.dim() if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8) else 1
+    return item.dim() if _is_mask(item) else 1
 
 
 def embedding_dense_backward(

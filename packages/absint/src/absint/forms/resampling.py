@@ -38,7 +38,7 @@ def interpolate(
     factors = [None] * rank if scale_factor is None else _each(scale_factor, rank)
     sizes = _each(size, rank)
     if size is None:
-        sizes = [_scaled(one, factor) for one, factor in zip(input.shape[2:], factors, strict=True)]
+        sizes = [math.floor(one * float(factor)) for one, factor in zip(input.shape[2:], factors, strict=True)]
     if recompute_scale_factor:
         factors = [None] * rank
     align = () if "nearest" in mode else (bool(align_corners),)
@@ -47,11 +47,6 @@ def interpolate(
 
 def _each(value: Any, rank: int) -> list[Any]:
     return list(value) if isinstance(value, (tuple, list)) else [value] * rank
-
-
-def _scaled(size: Any, factor: float) -> Any:
-    """`floor(size * factor)`."""
-    return math.floor(size * float(factor))
 
 
 def _pool_form(plain: Any) -> Any:
@@ -65,7 +60,7 @@ def _pool_form(plain: Any) -> Any:
         if not any(map(is_symbolic, input.shape)) or rest or any(named.values()) or input.dim() not in (2, 3):
             return plain(input, *given, *rest, **named)
         strides = kernel_size if stride is None or stride == () or stride == [] else stride
-        kernel, steps, edge, gaps = (_single(one) for one in (kernel_size, strides, padding, dilation))
+        kernel, steps, edge, gaps = (_each(one, 1)[0] for one in (kernel_size, strides, padding, dilation))
         if min(kernel, steps, gaps) < 1 or not 0 <= edge <= (gaps * (kernel - 1) + 1) // 2:
             return plain(input, *given)  # which refuses them
         image = input.unsqueeze(-2)
@@ -73,10 +68,6 @@ def _pool_form(plain: Any) -> Any:
         return found[0].squeeze(-2)
 
     return form
-
-
-def _single(value: Any) -> Any:
-    return value[0] if isinstance(value, (tuple, list)) else value
 
 
 _UPSAMPLING = {

@@ -25,7 +25,8 @@ def stft(
         return torch.stft(input, n_fft, *given, **rest)
     hop, width = n_fft // 4 if hop_length is None else hop_length, n_fft if win_length is None else win_length
     is_number = input.is_floating_point() or input.is_complex()
-    if not is_number or input.dim() not in (1, 2) or hop < 1 or not 0 < width <= n_fft or not _is_window(window, width):
+    fits = is_number and input.dim() in (1, 2) and hop >= 1 and 0 < width <= n_fft
+    if not fits or (window is not None and (window.dim() != 1 or window.shape[0] != width)):
         return torch.stft(input, n_fft, *given, **rest)  # which refuses them
     x = input if input.dim() == 2 else input.unsqueeze(0)
     if center:
@@ -43,10 +44,6 @@ def stft(
     out = transform(frames, norm="ortho" if normalized else None).transpose(1, 2)
     out = out if input.dim() == 2 else out.squeeze(0)
     return out if return_complex else torch.view_as_real(out)
-
-
-def _is_window(window: Any, width: int) -> bool:
-    return window is None or (window.dim() == 1 and bool(window.shape[0] == width))
 
 
 SPECTRAL_FORMS: dict[str, Callable[..., Any]] = {

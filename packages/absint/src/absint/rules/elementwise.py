@@ -96,11 +96,6 @@ def _isinf(self: Meta) -> Meta:
     return pointwise((_abs(self), math.inf), None, torch.bool)  # eager computes abs(x) == inf
 
 
-def _angle(self: Meta) -> Meta:
-    common = float_dtype(self.dtype)
-    return pointwise((self,), common, common.to_real())
-
-
 def _bounds(self: Meta, *bounds: Any) -> list[Any]:
     given = [bound for bound in bounds if bound is not None]
     if not given:
@@ -121,11 +116,6 @@ def _where(condition: Meta, self: Any, other: Any) -> Meta:
     return pointwise((unconverted, cast(self, common), cast(other, common)), common)
 
 
-def _frexp(self: Meta) -> tuple[Meta, Meta]:
-    mantissa = pointwise((self,), self.dtype)
-    return mantissa, Meta(mantissa.shape, mantissa.stride, torch.int32, self.device)
-
-
 TABLE.rows({
     _UNARY_SAME: lambda self: pointwise((self,), self.dtype),
     _UNARY_FLOAT: lambda self, /: pointwise((self,), float_dtype(self.dtype)),
@@ -142,7 +132,7 @@ TABLE.rows({
     "nan_to_num": lambda self: empty_like(self),
     "isinf": _isinf,
     "isnan": lambda self: pointwise((self, self), None, torch.bool),  # eager computes x != x
-    "angle": _angle,
+    "angle": lambda self: pointwise((self,), common := float_dtype(self.dtype), common.to_real()),
     "div.Tensor_mode div.Scalar_mode": lambda self, other, rounding_mode: (
         float_pointwise((self, other)) if rounding_mode is None else pointwise((self, other))
     ),
@@ -156,7 +146,7 @@ TABLE.rows({
     "complex polar": lambda real, imag, /: pointwise((real, imag), real.dtype, real.dtype.to_complex()),
     # Eager computes x * 2.0 ** other.
     "ldexp.Tensor": lambda self, other: pointwise((self, pointwise((other,), result_type((other, 2.0))))),
-    "frexp.Tensor": _frexp,
+    "frexp.Tensor": lambda self: (pointwise((self,), self.dtype), pointwise((self,), self.dtype, torch.int32)),
     "mvlgamma": lambda self: fresh(self, dtype=float_dtype(self.dtype)),
 })  # fmt: skip
 

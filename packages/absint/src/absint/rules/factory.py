@@ -35,13 +35,7 @@ def _made(size: Sizes, dtype: DType, device: Any) -> Meta:
 
 def _empty(size: Sizes, dtype: DType, device: Any, memory_format: Any) -> Meta:
     made = _made(size, dtype, device)
-    if memory_format is None or memory_format is torch.contiguous_format:
-        return made
     return Meta(made.shape, stride_of_format(made.shape, memory_format), made.dtype, made.device)
-
-
-def _empty_strided(size: Sizes, stride: Sizes, dtype: DType, device: Any) -> Meta:
-    return Meta(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), _device(device))
 
 
 _PERMUTES = Constraint(
@@ -52,11 +46,9 @@ _PERMUTES = Constraint(
 
 
 def _empty_permuted(size: Sizes, physical_layout: Sizes, dtype: DType, device: Any) -> Meta:
-    stride = [0] * len(size)
-    for step, dim in zip(contiguous_stride([size[dim] for dim in physical_layout]), physical_layout, strict=True):
-        stride[dim] = step
     made = _made(size, dtype, device)
-    return Meta(made.shape, tuple(stride), made.dtype, made.device)
+    steps = dict(zip(physical_layout, contiguous_stride([size[dim] for dim in physical_layout]), strict=True))
+    return Meta(made.shape, tuple([steps[dim] for dim in range(len(size))]), made.dtype, made.device)
 
 
 def _arange(end: Any, dtype: DType, device: Any, start: Any = 0, step: Any = 1) -> Meta:
@@ -83,26 +75,16 @@ def _as_whole(bound: Any, dtype: DType) -> Any:
 
 
 def _spaced(start: Any, end: Any, steps: int, dtype: DType, device: Any) -> Meta:
-    if dtype is None and any(_is_complex(bound) for bound in (start, end)):
+    if dtype is None and any(
+        bound.dtype.is_complex if isinstance(bound, Meta) else isinstance(bound, complex) for bound in (start, end)
+    ):
         dtype = torch.get_default_dtype().to_complex()
     return _made((steps,), dtype, device)
-
-
-def _is_complex(bound: Any) -> bool:
-    return bound.dtype.is_complex if isinstance(bound, Meta) else isinstance(bound, complex)
 
 
 def _triangle_count(row: int, col: int, offset: int) -> int:
     """Elements on or below the diagonal `offset` of a row x col matrix."""
     return sum(max(0, min(col, line + offset + 1)) for line in range(row))
-
-
-def _triu_indices(row: int, col: int, offset: int, dtype: DType, device: Any) -> Meta:
-    return _made((2, row * col - _triangle_count(row, col, offset - 1)), dtype or torch.int64, device)
-
-
-def _like(self: Meta, dtype: DType, device: Any, memory_format: Any) -> Meta:
-    return empty_like(self, memory_format, dtype, device)
 
 
 def _new(self: Meta, size: Sizes, dtype: DType, device: Any) -> Meta:
@@ -121,7 +103,9 @@ TABLE.rows({
     ),
     "randperm randperm.generator": lambda n, dtype, device: _made((n,), dtype or torch.int64, device),
     "empty.memory_format": _empty,
-    "empty_strided": _empty_strided,
+    "empty_strided": lambda size, stride, dtype, device: (
+        Meta(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), _device(device))
+    ),
     "empty_permuted": Rule(_empty_permuted, (_PERMUTES,)),
     "full": lambda size, fill_value, dtype, device: _made(size, dtype or number_dtype(fill_value), device),
     "scalar_tensor": lambda dtype, device: _made((), dtype, device),
@@ -134,8 +118,10 @@ TABLE.rows({
     "tril_indices": lambda row, col, offset, dtype, device: (
         _made((2, _triangle_count(row, col, offset)), dtype or torch.int64, device)
     ),
-    "triu_indices": _triu_indices,
-    "zeros_like ones_like empty_like rand_like randn_like full_like randint_like randint_like.low_dtype": _like,
+    "triu_indices": lambda row, col, offset, dtype, device: (
+        _made((2, row * col - _triangle_count(row, col, offset - 1)), dtype or torch.int64, device)
+    ),
+    "zeros_like ones_like empty_like rand_like randn_like full_like randint_like randint_like.low_dtype": empty_like,
     "new_empty new_zeros new_ones new_full": _new,
     "new_empty_strided": _new_empty_strided,
     "zero fill.Scalar fill.Tensor": lambda self: empty_like(self),
@@ -172,10 +158,6 @@ def _native_dropout(input: Meta) -> tuple[Meta, Meta]:
     return pointwise((input, mask), input.dtype), mask
 
 
-def _rrelu_backward(grad_output: Meta, self: Meta, noise: Meta, training: bool) -> Meta:
-    return pointwise((noise if training else self, grad_output))
-
-
 _NOISE = Constraint(
     "C1", "noise has the shape of self", lambda self, noise: self.shape == noise.shape,
     Refused("rrelu_with_noise", (f32(3), f32(4))),
@@ -191,7 +173,9 @@ TABLE.rows({
     "normal.float_Tensor": lambda std: fresh(std),
     "normal.Tensor_Tensor": lambda mean, std: fresh(mean, broadcast(mean.shape, std.shape)),
     "rrelu_with_noise_functional": Rule(lambda self, noise: (empty_like(self), empty_like(noise)), (_NOISE,)),
-    "rrelu_with_noise_backward": _rrelu_backward,
+    "rrelu_with_noise_backward": lambda grad_output, self, noise, training: (
+        pointwise((noise if training else self, grad_output))
+    ),
 })  # fmt: skip
 TABLE.ask(f"bernoulli bernoulli.Tensor {_FILLS} random.from random.to")
 TABLE.ask("rrelu_with_noise rrelu_with_noise_functional")

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import torch
 
 from absint.errors import TypeRuleError
-from absint.meta import Meta, numel
+from absint.meta import Meta
 from absint.rules.shapes import fresh, resized, wrap_dim, wrap_dims
 from absint.rules.table import RuleTable
 from absint.strides import contiguous_stride
+from stagewire.types import numel
 
 TABLE = RuleTable()
 Dims = Sequence[int]

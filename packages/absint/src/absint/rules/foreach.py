@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -63,15 +62,11 @@ def _each(name: str, *operands: Any, **given: Any) -> list[Meta]:
 
 def _on(single: str, count: int) -> TypeOf:
     """The rule of a foreach op, of so many operands that say something of the types."""
-    if count == 1:
-        return lambda self, /: _each(single, self)
-    if count == 3:
-        return lambda self, tensor1, tensor2: _each(single, self, tensor1, tensor2)
-    return lambda self, other, /: _each(single, self, other)
-
-
-def _norm(self: Sequence[Meta], ord: Any, dtype: torch.dtype | None) -> list[Meta]:
-    return [_single("linalg_vector_norm")(tensor, ord, dtype=dtype) for tensor in self]
+    return (
+        lambda self, /: _each(single, self),
+        lambda self, other, /: _each(single, self, other),
+        lambda self, tensor1, tensor2: _each(single, self, tensor1, tensor2),
+    )[count - 1]
 
 
 for _name, _of in SINGLES.items():
@@ -84,7 +79,7 @@ TABLE.rows({
     "_foreach_sub.List": lambda self, other, alpha: _each("sub.Tensor", self, other, alpha=alpha),
     "_foreach_lerp.List": lambda self, tensors1, weights: _each("lerp.Tensor", self, tensors1, weights),
     "_foreach_lerp.Scalar _foreach_lerp.ScalarList": lambda self, tensors1: _each("lerp.Scalar", self, tensors1, 0.5),
-    "_foreach_norm.Scalar": _norm,
+    "_foreach_norm.Scalar": lambda self, ord, dtype: _each("linalg_vector_norm", self, ord, dtype=dtype),
     "_foreach_copy": lambda self, src: [copied(*pair) for pair in zip(self, src, strict=True)],
 })  # fmt: skip
 TABLE.ask("_foreach_copy _foreach_lerp.List _foreach_add.Tensor _foreach_mul.Tensor _foreach_div.Tensor")

@@ -5,18 +5,20 @@ An index says where in one dimension; in the others it counts through the operan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 import torch
 
 from absint.errors import DataDependentError, DimensionError, TypeRuleError, UnsupportedTensor
 from absint.kernels import Question, ones
-from absint.meta import Meta, numel
+from absint.meta import Meta
 from absint.rules.pointwise import broadcast
-from absint.rules.shapes import broadcasts_to, empty_like, expand_stride, fresh, resized, wrap_dim
+from absint.rules.shapes import broadcasts_to, dim_checked, empty_like, expand_stride, fresh, resized, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 from absint.strides import elementwise_stride, preserve_stride, view_stride
+from stagewire.types import numel
 
 TABLE = RuleTable()
 Indices = Sequence["Meta | None"]
@@ -33,18 +35,12 @@ def _fits_beside(inner: Meta, outer: Meta, dim: int | None) -> bool:
     return all(small <= large for axis, (small, large) in pairs if axis != dim) or 0 in inner.shape
 
 
-def _index_within_self(self: Meta, dim: int, index: Meta) -> bool:
-    return _fits_beside(index, self, wrap_dim(dim, self.ndim))
-
-
 _NO_LARGER = Constraint(
-    "C1", "no dimension of index is larger than that of self, apart from dim", _index_within_self,
+    "C1", "no dimension of index is larger than that of self, apart from dim",
+    lambda self, dim, index: _fits_beside(index, self, wrap_dim(dim, self.ndim)),
     Refused("gather", (f32(3, 2), 0, i64(3, 5))),
 )  # fmt: skip
-_SELF_NO_SMALLER = Constraint(
-    "C1", "no dimension of index is larger than that of self, apart from dim", _index_within_self,
-    Refused("scatter.value", (f32(3, 2), 0, i64(3, 5), 1.0)),
-)  # fmt: skip
+_SELF_NO_SMALLER = replace(_NO_LARGER, refused=Refused("scatter.value", (f32(3, 2), 0, i64(3, 5), 1.0)))
 _NO_LARGER_THAN_SOURCE = Constraint(
     "C2", "no dimension of index is larger than that of src",
     lambda self, dim, index, src, /: _fits_beside(index, src, None),
@@ -57,10 +53,6 @@ def _counted(self: Meta, dim: int, index: Meta, source: Meta) -> bool:
     return numel(index.shape) == rows
 
 
-def _counted_unless_scalar(self: Meta, dim: int, index: Meta, source: Meta) -> bool:
-    return not source.shape or _counted(self, dim, index, source)
-
-
 def _same_slices(self: Meta, dim: int, source: Meta) -> bool:
     dim = wrap_dim(dim, self.ndim)
     return self.shape[:dim] + self.shape[dim + 1 :] == source.shape[:dim] + source.shape[dim + 1 :]
@@ -70,18 +62,17 @@ _COUNTED = Constraint(
     "C1", "there are as many indices as rows of source", _counted,
     Refused("index_add", (f32(3, 2), 0, i64(4), f32(2, 2))),
 )  # fmt: skip
-_COUNTED_INDEX = Constraint(
-    "C1", "there are as many indices as rows of source", _counted_unless_scalar,
-    Refused("index_copy", (f32(3, 2), 0, i64(4), f32(2, 2))), DimensionError,
-)  # fmt: skip
+_COUNTED_INDEX = replace(
+    _COUNTED,
+    holds=lambda self, dim, index, source: not source.shape or _counted(self, dim, index, source),
+    refused=Refused("index_copy", (f32(3, 2), 0, i64(4), f32(2, 2))),
+    error=DimensionError,
+)
 _SAME_SLICES = Constraint(
     "C2", "self and source have the same sizes, apart from dim", _same_slices,
     Refused("index_add", (f32(3, 2), 0, i64(2), f32(2, 3))),
 )  # fmt: skip
-_SAME_SLICES_COPIED = Constraint(
-    "C2", "self and source have the same sizes, apart from dim", _same_slices,
-    Refused("index_copy", (f32(3, 2), 0, i64(2), f32(2, 3))),
-)  # fmt: skip
+_SAME_SLICES_COPIED = replace(_SAME_SLICES, refused=Refused("index_copy", (f32(3, 2), 0, i64(2), f32(2, 3))))
 _INDEX_OF_SCALAR = Constraint(
     "C1", "a tensor without dimensions is selected from once",
     lambda self, index: bool(self.shape) or numel(index.shape) == 1, Refused("index_select", (f32(), 0, i64(2))),
@@ -161,19 +152,8 @@ def _index_select(self: Meta, dim: int, index: Meta) -> Meta:
     return fresh(self, resized(self, dim, numel(index.shape)) if self.shape else ())
 
 
-def _index_fill(self: Meta, dim: int) -> Meta:
-    wrap_dim(dim, self.ndim)
-    return empty_like(self)
-
-
 def _written(self: Meta, dim: int) -> Meta:
-    wrap_dim(dim, self.ndim)
-    return fresh(self)
-
-
-def _gather(self: Meta, dim: int, index: Meta) -> Meta:
-    wrap_dim(dim, self.ndim)
-    return fresh(self, index.shape)
+    return dim_checked(fresh(self), dim)
 
 
 def _masked_scatter(self: Meta, mask: Meta) -> Meta:
@@ -188,13 +168,13 @@ def _embedding(weight: Meta, indices: Meta) -> Meta:
     return fresh(weight, (*indices.shape, weight.shape[1]))
 
 
-def _selected(self: Meta) -> NoReturn:
-    raise DataDependentError("the number of selected elements depends on data")
+def _of_data(number: str) -> Callable[..., NoReturn]:
+    """The rule of an op the sizes of whose result data decides; `number`: what is not known."""
 
+    def refuse() -> NoReturn:
+        raise DataDependentError(f"the number of {number} depends on data")
 
-def _unique(self: Meta) -> NoReturn:
-    """What torch's derivatives call; it is not tagged as one whose sizes data decides before torch 2.13."""
-    raise DataDependentError("the number of different elements depends on data")
+    return refuse
 
 
 def _repeat_interleave(repeats: Meta, output_size: int | None) -> Meta:
@@ -203,10 +183,6 @@ def _repeat_interleave(repeats: Meta, output_size: int | None) -> Meta:
     if repeats.ndim != 1:
         raise DimensionError("repeat_interleave only accept 1D vector as repeat")
     return fresh(repeats, (output_size,))
-
-
-def _padded(values: Meta, offsets: Sequence[Meta], max_lengths: Sequence[int]) -> Meta:
-    return fresh(values, (offsets[0].shape[0] - 1, *max_lengths, *values.shape[1:]))
 
 
 def _jagged(dense: Meta, total_L: int | None) -> Meta:
@@ -230,8 +206,16 @@ def _embedding_bag(
         return output, fresh(weight, indices.shape, dtype), fresh(weight, offsets.shape, dtype), largest
     bag_size = fresh(weight, (bags,), dtype)
     largest = fresh(output, dtype=dtype) if mode == _BAG_MAX else bag_size
-    fast = _bag_is_fast(weight, per_sample_weights, mode, padding_idx)
+    scale = per_sample_weights
     # The fast kernel of the CPU leaves offset2bag empty.
+    fast = (
+        weight.device.type == "cpu"
+        and mode == _BAG_SUM
+        and weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
+        and weight.stride[1] == 1
+        and (scale is None or scale.stride[0] == 1)
+        and padding_idx < 0
+    )
     return output, fresh(weight, (0 if fast else indices.shape[0],), dtype), bag_size, largest
 
 
@@ -248,17 +232,6 @@ def _embedding_bag_forward_only(
     return output, offset2bag, unused, unused
 
 
-def _bag_is_fast(weight: Meta, scale: Meta | None, mode: int, padding_idx: int) -> bool:
-    return (
-        weight.device.type == "cpu"
-        and mode == _BAG_SUM
-        and weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
-        and weight.stride[1] == 1
-        and (scale is None or scale.stride[0] == 1)
-        and padding_idx < 0
-    )
-
-
 def _bag_gradient(grad: Meta, num_weights: int, sparse: bool = False) -> Meta:
     if sparse:
         raise UnsupportedTensor("the gradient of a sparse embedding bag is a sparse tensor")
@@ -269,10 +242,10 @@ TABLE.rows({
     "index.Tensor _unsafe_index.Tensor": indexed,
     "index_put _unsafe_index_put": Rule(lambda self: empty_like(self), (_VALUES_FIT,)),
     "index_select": Rule(_index_select, (_INDEX_OF_SCALAR,)),
-    "index_fill.int_Scalar index_fill.int_Tensor": _index_fill,
+    "index_fill.int_Scalar index_fill.int_Tensor": lambda self, dim: dim_checked(empty_like(self), dim),
     "index_add index_reduce": Rule(_written, (_COUNTED, _SAME_SLICES)),
     "index_copy": Rule(_written, (_SAME_SLICES_COPIED, _COUNTED_INDEX)),
-    "gather": Rule(_gather, (_NO_LARGER,)),
+    "gather": Rule(lambda self, dim, index: fresh(dim_checked(self, dim), index.shape), (_NO_LARGER,)),
     "scatter.value scatter.value_reduce": Rule(_written, (_SELF_NO_SMALLER,)),
     "scatter.src scatter.reduce scatter_add scatter_reduce.two": Rule(
         _written, (_SELF_NO_SMALLER, _NO_LARGER_THAN_SOURCE)
@@ -284,14 +257,17 @@ TABLE.rows({
     "embedding_dense_backward": lambda grad_output, num_weights: (
         fresh(grad_output, (num_weights, grad_output.shape[-1]))
     ),
-    "nonzero masked_select": _selected,
-    "_unique": _unique,
+    "nonzero masked_select": _of_data("selected elements"),
+    # What torch's derivatives call; it is not tagged as one whose sizes data decides before torch 2.13.
+    "_unique": _of_data("different elements"),
     "repeat_interleave.Tensor": _repeat_interleave,
     "nonzero_static": Rule(
         lambda self, size: fresh(self, (size, self.ndim), torch.int64), (),
         Question(of=lambda self, size: {"self": ones(self), "size": min(size, 1)}),
     ),
-    "_jagged_to_padded_dense_forward": _padded,
+    "_jagged_to_padded_dense_forward": lambda values, offsets, max_lengths: (
+        fresh(values, (offsets[0].shape[0] - 1, *max_lengths, *values.shape[1:]))
+    ),
     "_padded_dense_to_jagged_forward": _jagged,
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag_forward_only,

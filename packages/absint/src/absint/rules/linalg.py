@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import torch
 
@@ -226,10 +226,6 @@ def _ldl_factor(self: Meta) -> Metas:
     return _by_columns(self), _integers(self, self.shape[:-1]), _integers(self, self.shape[:-2])
 
 
-def _cholesky(self: Meta) -> Meta:
-    return fresh(self) if 0 in _square(self, "cholesky").shape else _by_columns(self)
-
-
 def _lstsq(self: Meta, b: Meta, driver: str | None) -> Metas:
     if driver is None:
         driver = "gelsy" if self.device.type == "cpu" else "gels"
@@ -274,7 +270,7 @@ TABLE.rows({
         lambda LU_data, unpack_pivots, unpack_data: _unpacked(LU_data, unpack_pivots, unpack_data), (_PIVOTS_FIT,)
     ),
     "linalg_ldl_factor_ex": _ldl_factor,
-    "cholesky": _cholesky,
+    "cholesky": lambda self: fresh(self) if 0 in _square(self, "cholesky").shape else _by_columns(self),
     "cholesky_inverse": lambda self: _by_columns(_square(self, "cholesky_inverse")),
     "linalg_lstsq": _lstsq,
 })  # fmt: skip
@@ -310,10 +306,6 @@ def _triangular_solve(self: Meta, A: Meta) -> Metas:
     return _by_columns(self, (*batch, *self.shape[-2:])), _by_columns(A, (*batch, *A.shape[-2:]))
 
 
-def _is_square_for(self: Meta, A: Any, /) -> bool:
-    return bool(A.shape[-1] == A.shape[-2] == self.shape[-2])
-
-
 _SQUARE_LU = Constraint(
     "C1", "LU is square, and of the size of B",
     lambda LU, B, left: LU.shape[-1] == LU.shape[-2] == (B.shape[-2] if left else B.shape[-1]),
@@ -324,12 +316,14 @@ _PIVOT_EACH = Constraint(
     Refused("linalg_lu_solve", (f32(4, 4), _PIVOTS, f32(4, 1))),
 )  # fmt: skip
 _TRIANGLE = Constraint(
-    "C1", "A is square, and of the size of self", _is_square_for, Refused("triangular_solve", (f32(3, 1), f32(2, 2)))
-)
-_FACTOR = Constraint(
-    "C1", "the factor is square, and of the size of self", _is_square_for,
-    Refused("cholesky_solve", (f32(3, 1), f32(3, 2))),
+    "C1", "A is square, and of the size of self", lambda self, A, /: A.shape[-1] == A.shape[-2] == self.shape[-2],
+    Refused("triangular_solve", (f32(3, 1), f32(2, 2))),
 )  # fmt: skip
+_FACTOR = replace(
+    _TRIANGLE,
+    text="the factor is square, and of the size of self",
+    refused=Refused("cholesky_solve", (f32(3, 1), f32(3, 2))),
+)
 _LDL = Constraint(
     "C1", "LD is square, of the size of B, with a pivot for each row",
     lambda LD, pivots, B: LD.shape[-1] == LD.shape[-2] == B.shape[-2] and pivots.shape == LD.shape[:-1],

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from absint.errors import DataDependentError, TypeRuleError
 from absint.kernels import Question
-from absint.meta import Meta, numel
+from absint.meta import Meta
 from absint.rules.pointwise import broadcast, pointwise
 from absint.rules.shapes import broadcasts_to, fresh
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
+from stagewire.types import numel
 
 TABLE = RuleTable()
 _NONE = 0
@@ -38,10 +40,7 @@ _WEIGHED = Constraint(
     "C1", "weight has an element for each class", _weighs_classes,
     Refused("nll_loss_forward", (f32(2, 5), i64(2), f32(1), 1, -100)),
 )  # fmt: skip
-_WEIGHED_2D = Constraint(
-    "C1", "weight has an element for each class", _weighs_classes,
-    Refused("nll_loss2d_forward", (f32(2, 5, 3, 3), i64(2, 3, 3), f32(1), 1, -100)),
-)  # fmt: skip
+_WEIGHED_2D = replace(_WEIGHED, refused=Refused("nll_loss2d_forward", (f32(2, 5, 3, 3), i64(2, 3, 3), f32(1), 1, -100)))
 _PIXELS = Constraint(
     "C2", "target has an element for each pixel",
     lambda self, target: target.shape == (self.shape[0], *self.shape[2:]),
@@ -110,10 +109,6 @@ def _nll(self: Meta, target: Meta, reduction: int) -> tuple[Meta, Meta]:
     return fresh(self, batch if reduction == _NONE and self.ndim == 2 else ()), fresh(self, ())
 
 
-def _bce_logits(self: Meta, target: Meta, weight: Meta | None, pos_weight: Meta | None, reduction: int) -> Meta:
-    return _loss(pointwise([m for m in (self, target, weight, pos_weight) if m is not None]), reduction)
-
-
 def _multilabel_margin(self: Meta, target: Meta, reduction: int) -> tuple[Meta, Meta]:
     is_scalar = reduction != _NONE or target.ndim <= 1
     return fresh(self, () if is_scalar else self.shape[:1]), fresh(self, target.shape)
@@ -151,7 +146,9 @@ TABLE.rows({
     "binary_cross_entropy": Rule(
         lambda self, reduction: _loss(fresh(self), reduction), (_SAME_SHAPE, _WEIGHT_FITS)
     ),
-    "binary_cross_entropy_with_logits": _bce_logits,
+    "binary_cross_entropy_with_logits": lambda self, target, weight, pos_weight, reduction: (
+        _loss(pointwise([m for m in (self, target, weight, pos_weight) if m is not None]), reduction)
+    ),
     "multi_margin_loss": Rule(
         lambda self, target, reduction: _loss(fresh(self, target.shape), reduction),
         (_CLASSES, _ONE_TARGET, _WEIGHED_MARGINS),

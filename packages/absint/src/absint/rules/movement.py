@@ -10,16 +10,17 @@ import torch
 
 from absint.errors import DimensionError, TypeRuleError
 from absint.kernels import Question, ask, ones, shaped
-from absint.meta import Meta, contiguous, numel, span
+from absint.meta import Meta, contiguous, span
 from absint.promote import result_type
 from absint.rules import view
 from absint.rules.pointwise import broadcast, common_device
 from absint.rules.reduce import sum_dtype
-from absint.rules.shapes import empty_like, fresh, infer_size, resized, suggested, wrap_dim
+from absint.rules.shapes import dim_checked, empty_like, fresh, infer_size, resized, suggested, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, TypeOf, f32
 from absint.rules.view import as_strided, diagonal, narrowed, selected, sliced, transposed, viewed
 from absint.signatures import full_name
 from absint.strides import stride_of_format, suggest_format
+from stagewire.types import numel
 
 TABLE = RuleTable()
 Sizes = Sequence[int]
@@ -87,12 +88,6 @@ def _stack(tensors: Sequence[Meta], dim: int) -> Meta:
     return viewed(_cat(tensors, dim), shape)  # as ATen does: concatenated, then the dimension split
 
 
-def _flip(self: Meta, dims: Sizes) -> Meta:
-    for dim in dims:
-        wrap_dim(dim, self.ndim)
-    return empty_like(self)
-
-
 def _roll(self: Meta, shifts: Sizes, dims: Sizes) -> Meta:
     if 0 in self.shape and dims:
         return empty_like(self)
@@ -139,7 +134,7 @@ TABLE.rows({
     "copy": copied,
     "cat": _cat,
     "stack": _stack,
-    "flip": _flip,
+    "flip": lambda self, dims: empty_like(dim_checked(self, *dims)),
     "roll": _roll,
     "repeat": _repeat,
     "tril triu": lambda self: fresh(self),
@@ -211,11 +206,6 @@ def _block_diag(tensors: Sequence[Meta]) -> Meta:
     return contiguous(shape, result_type(tensors), tensors[0].device)
 
 
-def _starts_within(self: Meta, dim: int, start: int) -> bool:
-    size = self.shape[wrap_dim(dim, self.ndim)]
-    return -size <= start <= size
-
-
 def _ends_within(self: Meta, dim: int, start: int, length: int) -> bool:
     size = self.shape[wrap_dim(dim, self.ndim)]
     return length >= 0 and (start + size if start < 0 else start) + length <= size
@@ -230,8 +220,10 @@ _DIMENSION = Constraint(
     "C3", "there is a dimension", lambda self: bool(self.shape), Refused("narrow_copy", (f32(), 0, 0, 1))
 )
 _START = Constraint(
-    "C1", "start is in the dimension", _starts_within, Refused("narrow_copy", (f32(3), 0, 4, 0)), DimensionError
-)
+    "C1", "start is in the dimension",
+    lambda self, dim, start: -(size := self.shape[wrap_dim(dim, self.ndim)]) <= start <= size,
+    Refused("narrow_copy", (f32(3), 0, 4, 0)), DimensionError,
+)  # fmt: skip
 _LENGTH = Constraint(
     "C2", "length is not negative, and ends in the dimension", _ends_within, Refused("narrow_copy", (f32(3), 0, 0, 11))
 )

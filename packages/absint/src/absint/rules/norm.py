@@ -81,14 +81,6 @@ def _layer_norm(input: Meta, normalized_shape: Sequence[int], weight: Optional, 
     return fresh(input), statistics, statistics
 
 
-def _layer_norm_backward(input: Meta, weight: Optional, bias: Optional, output_mask: Mask) -> Gradients:
-    return masked(output_mask, fresh(input), _gradient(weight, input), _gradient(bias, input))
-
-
-def _rms_norm_backward(input: Meta, weight: Optional, output_mask: Mask) -> Gradients:
-    return masked(output_mask, fresh(input), _gradient(weight, input))
-
-
 def _group_norm(input: Meta, weight: Optional, bias: Optional, N: int, group: int) -> tuple[Meta, ...]:
     statistics = _statistics(input, weight if weight is not None else bias, (N, group))
     return suggested(input), statistics, statistics
@@ -109,22 +101,10 @@ def _batch_norm(
     return _contiguous_or_suggested(input), statistics, statistics
 
 
-def _batch_norm_functional(
-    input: Meta, weight: Optional, bias: Optional, running_mean: Meta, running_var: Meta, training: bool
-) -> tuple[Meta, ...]:
-    return *_batch_norm(input, weight, bias, running_mean, running_var, training), running_mean, running_var
-
-
 def _batch_norm_reserving(
     input: Meta, weight: Optional, bias: Optional, running_mean: Optional, running_var: Optional
 ) -> tuple[Meta, ...]:
     return *_batch_norm(input, weight, bias, running_mean, running_var), fresh(input, (0,), torch.uint8)
-
-
-def _batch_norm_update_functional(
-    input: Meta, weight: Optional, bias: Optional, running_mean: Meta, running_var: Meta
-) -> tuple[Meta, ...]:
-    return *_batch_norm_reserving(input, weight, bias, running_mean, running_var), running_mean, running_var
 
 
 def _batch_norm_backward(input: Meta, weight: Optional, output_mask: Mask) -> Gradients:
@@ -144,14 +124,22 @@ def _of_one_group(input: Meta, weight: Optional, bias: Optional) -> dict[str, An
 
 TABLE.rows({
     "native_layer_norm": Rule(_layer_norm, (_PARAMETERS_FIT,), Question(of=_of_one_element, drops_sizes=True)),
-    "native_layer_norm_backward": _layer_norm_backward,
-    "_fused_rms_norm_backward": _rms_norm_backward,
+    "native_layer_norm_backward": lambda input, weight, bias, output_mask: (
+        masked(output_mask, fresh(input), _gradient(weight, input), _gradient(bias, input))
+    ),
+    "_fused_rms_norm_backward": lambda input, weight, output_mask: (
+        masked(output_mask, fresh(input), _gradient(weight, input))
+    ),
     "native_group_norm": Rule(_group_norm, (_CHANNELS, _DIVIDED), Question(of=_of_one_group, drops_sizes=True)),
     "native_group_norm_backward": _group_norm_backward,
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats": _batch_norm,
-    "_native_batch_norm_legit_functional": _batch_norm_functional,
+    "_native_batch_norm_legit_functional": lambda input, weight, bias, running_mean, running_var, training: (
+        *_batch_norm(input, weight, bias, running_mean, running_var, training), running_mean, running_var
+    ),
     "_batch_norm_with_update _batch_norm_no_update": _batch_norm_reserving,
-    "_batch_norm_with_update_functional": _batch_norm_update_functional,
+    "_batch_norm_with_update_functional": lambda input, weight, bias, running_mean, running_var: (
+        *_batch_norm_reserving(input, weight, bias, running_mean, running_var), running_mean, running_var
+    ),
     "native_batch_norm_backward batch_norm_backward": _batch_norm_backward,
 })  # fmt: skip
 TABLE.ask(

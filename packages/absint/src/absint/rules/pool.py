@@ -58,8 +58,10 @@ def _max_pool(rank: int) -> TypeOf:
     return type_of
 
 
-def _avg_pool(self: Meta, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool) -> Meta:
-    return formatted(self, _pooled(self, 2, kernel_size, stride, padding, 1, ceil_mode))
+def _avg_pool(rank: int, laid_out: TypeOf) -> TypeOf:
+    return lambda self, kernel_size, stride, padding, ceil_mode: laid_out(
+        self, _pooled(self, rank, kernel_size, stride, padding, 1, ceil_mode)
+    )
 
 
 _HOLDS_A_WINDOW = Constraint(
@@ -70,19 +72,10 @@ _HOLDS_A_WINDOW = Constraint(
 )  # fmt: skip
 
 
-def _avg_pool3d(self: Meta, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool) -> Meta:
-    return fresh(self, _pooled(self, 3, kernel_size, stride, padding, 1, ceil_mode))
-
-
-def _adaptive(self: Meta, output_size: Sizes) -> Meta:
+def _adaptive(self: Meta, output_size: Sizes, dtype: torch.dtype | None = None) -> Meta:
     """Of volumes row-major, in whatever format they are."""
     shape = (*self.shape[: -len(output_size)], *output_size)
-    return formatted(self, shape) if len(output_size) == 2 else fresh(self, shape)
-
-
-def _adaptive_max(self: Meta, output_size: Sizes) -> tuple[Meta, Meta]:
-    values = _adaptive(self, output_size)
-    return values, Meta(values.shape, values.stride, torch.int64, values.device)
+    return formatted(self, shape, dtype) if len(output_size) == 2 else fresh(self, shape, dtype)
 
 
 def _padded(self: Meta, pad: Sizes) -> tuple[int, ...]:
@@ -235,14 +228,6 @@ def _of_window(rank: int) -> Question:
     return Question(of=of)
 
 
-def _of_outputs(self: Meta, output_size: Sizes) -> dict[str, Any]:
-    return {"self": ones(self, empties=True), "output_size": [min(n, 1) for n in output_size]}
-
-
-def _of_padding(self: Meta, padding: Sizes) -> dict[str, Any]:
-    return {"self": _windowed(self, len(padding) // 2, 2 * max((abs(n) for n in padding), default=0) + 1)}
-
-
 def _of_border(self: Meta, pad: Sizes) -> dict[str, Any]:
     """Whether the value fits the dtype, where there is a border."""
     return {"self": ones(self), "pad": [1, 1] if self.shape and any(n > 0 for n in pad) else []}
@@ -276,21 +261,28 @@ _KEEP_THE_FORMAT = (
 )  # fmt: skip
 """In the backward, too; the backwards of others are row-major."""
 _WINDOW, _WINDOW_3D = _of_window(2), _of_window(3)
-_OUTPUTS, _EMPTIES = Question(of=_of_outputs), Question(empties=True)
-_PADDED = Question(of=_of_padding)
+_EMPTIES = Question(empties=True)
+_OUTPUTS = Question(of=lambda self, output_size: {
+    "self": ones(self, empties=True), "output_size": [min(n, 1) for n in output_size]
+})  # fmt: skip
+_PADDED = Question(of=lambda self, padding: {
+    "self": _windowed(self, len(padding) // 2, 2 * max((abs(n) for n in padding), default=0) + 1)
+})  # fmt: skip
 
 TABLE.rows({
     "max_pool2d_with_indices": Rule(_max_pool(2), (), _WINDOW),
     "max_pool3d_with_indices": Rule(_max_pool(3), (), _WINDOW_3D),
-    "avg_pool2d": Rule(_avg_pool, (), _WINDOW),
-    "avg_pool3d": Rule(_avg_pool3d, (_HOLDS_A_WINDOW,), _WINDOW_3D),
+    "avg_pool2d": Rule(_avg_pool(2, formatted), (), _WINDOW),
+    "avg_pool3d": Rule(_avg_pool(3, fresh), (_HOLDS_A_WINDOW,), _WINDOW_3D),
     """max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward
     adaptive_max_pool2d_backward""": lambda self: suggested(self),
     "avg_pool3d_backward adaptive_max_pool3d_backward": lambda self: fresh(self),
     "_adaptive_avg_pool2d_backward": Rule(lambda self: suggested(self), (), _EMPTIES),
     "_adaptive_avg_pool3d_backward": Rule(lambda self: fresh(self), (), _EMPTIES),
     "_adaptive_avg_pool2d _adaptive_avg_pool3d": Rule(_adaptive, (), _OUTPUTS),
-    "adaptive_max_pool2d adaptive_max_pool3d": Rule(_adaptive_max, (), _OUTPUTS),
+    "adaptive_max_pool2d adaptive_max_pool3d": Rule(lambda self, output_size: (
+        _adaptive(self, output_size), _adaptive(self, output_size, torch.int64)
+    ), (), _OUTPUTS),
     _UPSAMPLE: Rule(lambda self, output_size: formatted(self, (*self.shape[:2], *output_size)), (), _OUTPUTS),
     " ".join(f"{name}_backward" for name in _UPSAMPLE.split() if name not in _KEEP_THE_FORMAT):
         lambda grad_output, input_size: fresh(grad_output, input_size),

@@ -13,7 +13,7 @@ from absint.errors import TypeRuleError
 from absint.kernels import Question, ones
 from absint.meta import Meta, contiguous
 from absint.promote import float_dtype, is_integral
-from absint.rules.shapes import empty_like, fresh, reduced, resized, wrap_dim
+from absint.rules.shapes import dim_checked, empty_like, fresh, reduced, resized, wrap_dim
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
 from absint.signatures import full_name
 
@@ -81,34 +81,18 @@ def _any(self: Meta, dim: Dims = None, keepdim: bool = False) -> Meta:
     return reduced(self, dim, keepdim, _truth_dtype(self))
 
 
-def _any_dims(self: Meta, dim: Dims, keepdim: bool) -> Meta:
-    return fresh(self, dtype=_truth_dtype(self)) if dim is not None and not dim else _any(self, dim, keepdim)
-
-
 def _max(self: Meta, dim: int, keepdim: bool) -> Pair:
     values = reduced(self, dim, keepdim)
     return values, fresh(values, dtype=torch.int64)
 
 
-def _aminmax(self: Meta, dim: int | None, keepdim: bool) -> Pair:
-    return (reduced(self, dim, keepdim),) * 2  # type: ignore[return-value]
-
-
 def _scanned(self: Meta, dim: int, dtype: DType = None) -> Meta:
-    wrap_dim(dim, self.ndim)
-    return fresh(self, dtype=dtype)
+    return fresh(dim_checked(self, dim), dtype=dtype)
 
 
 def _cummax(self: Meta, dim: int) -> Pair:
-    if 0 not in self.shape:
-        wrap_dim(dim, self.ndim)
+    dim_checked(self, *() if 0 in self.shape else (dim,))
     return fresh(self), fresh(self, dtype=torch.int64)
-
-
-def _sort(self: Meta, dim: int) -> Pair:
-    wrap_dim(dim, self.ndim)
-    values = empty_like(self)
-    return values, Meta(values.shape, values.stride, torch.int64, self.device)
 
 
 def _topk(self: Meta, k: int, dim: int) -> Pair:
@@ -136,13 +120,15 @@ TABLE.rows({
     "sum prod sum.dim_IntList prod.dim_int nansum": _sum,
     "mean mean.dim": _mean,
     "any all any.dim all.dim": _any,
-    "any.dims all.dims": _any_dims,
+    "any.dims all.dims": lambda self, dim, keepdim: (
+        fresh(self, dtype=_truth_dtype(self)) if dim is not None and not dim else _any(self, dim, keepdim)
+    ),
     "_is_all_true _is_any_true": lambda self: reduced(self, None, False, torch.bool),
     "amax amin": lambda self, dim, keepdim: reduced(self, dim, keepdim),
     "max min median nanmedian": lambda self: fresh(self, ()),
     "max.dim min.dim median.dim nanmedian.dim mode": _max,
     "kthvalue": Rule(_max, (_KTH,)),
-    "aminmax": _aminmax,
+    "aminmax": lambda self, dim, keepdim: (reduced(self, dim, keepdim),) * 2,
     "argmax argmin": lambda self, dim, keepdim: reduced(self, dim, keepdim, torch.int64),
     "count_nonzero count_nonzero.dim_IntList": lambda self, dim: reduced(self, dim, False, torch.int64),
     "var.correction std.correction": Rule(_norm, (_SPREADS,)),
@@ -160,7 +146,9 @@ TABLE.rows({
     "_softmax_backward_data _log_softmax_backward_data": Rule(
         lambda grad_output, input_dtype: fresh(grad_output, dtype=input_dtype), (_LIKE_OUTPUT,)
     ),
-    "sort sort.stable": _sort,
+    "sort sort.stable": lambda self, dim: (
+        empty_like(dim_checked(self, dim)), empty_like(self, dtype=torch.int64)
+    ),
     "topk": _topk,
     "bucketize.Tensor bucketize.Scalar": lambda self, boundaries, out_int32: _places(boundaries, self, out_int32),
     "searchsorted.Tensor": Rule(

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from absint.errors import DimensionError, TypeRuleError
-from absint.meta import Meta, contiguous, numel
+from absint.meta import Meta, contiguous
 from absint.strides import preserve_stride, stride_of_format, suggest_format
 from absint.symbolic.size import is_unbacked
+from stagewire.types import numel
 
 Shape = tuple[int, ...]
 
@@ -26,6 +27,13 @@ def wrap_dim(dim: int, rank: int) -> int:
     if not -limit <= dim < limit:
         raise DimensionError(f"dimension {dim} is out of range: {-limit} to {limit - 1}")
     return dim + limit if dim < 0 else dim
+
+
+def dim_checked(self: Meta, *dims: int) -> Meta:
+    """`self`, of which these are dimensions."""
+    for dim in dims:
+        wrap_dim(dim, self.ndim)
+    return self
 
 
 def wrap_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from absint.errors import DimensionError, TypeRuleError
-from absint.meta import CPU, Meta, contiguous, numel
+from absint.meta import CPU, Meta, contiguous
 from absint.rules.shapes import expand_stride, infer_size, wrap_dim, wrap_dims
 from absint.rules.table import Constraint, Refused, RuleTable, f32
 from absint.strides import view_stride
 from absint.symbolic.size import is_unbacked, known_negative, surely_equal, sym_max, sym_min
+from stagewire.types import numel
 
 TABLE = RuleTable()
 Sizes = Sequence[int]

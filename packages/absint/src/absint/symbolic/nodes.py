@@ -242,14 +242,13 @@ class TruthNode(Node):
     def int_(self) -> int:
         return int(self.decide())
 
-    def guard_or_false(self, file: str, line: int) -> bool:
-        return bool(self.known())
-
     def guard_or_true(self, file: str, line: int) -> bool:
         return self.known() is not False
 
     def statically_known_true(self, file: str, line: int) -> bool:
         return bool(self.known())
+
+    guard_or_false = statically_known_true
 
     def sym_not(self) -> TruthNode:
         def known() -> bool | None:
@@ -260,7 +259,8 @@ class TruthNode(Node):
 
     def sym_and(self, other: TruthNode) -> TruthNode:
         def known() -> bool | None:
-            return _all_known(self.known(), other.known())
+            first, second = self.known(), other.known()
+            return False if first is False or second is False else (first and second) or None
 
         return TruthNode(self.env, lambda: self.decide() and other.decide(), known)
 
@@ -268,9 +268,3 @@ class TruthNode(Node):
         return self.sym_not().sym_and(other.sym_not()).sym_not()
 
     and_, or_ = sym_and, sym_or
-
-
-def _all_known(first: bool | None, second: bool | None) -> bool | None:
-    if first is False or second is False:
-        return False
-    return True if first and second else None

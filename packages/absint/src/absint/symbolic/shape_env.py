@@ -220,14 +220,12 @@ class ShapeEnv:
         number = value.number
         if number is not None:
             return number >= 0
-        known = self._answers.get((">=", value))
-        if known is not None:
-            return known
-        answer = self._sign_by_bounds(value)
+        answer = self._answers.get((">=", value))
         if answer is None:
-            answer = self._sign_by_facts(value)
-        if answer is not None:
-            self._answers[">=", value] = answer
+            answer = self._sign_by_bounds(value)
+            answer = self._sign_by_facts(value) if answer is None else answer
+            if answer is not None:
+                self._answers[">=", value] = answer
         return answer
 
     def _sign_by_bounds(self, value: Polynomial) -> bool | None:

@@ -55,10 +55,6 @@ def _product(position: int) -> Callable[[Costs, Node], int]:
     return lambda costs, node: costs.elements(node) * costs.shape(node, position)[-1]
 
 
-def _convolution(costs: Costs, node: Node) -> int:
-    return costs.elements(node) * prod(costs.shape(node, 1)[1:])
-
-
 def _attention(costs: Costs, node: Node) -> int:
     return 2 * costs.elements(node) * costs.shape(node, 1)[-2]
 
@@ -70,7 +66,7 @@ _PRODUCTS: dict[str, Callable[[Costs, Node], int]] = {
     "aten.addmm": _product(1),
     "aten.baddbmm": _product(1),
     "aten.addmv": _product(1),
-    "aten.convolution": _convolution,
+    "aten.convolution": lambda costs, node: costs.elements(node) * prod(costs.shape(node, 1)[1:]),
     "aten._scaled_dot_product_flash_attention_for_cpu": _attention,
     "aten._scaled_dot_product_flash_attention": _attention,
     "aten._scaled_dot_product_efficient_attention": _attention,

@@ -14,9 +14,17 @@ from aotgrad.partition.needs import Needs, byte_size, needs_of
 from aotgrad.partition.recompute_bans import copies_of_inputs
 from aotgrad.partition.schedule import backward_nodes
 from stagewire.expr import Dim
-from stagewire.grad import Binding, BoundInput, SameAsInput, Saved, SavedInput, SavedResult, SavedSize, ViewOf
+from stagewire.grad import (
+    Binding,
+    BoundInput,
+    Saved,
+    SavedInput,
+    SavedResult,
+    SavedSize,
+    returned_inputs,
+)
 from stagewire.graph import Graph, Node, Ref, Value, definitions, references
-from stagewire.graph_passes import live_nodes, operands, rename_node, with_nodes
+from stagewire.graph_passes import live_nodes, operands, rename_node, unused_name, with_nodes
 from stagewire.prim import PartitionReport, Prim
 from stagewire.symbols import bound_symbols, symbols_of_nodes, symbols_of_type
 from stagewire.types import ScalarType, TensorType
@@ -113,9 +121,7 @@ def _forward(
 
 def _copy(value: Value, values: dict[str, Value]) -> Node:
     """A copy of an input, in the same strides."""
-    name, kind = f"{value.name}_before", value.type
-    while name in values:
-        name += "_"
+    name, kind = unused_name(f"{value.name}_before", values), value.type
     assert isinstance(kind, TensorType)
     values[name] = Value(name, TensorType(kind.dtype, kind.shape, kind.stride, 0, kind.device))
     return Node("prims.clone", (Ref(value.name),), {}, (values[name],))
@@ -154,12 +160,7 @@ def used_inputs(binding: Binding, forward: Graph, saved: tuple[Saved, ...]) -> t
     """The inputs of a binding, marked where neither half nor an output reads them."""
     names = {name for node in forward.nodes for name in operands(node)}
     names.update(name for arg in forward.outputs for name in references(arg))
-    numbers = {slot.input for slot in saved if isinstance(slot, SavedInput)}
-    for output in binding.outputs:
-        if isinstance(output, SameAsInput):
-            numbers.add(output.input)
-        elif isinstance(output, ViewOf) and output.of == "input":
-            numbers.add(output.base)
+    numbers = {slot.input for slot in saved if isinstance(slot, SavedInput)} | returned_inputs(binding)
     return tuple(
         given if given.name in names or number in numbers else replace(given, used=False)
         for number, given in enumerate(binding.inputs)

@@ -17,7 +17,7 @@ from aotgrad.joint import Joint
 from aotgrad.ops import is_view
 from aotgrad.passes.literals import literal_nodes, literal_values
 from stagewire.graph import DeviceArg, DTypeArg, Graph, List, Node, Ref, Value, definitions, node_references, references
-from stagewire.graph_passes import live_nodes, rename_node
+from stagewire.graph_passes import live_nodes, rename_node, unused_name
 from stagewire.types import TensorType, ValueType, bytes_of, contiguous
 
 _COPY = "aten._to_copy.default"
@@ -76,7 +76,8 @@ class _Moved:
         dtype = str(value.dtype).removeprefix("torch.")
         key = name, dtype, like.device
         if key not in self._known:
-            self._known[key] = made = self._fresh(f"{name}_on_{like.device.replace(':', '_')}")
+            self._known[key] = made = unused_name(f"{name}_on_{like.device.replace(':', '_')}", self._names)
+            self._names.add(made)
             type_ = contiguous(dtype, tuple(value.shape), like.device)  # type: ignore[arg-type]
             if value.dim():
                 self.constants[made] = type_, value
@@ -88,12 +89,6 @@ class _Moved:
                     Node("aten.full.default", args, kwargs, results, node.line, node.phase, checkpoint=node.checkpoint)
                 )
         return self._known[key]
-
-    def _fresh(self, name: str) -> str:
-        while name in self._names:
-            name += "_"
-        self._names.add(name)
-        return name
 
 
 def _gpu_result(node: Node) -> TensorType | None:

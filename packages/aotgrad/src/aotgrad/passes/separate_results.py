@@ -13,6 +13,7 @@ from aotgrad.errors import UnsupportedOutput
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
 from stagewire.graph import Arg, DeviceArg, DTypeArg, Graph, List, MemoryFormatArg, Node, Ref, Value, definitions
+from stagewire.graph_passes import unused_name
 from stagewire.types import TensorType, ValueType, contiguous_stride, overlaps
 
 
@@ -76,7 +77,7 @@ def _copied(value: Value, values: dict[str, Value], makers: dict[str, Node]) -> 
     for node in reversed(views):
         kind = node.results[0].type
         offset = kind.storage_offset - source.type.storage_offset  # type: ignore[union-attr]
-        made = Value(_unused(f"{node.results[0].name}_copy", values), replace(kind, storage_offset=offset))
+        made = Value(unused_name(f"{node.results[0].name}_copy", values), replace(kind, storage_offset=offset))
         values[made.name] = made
         given = (Ref(nodes[-1].results[0].name), *node.args[1:])
         nodes.append(replace(node, args=given, results=(made,), phase="forward"))
@@ -103,14 +104,14 @@ def copy_nodes(value: Value, name: str, values: dict[str, Value]) -> list[Node]:
     kind = value.type
     if not isinstance(kind, TensorType):
         raise UnsupportedOutput(f"{value.name} is no tensor, and a result of its own twice")
-    copy = Value(_unused(name, values), TensorType(kind.dtype, kind.shape, kind.stride, 0, kind.device))
+    copy = Value(unused_name(name, values), TensorType(kind.dtype, kind.shape, kind.stride, 0, kind.device))
     values[copy.name] = copy
     if _is_dense(kind):
         kwargs: dict[str, Arg] = {}
         if kind.stride == contiguous_stride(kind.shape):
             kwargs["memory_format"] = MemoryFormatArg("contiguous_format")
         return [Node("aten.clone.default", (Ref(value.name),), kwargs, (copy,))]
-    memory = Value(_unused(f"{name}_memory", values), copy.type)
+    memory = Value(unused_name(f"{name}_memory", values), copy.type)
     values[memory.name] = memory
     options: dict[str, Arg] = {"dtype": DTypeArg(kind.dtype), "device": DeviceArg(kind.device)}
     return [
@@ -127,9 +128,3 @@ def _is_dense(kind: TensorType) -> bool:
         return False
     meta = from_wire(kind)
     return is_dense(meta.shape, meta.stride)
-
-
-def _unused(name: str, values: dict[str, Value]) -> str:
-    while name in values:
-        name += "_"
-    return name

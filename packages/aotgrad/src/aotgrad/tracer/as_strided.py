@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 
 
 aten = torch.ops.aten
-_REINTERPRETING = frozenset(
-    (
-        aten._conj.default,
-        aten._neg_view.default,
-        aten.view.dtype,
-        aten.view_as_real.default,
-        aten.view_as_complex.default,
-    )
-)
+_REINTERPRETING = frozenset((
+    aten._conj.default, aten._neg_view.default, aten.view.dtype, aten.view_as_real.default,
+    aten.view_as_complex.default,
+))  # fmt: skip
 """Views of the same bytes as another dtype, or with another meaning."""
 
 

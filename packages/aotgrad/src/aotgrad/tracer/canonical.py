@@ -10,25 +10,13 @@ from typing import Any
 
 from absint import Meta
 from absint.rules.shapes import wrap_dim
+from absint.rules.view import clamp_slice
 from absint.symbolic import is_symbolic
 from stagewire.graph import Ref
 
 Arguments = list[Any]
 Canonical = Callable[[dict[str, Meta], Arguments], Arguments]
 ShapeOf = Callable[[dict[str, Meta], Arguments], Sequence[Any]]
-
-
-def _slice(size: Any, start: Any, end: Any) -> tuple[Any, Any]:
-    """Offsets in 0..size, the second not before the first."""
-
-    def clip(offset: Any, missing: Any) -> Any:
-        if offset is None:
-            return missing
-        offset = offset + size if offset < 0 else offset
-        return 0 if offset < 0 else size if offset > size else offset
-
-    first, last = clip(start, 0), clip(end, size)
-    return first, first if last < first else last
 
 
 def _of_tensor(metas: dict[str, Meta], args: Arguments) -> Sequence[Any]:
@@ -46,7 +34,9 @@ def _sliced(leading: int, shape_of: ShapeOf = _of_tensor) -> Canonical:
         dim, start, end, *rest = [*args[leading:], *(0, None, None, 1)[len(args) - leading :]]
         shape = shape_of(metas, args)
         size = shape[wrap_dim(dim, len(shape))]
-        return [*args[:leading], dim, *_slice(size, start, end), *rest] if _is_open((size, start, end)) else args
+        if not any(map(is_symbolic, (size, start, end))):
+            return args
+        return [*args[:leading], dim, *clamp_slice(size, start, end), *rest]
 
     return canonical
 
@@ -58,15 +48,11 @@ def _selected(leading: int, shape_of: ShapeOf = _of_tensor) -> Canonical:
         dim, index = args[leading:]
         shape = shape_of(metas, args)
         size = shape[wrap_dim(dim, len(shape))]
-        if type(index) is Ref or not _is_open((size, index)):
+        if type(index) is Ref or not (is_symbolic(size) or is_symbolic(index)):
             return args
         return [*args[:leading], dim, index + size if index < 0 else index]
 
     return canonical
-
-
-def _is_open(values: Sequence[Any]) -> bool:
-    return any(is_symbolic(value) for value in values)
 
 
 CANONICAL: dict[str, Canonical] = {

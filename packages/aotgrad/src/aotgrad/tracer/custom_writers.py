@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from absint.meta import Meta
 from absint.mode import fake_kernel
 from absint.schema import OpRecord, argument_value, record_of
 from absint.targets import resolve
@@ -82,7 +81,10 @@ def run_twin(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: d
     )
     operands: list[Any] = []
     for position, value in enumerate(args):
-        operands += _type_of(value.meta) if position in unwritten else [mode.refs(value)]
+        if position in unwritten:
+            operands += [list(value.meta.shape), list(value.meta.stride), value.meta.dtype, value.meta.device]
+        else:
+            operands.append(mode.refs(value))
     twin = _twin(record.func, unwritten)
     refs = mode.emit(twin, tuple(operands), {k: mode.refs(v) for k, v in kwargs.items()})
     refs = refs if isinstance(refs, tuple) else (refs,)
@@ -100,10 +102,6 @@ def _is_unwritten(mode: TraceMode, tensor: Traced) -> bool:
     nodes = (node for node in reversed(mode.recorder.nodes) if any(result.name == value for result in node.results))
     node = next(nodes, None)
     return node is not None and node.target.startswith("aten.") and record_of(resolve(node.target)).is_unwritten  # type: ignore[arg-type]
-
-
-def _type_of(meta: Meta) -> list[Any]:
-    return [list(meta.shape), list(meta.stride), meta.dtype, meta.device]
 
 
 _TYPE = ("SymInt[] {}_size", "SymInt[] {}_stride", "ScalarType {}_dtype", "Device {}_device")
@@ -137,7 +135,7 @@ def _register(func: OpOverload, name: str, unwritten: tuple[int, ...]) -> None:
         rest, ahead = list(args), []
         while rest:
             width = len(_TYPE) if len(ahead) in unwritten else 1
-            ahead.append(_made(*rest[:width]) if width > 1 else rest[0])
+            ahead.append(_memory(*rest[:width]) if width > 1 else rest[0])
             del rest[:width]
         given = [*ahead, *(kwargs[key] for key in parameters[len(ahead) :] if key in kwargs)]
         positional = {parameters[at]: value for at, value in enumerate(given)}
@@ -155,7 +153,9 @@ def _register(func: OpOverload, name: str, unwritten: tuple[int, ...]) -> None:
     returns = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
     qualified = f"{NAMESPACE}::{name}"
     torch.library.define(qualified, f"({_signature(func, unwritten)}) -> {returns}")
-    torch.library.impl(qualified, "CompositeExplicitAutograd")(functools.partial(on_copies, _copy))
+    torch.library.impl(qualified, "CompositeExplicitAutograd")(
+        functools.partial(on_copies, lambda x: _alike(x).copy_(x))
+    )
     torch.library.register_fake(qualified)(functools.partial(on_copies, _alike))
 
 
@@ -169,14 +169,10 @@ def _signature(func: OpOverload, unwritten: tuple[int, ...]) -> str:
     return inside
 
 
-def _made(size: Any, stride: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _memory(size: Any, stride: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return torch.empty_strided(size, stride, dtype=dtype, device=device)
-
-
-def _copy(x: torch.Tensor) -> torch.Tensor:
-    return _alike(x).copy_(x)
 
 
 def _alike(x: torch.Tensor) -> torch.Tensor:
     """Memory of the same layout."""
-    return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
+    return _memory(x.size(), x.stride(), x.dtype, x.device)

@@ -84,8 +84,7 @@ def _as_aten(trace: Trace, text: str, differentiate: bool) -> str | None:
     if differentiate:
         type_ = replace(scores.value.type, requires_grad=True)
         scores = Input(replace(scores.value, type=type_), scores.source, "parameter")
-    captured = [replace(each, value=replace(each.value, type=_plain(each.value.type))) for each in others]
-    inputs = (scores, *captured)
+    inputs = (scores, *map(_without_grad, others))
     graph = replace(document.graph, inputs=tuple(each.value for each in inputs))
     state = GlobalState(grad_enabled=differentiate)
     joint = trace(replace(document, inputs=inputs, graph=graph, state=state))
@@ -99,8 +98,10 @@ def _as_aten(trace: Trace, text: str, differentiate: bool) -> str | None:
     return print_graph(_row_major(joint.graph, found)) if isinstance(found, Ref) else None
 
 
-def _plain(type_: Any) -> Any:
-    return replace(type_, requires_grad=False) if isinstance(type_, TensorType) else type_
+def _without_grad(one: Input) -> Input:
+    if not isinstance(one.value.type, TensorType):
+        return one
+    return replace(one, value=replace(one.value, type=replace(one.value.type, requires_grad=False)))
 
 
 def _row_major(graph: Graph, output: Ref) -> Graph:

@@ -29,7 +29,7 @@ from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_more_outputs
 from aotgrad.tracer.values import Traced
 from stagewire.errors import StageError
-from stagewire.grad import BoundInput, SameAsInput, ViewOf
+from stagewire.grad import BoundInput, returned_inputs
 from stagewire.graph import Ref, references
 from stagewire.graph_passes import live_nodes, operands
 
@@ -111,11 +111,7 @@ def refuse_overwritten(joint: Joint, written: frozenset[int]) -> None:
     used = {name for arg in joint.graph.outputs for name in references(arg)}
     for node in live_nodes(joint.graph) if names else ():
         used.update(operands(node))
-    for output in joint.binding.outputs:
-        if isinstance(output, SameAsInput):
-            used.add(joint.binding.inputs[output.input].name)
-        elif isinstance(output, ViewOf) and output.of == "input":
-            used.add(joint.binding.inputs[output.base].name)
+    used.update(joint.binding.inputs[number].name for number in returned_inputs(joint.binding))
     if found := sorted(names & used):
         raise DoubleBackward(
             f"the gradient of a compiled gradient of a program that writes into {', '.join(found)}",

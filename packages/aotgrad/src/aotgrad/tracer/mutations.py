@@ -15,8 +15,11 @@ from aotgrad.errors import GeneratorArgument, NoFunctionalForm, NoInverse
 from aotgrad.tracer.custom_writers import has_twin, run_twin
 from aotgrad.tracer.values import Traced
 from stagewire.graph import Ref
+from stagewire.types import reach
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
     from aotgrad.tracer.mode import TraceMode
 
 
@@ -53,8 +56,7 @@ def write_arguments(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
 
 def _has_gaps(meta: Meta) -> bool:
     """Whether the elements are not all of a stretch of memory."""
-    count = math.prod(meta.shape)
-    return count > 0 and 1 + sum((n - 1) * k for n, k in zip(meta.shape, meta.stride, strict=True)) > count
+    return bool(reach(meta.shape, meta.stride) > math.prod(meta.shape))
 
 
 def _with_defaults(record: OpRecord, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
@@ -106,24 +108,12 @@ def assign(mode: TraceMode, target: Traced, value: Ref) -> None:
     mode.write(target, value)
 
 
-def _copy(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
-    return mode.refs(args[1])
-
-
 def _fill(mode: TraceMode, target: Traced, number: Any) -> Ref:
     meta = target.meta
     if meta.stride == contiguous_stride(meta.shape):
         options = {"dtype": meta.dtype, "device": meta.device}
         return mode.emit(aten.full.default, (list(meta.shape), number), options)
     return mode.emit(aten.fill.Scalar, (mode.content(target), number), {})
-
-
-def _fill_scalar(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
-    return _fill(mode, args[0], args[1])
-
-
-def _zero(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
-    return _fill(mode, args[0], False if args[0].dtype is torch.bool else 0)
 
 
 def _bernoulli_number(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
@@ -158,51 +148,48 @@ def _memory_order(meta: Meta) -> tuple[list[int], list[int]]:
     return order, [order.index(d) for d in range(meta.ndim)]
 
 
-def _polygamma(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
-    return mode.emit(aten.polygamma.default, (args[1], mode.refs(args[0])), {})
-
-
 _SPECIAL: dict[str, Any] = {
     "aten.bernoulli_.float": _bernoulli_number,
     "aten.bernoulli_.Tensor": _bernoulli_tensor,
-    "aten.copy_.default": _copy,
-    "aten.fill_.Scalar": _fill_scalar,
-    "aten.polygamma_.default": _polygamma,
-    "aten.zero_.default": _zero,
+    "aten.copy_.default": lambda mode, args, kwargs: mode.refs(args[1]),
+    "aten.fill_.Scalar": lambda mode, args, kwargs: _fill(mode, args[0], args[1]),
+    "aten.polygamma_.default": lambda mode, args, kwargs: mode.emit(
+        aten.polygamma.default, (args[1], mode.refs(args[0])), {}
+    ),
+    "aten.zero_.default": lambda mode, args, kwargs: _fill(mode, args[0], False if args[0].dtype is torch.bool else 0),
 }
 
 
 def _batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """native_batch_norm updates the running statistics, though its schema does not say so."""
-    mean, variance, training = args[3], args[4], args[5]
-    if not training or (mean is None and variance is None):
+    if not args[5] or (args[3] is None and args[4] is None):  # not in training, or nothing to update
         return mode.compute(aten.native_batch_norm.default, args)
-    refs = mode.emit(aten._native_batch_norm_legit_functional.default, tuple([mode.refs(a) for a in args]), {})
-    mode.counts_writes = False  # eager's kernel writes them without counting
-    assign(mode, mean, refs[3])
-    assign(mode, variance, refs[4])
-    mode.counts_writes = True
+    refs = _updated(mode, aten._native_batch_norm_legit_functional.default, args)
     if not mode.keeps_statistics:
         # So that what is computed here does not depend on statistics that may have been overwritten since.
         return mode.compute(aten.native_batch_norm.default, (*args[:3], None, None, *args[5:]))
-    types = tuple([mode.recorder.metas[r.name] for r in refs[:3]])
-    return mode.fresh(refs[:3], types)
+    return mode.tensors(refs)
+
+
+def _updated(mode: TraceMode, func: OpOverload, args: tuple[Any, ...]) -> tuple[Ref, ...]:
+    """The results of a batch norm without the running statistics: it gives them last, and its operands take them."""
+    *results, mean, variance = mode.emit(func, tuple([mode.refs(a) for a in args]), {})
+    mode.counts_writes = False  # eager's kernel writes them without counting
+    assign(mode, args[3], mean)
+    assign(mode, args[4], variance)
+    mode.counts_writes = True
+    return tuple(results)
 
 
 def _cudnn_batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """cuDNN's is the same to rounding, and has room for its own backward, which is not used."""
     room = mode.emit(aten.zeros.default, ([0],), {"dtype": torch.uint8, "device": args[0].meta.device})
-    return (*_batch_norm(mode, record, args, kwargs), mode.fresh(room, mode.recorder.metas[room.name]))
+    return (*_batch_norm(mode, record, args, kwargs), *mode.tensors((room,)))
 
 
 def _batch_norm_with_update(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The same, and a result for the use of its kernel alone."""
-    refs = mode.emit(aten._batch_norm_with_update_functional.default, tuple([mode.refs(a) for a in args]), {})
-    mode.counts_writes = False
-    assign(mode, args[3], refs[4])
-    assign(mode, args[4], refs[5])
-    mode.counts_writes = True
-    return mode.fresh(refs[:4], tuple([mode.recorder.metas[r.name] for r in refs[:4]]))
+    return mode.tensors(_updated(mode, aten._batch_norm_with_update_functional.default, args))
 
 
 def _rrelu(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -105,13 +105,10 @@ def _base(memory: Memory, group: Iterable[Traced]) -> Traced | None:
     """Of which tensor the others of its memory are made: one that is detached from the first one, if all come of it."""
     for tensor in group:
         path = tensor.steps
-        if path and all(_is_detaching(step) for step in path) and all(t.steps[: len(path)] == path for t in group):
+        is_detached = path and all((step.target, step.args) in _DETACHING for step in path)
+        if is_detached and all(other.steps[: len(path)] == path for other in group):
             return tensor
     return memory.base
-
-
-def _is_detaching(step: Step) -> bool:
-    return (step.target, step.args) in _DETACHING
 
 
 def _plan_output(

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from absint import Meta
-from absint.meta import numel
 from absint.strides import is_contiguous, view_stride
 from aotgrad.errors import NoInverse
 from aotgrad.tracer.values import Step
 from stagewire.graph import Ref
+from stagewire.types import numel
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -120,10 +120,6 @@ def _view_dtype_back(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, 
     return emit(aten.view.dtype, (content, step.before.dtype), {})
 
 
-def _other(func: OpOverload) -> Any:
-    return lambda emit, metas, step, base, content: emit(func, (content,), {})
-
-
 _OLD_SHAPE = (
     aten.view.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default,
 )  # fmt: skip
@@ -141,6 +137,6 @@ _INVERSES: dict[OpOverload, Any] = {
     aten.as_strided.default: _as_strided_back,
     aten.unfold.default: _by_index,
     aten.view.dtype: _view_dtype_back,
-    aten.view_as_real.default: _other(aten.view_as_complex.default),
-    aten.view_as_complex.default: _other(aten.view_as_real.default),
+    aten.view_as_real.default: lambda emit, metas, step, base, new: emit(aten.view_as_complex.default, (new,), {}),
+    aten.view_as_complex.default: lambda emit, metas, step, base, new: emit(aten.view_as_real.default, (new,), {}),
 }

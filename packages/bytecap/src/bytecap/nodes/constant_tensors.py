@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint import AbstractTensor, DataDependentError, Meta
-from absint.meta import CPU, from_tensor, leaves, map_leaves, numel
+from absint.meta import CPU, from_tensor, leaves, map_leaves
 from absint.symbolic.size import is_unbacked
 from absint.tensor import Storage
 from bytecap.context_types import Tracer
 from stagewire.capture import Source
+from stagewire.types import numel
 
 if TYPE_CHECKING:
     from bytecap.objects.arrays.tensors import TensorValue

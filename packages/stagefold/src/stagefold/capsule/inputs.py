@@ -14,6 +14,7 @@ import torch
 
 from stagefold.capsule.file_format import Capsule, Input, Run
 from stagefold.errors import BadCapsule
+from stagewire.types import reach
 
 SAVED_BYTES = 1 << 16
 """Tensors up to that size are saved, others drawn again."""
@@ -37,7 +38,7 @@ def _described(value: Any, number: int, limit: int) -> tuple[Input, torch.Tensor
         return Input("number", value), None
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
         return Input("missing"), None
-    span = _span(value.shape, value.stride())
+    span = reach(value.shape, value.stride())
     with torch.no_grad():
         flat = value.detach().as_strided((span,), (1,))
         kept = flat.cpu().clone() if span * value.element_size() <= limit else None
@@ -54,11 +55,6 @@ def _described(value: Any, number: int, limit: int) -> tuple[Input, torch.Tensor
         statistics=statistics,
     )
     return row, kept
-
-
-def _span(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Elements from the first to the last."""
-    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) if 0 not in shape else 0
 
 
 def _statistics(flat: torch.Tensor) -> tuple[float, float]:
@@ -100,7 +96,7 @@ def _made(row: Input, flat: torch.Tensor | None) -> Any:
 def _drawn(row: Input) -> torch.Tensor:
     dtype = getattr(torch, row.dtype)
     generator = torch.Generator().manual_seed(row.seed)
-    size = (_span(row.shape, row.stride),)
+    size = (reach(row.shape, row.stride),)
     low, high = row.statistics
     if dtype.is_complex:
         real, imaginary = (torch.randn(size, generator=generator) * high + low for _ in range(2))

@@ -65,7 +65,8 @@ def as_value(data: Any, what: str) -> Any:
             except (ImportError, AttributeError) as error:
                 raise BadCapsule(f"{what} is {path}, which cannot be had here: {error}", fix=_ELSEWHERE) from None
             fields = data.get("fields")
-            if fields is not None and not (isinstance(found, type) and _has_fields(found)):
+            is_named = isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")
+            if fields is not None and not (is_named or (isinstance(found, type) and dataclasses.is_dataclass(found))):
                 raise BadCapsule(f"{what} is {path} with fields, which is no dataclass", fix=_ELSEWHERE)
             return found if fields is None else found(**{key: as_value(one, what) for key, one in fields.items()})
         case {"opaque": str(text)}:
@@ -95,10 +96,6 @@ _ELSEWHERE = (
     "Give another one (--option, --stage; or options= and stages= of stagefold.replay), or have it in a module that is "
     "installed where the capsule is recorded and replayed."
 )
-
-
-def _has_fields(kind: type) -> bool:
-    return dataclasses.is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
 
 
 def _path(value: Any) -> str:

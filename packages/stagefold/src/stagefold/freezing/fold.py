@@ -9,7 +9,7 @@ convolution, plus `other`, then `post` ("none", "relu", "swish" or "hardswish"),
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 import torch
@@ -37,20 +37,12 @@ def _packed_dtypes() -> tuple[str, ...]:
 
 def fold_normalisations(grad: Grad) -> Grad:
     """Batch norms with fixed statistics, behind convolutions that nothing else reads, as new weights."""
-    state = _Rewrite(grad)
-    for node in grad.joint.nodes:
-        if node.target in NORMALISATIONS:
-            state.fold(node)
-    return state.result()
+    return _Rewrite(grad).result(_Rewrite.fold, NORMALISATIONS)
 
 
 def pack_convolutions(grad: Grad) -> Grad:
     """Convolutions with constant weights, with what may follow them."""
-    state = _Rewrite(grad)
-    for node in grad.joint.nodes:
-        if node.target == CONVOLUTION:
-            state.pack(node)
-    return state.result()
+    return _Rewrite(grad).result(_Rewrite.pack, {CONVOLUTION})
 
 
 class _Rewrite:
@@ -66,7 +58,11 @@ class _Rewrite:
         self.types = {name: value.type for name, value in definitions(grad.joint).items()}
         self.instead: dict[int, list[Node]] = {}
 
-    def result(self) -> Grad:
+    def result(self, rewrite: Callable[[_Rewrite, Node], None], targets: Collection[str]) -> Grad:
+        """The program with the calls of these targets rewritten."""
+        for node in self.grad.joint.nodes:
+            if node.target in targets:
+                rewrite(self, node)
         if not self.instead:
             return self.grad
         nodes = [one for node in self.grad.joint.nodes for one in self.instead.get(id(node), [node])]
@@ -93,9 +89,7 @@ class _Rewrite:
         scaled = made("aten.mul.Tensor", contiguous(kind.dtype, kind.shape), weight, column)
         shift = mean if bias is None else made("aten.sub.Tensor", vector, mean, bias)
         shift = made("aten.mul.Tensor", vector, shift, scale)
-        shift = (
-            made("aten.neg.default", vector, shift) if beta is None else made("aten.sub.Tensor", vector, beta, shift)
-        )
+        shift = made("aten.sub.Tensor", vector, beta, shift) if beta else made("aten.neg.default", vector, shift)
         changed = msgspec.structs.replace(convolution, args=(x, scaled, shift, *rest), results=node.results[:1])
         self.instead[id(convolution)] = []
         self.instead[id(node)] = [*made.nodes, changed]
@@ -241,7 +235,8 @@ def constant_nodes(grad: Grad) -> tuple[list[Node], set[str]]:
     for node in grad.joint.nodes:
         names = set(node_references(node))
         results = [value.name for value in node.results if value.name]
-        is_fixed = names <= weights | fixed and is_pure(node) and _makes_tensors(node)
+        makes_tensors = all(isinstance(value.type, TensorType) for value in node.results if value.name)
+        is_fixed = names <= weights | fixed and is_pure(node) and makes_tensors
         if is_fixed and outputs.isdisjoint(results):
             (weights if names & weights else fixed).update(results)
             found.append(node)
@@ -251,10 +246,6 @@ def constant_nodes(grad: Grad) -> tuple[list[Node], set[str]]:
 def needed(nodes: Iterable[Node], names: Iterable[str]) -> list[Node]:
     """Those of the (pure) nodes that the named values need, in order."""
     return list(live_nodes(Graph((), tuple(nodes), tuple(Ref(name) for name in names))))
-
-
-def _makes_tensors(node: Node) -> bool:
-    return all(isinstance(value.type, TensorType) for value in node.results if value.name)
 
 
 def users(nodes: Iterable[Node]) -> Mapping[str, list[Node]]:

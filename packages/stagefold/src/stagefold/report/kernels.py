@@ -16,10 +16,10 @@ from codegen import load
 from stagefold.bisector import results_of
 from stagewire.codec import Document
 from stagewire.graph import references
-from stagewire.loop import Kernel, LoopGraph, Store
+from stagewire.loop import Kernel, LoopGraph
 from stagewire.printer import print_document
 from stagewire.program import CallExtern, Launch, Program, Unit
-from stagewire.statements import select
+from stagewire.statements import writes_of
 
 _RUNS = 5
 
@@ -52,12 +52,9 @@ def step_rows(
         unit = getattr(program, direction)
         if unit is not None:
             graph = getattr(loop, direction, None)
-            rows += [_row(direction, unit, number, graph, printed, measured) for number in _steps(unit)]
+            steps = (number for number, one in enumerate(unit.instructions) if isinstance(one, (Launch, CallExtern)))
+            rows += [_row(direction, unit, number, graph, printed, measured) for number in steps]
     return rows
-
-
-def _steps(unit: Unit) -> Iterator[int]:
-    return (number for number, one in enumerate(unit.instructions) if isinstance(one, (Launch, CallExtern)))
 
 
 def _row(
@@ -80,7 +77,7 @@ def _made_of(step: Any, graph: LoopGraph | None) -> Any:
     """The kernel or call of the loops that a step stands for: the one that makes the same buffers."""
     for one in graph.steps if graph is not None else ():
         if isinstance(step, Launch) and isinstance(one, Kernel):
-            stored = {store.buffer for store in select(one.sections, Store)}
+            stored = set(writes_of(one))
             if stored and stored.issubset(step.buffers):
                 return one
         if isinstance(step, CallExtern) and getattr(one, "results", None) == step.results:
@@ -136,7 +133,8 @@ def _timed(run: Any, direction: str, found: dict[Any, tuple[int, float]]) -> Any
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         seconds = time.perf_counter() - start
-        touched = sum(_bytes(environment.get(name)) for name in dict.fromkeys(_touched(step)))
+        buffers = [environment.get(name) for name in dict.fromkeys(_touched(step))]
+        touched = sum(one.nbytes for one in buffers if isinstance(one, torch.Tensor))
         before = found.get((direction, number), (touched, seconds))
         found[direction, number] = touched, min(seconds, before[1])
 
@@ -149,7 +147,3 @@ def _touched(step: Launch | CallExtern) -> Iterator[str]:
     else:
         yield from (name for arg in (*step.args, *step.kwargs.values()) for name in references(arg))
         yield from filter(None, step.results)
-
-
-def _bytes(value: Any) -> int:
-    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0

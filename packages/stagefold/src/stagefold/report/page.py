@@ -51,13 +51,9 @@ def _text(value: object) -> str:
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "–"
-    return (
-        f"{seconds:.2f} s"
-        if seconds >= 1
-        else f"{seconds * 1e3:.1f} ms"
-        if seconds >= 1e-3
-        else f"{seconds * 1e6:.1f} µs"
-    )
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} µs"
 
 
 def _size(count: int | None) -> str:
@@ -92,6 +88,9 @@ def _tiles(capsule: Capsule) -> Iterator[str]:
     yield f'<div class="tiles">{"".join(tiles)}</div>'
 
 
+_TROUBLES = {"broke": ("graph break", "warn"), "refused": ("runs plain", "bad"), "limit": ("limit", "bad")}
+
+
 def _troubles(capsule: Capsule) -> Iterator[str]:
     """What ends graphs, what runs plain, what was compiled again and why; each place once."""
     known = [event for event in capsule.events if event.kind not in ("captured", "reused")]
@@ -102,9 +101,7 @@ def _troubles(capsule: Capsule) -> Iterator[str]:
         key = (event.kind, event.code, str(event.where), event.message, event.fix)
         counts[key] = counts.get(key, 0) + 1
     for (kind, code, where, message, fix), count in counts.items():
-        word, look = {"broke": ("graph break", "warn"), "refused": ("runs plain", "bad"), "limit": ("limit", "bad")}[
-            kind
-        ]
+        word, look = _TROUBLES[kind]
         times = f" · {count} times" if count > 1 else ""
         yield (
             f'<div class="card {look}"><span class="badge {look}">{word}</span> <b>{_text(code)}</b> '
@@ -246,10 +243,8 @@ def _decisions(documents: dict[str, Any]) -> Iterator[str]:
                          for one in document.rewrites]  # fmt: skip
             case Prim(forward=graph, partition=report) if graph is not None and document.backward is not None:
                 recomputed = ", ".join(report.recomputed) or "nothing"
-                before = f" (without recomputation {report.saved_bytes_without_recompute})"
-                rows.append(
-                    [form, "saved", f"{report.saved_bytes} bytes{before}", f"recomputed: {_text(recomputed)}", ""]
-                )
+                saved = f"{report.saved_bytes} bytes (without recomputation {report.saved_bytes_without_recompute})"
+                rows.append([form, "saved", saved, f"recomputed: {_text(recomputed)}", ""])
             case Loop():
                 for direction, graph in (("forward", document.forward), ("backward", document.backward)):
                     for one in graph.decisions if graph is not None else ():
@@ -283,18 +278,9 @@ def _guards(capture: Capture) -> str:
 
 
 def _passes(run: Run) -> str:
+    mark = '<span class="badge good">changed</span>'
     rows = [
-        [
-            _text(one.slot),
-            _text(one.name),
-            '<span class="badge good">changed</span>' if one.changed else "",
-            _duration(one.seconds),
-        ]
-        for one in run.passes
+        [_text(one.slot), _text(one.name), mark if one.changed else "", _duration(one.seconds)] for one in run.passes
     ]
-    changed = sum(one.changed for one in run.passes)
-    return _details(
-        "Passes",
-        f"{len(rows)}, of which {changed} changed something",
-        _table(["slot", "pass", "", "seconds"], rows, (3,)),
-    )
+    title = f"{len(rows)}, of which {sum(one.changed for one in run.passes)} changed something"
+    return _details("Passes", title, _table(["slot", "pass", "", "seconds"], rows, (3,)))

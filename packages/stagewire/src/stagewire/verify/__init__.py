@@ -1,7 +1,7 @@
 """`verify(document)`: labelled constraints, checked at every boundary in tests and on request in use.
 
-The labels are listed in the modules that check them (and in the README): `types` T, `graphs` G, `ops` V,
-`captures` C, `bindings` B and P, `loops` L, `kernels` K, `programs` R.
+The README of the package says what each label stands for. Modules check: `types` T, `graphs` G and V, `captures` and
+`functions` C, `bindings` B and P, `loops` and `reuse` L, `kernels` K, `programs` R.
 """
 
 from __future__ import annotations

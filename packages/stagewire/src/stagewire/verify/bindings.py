@@ -1,21 +1,4 @@
-"""B1 to B12: how a binding meets a joint graph, or its two directions; P1, P2: the opset and the form of a Prim.
-
-B1 names of inputs and constants are unique
-B2 results and inputs that outputs, mutations, saved values and tangents name exist
-B3 the forward takes the inputs, then the constants, in these dtypes and shapes
-B4 the backward takes the saved values, then the tangents
-B5 input_gradients is empty or has one entry an input; entries name results of the backward
-B6 an input is mutated at most once, and then marked so
-B7 a joint graph takes the inputs, the constants and the tangents; behind its results stands, where there are tangents,
-   for each input its gradient or None
-B8 gradient_tangents is empty or has one entry a gradient that there is; entries name tangents
-B9 saved sizes are declared symbols and stand behind all other saved values; the backward takes them as ints
-B10 closed_by is empty or has one entry a tangent; entries name tangents
-B11 nothing is saved of a joint graph, and its input_gradients are empty
-B12 results and forward calls of a joint graph use neither tangents nor what its backward computes
-P1 the opset is at least 1, and no newer than the installed prims
-P2 a Prim has a joint graph, or a forward and perhaps a backward
-"""
+"""B1 to B12: how a binding meets a joint graph, or its two directions; P1, P2: the opset and the form of a Prim."""
 
 from __future__ import annotations
 
@@ -104,8 +87,7 @@ def _check_joint(binding: Binding, joint: Graph) -> Faults:
     if results < 0:
         yield Fault("B7", f"the joint graph gives {len(joint.outputs)} values, fewer than inputs", ("joint", "outputs"))
         return
-    yield from _check_gradient_tangents(binding, sum(arg is not None for arg in joint.outputs[results:]), path)
-    yield from _check_closed_by(binding, path)
+    yield from _check_tangents_of(binding, sum(arg is not None for arg in joint.outputs[results:]), path)
     for field in ("saved", "input_gradients"):
         if getattr(binding, field):
             yield Fault("B11", f"a joint graph, and {field} of its parts", (*path, field))
@@ -226,8 +208,7 @@ def _check_backward(binding: Binding, backward: Direction | None, path: Path) ->
         if number is not None and not 0 <= number < backward.results:
             message = f"there is no gradient number {number} of {backward.results}"
             yield Fault("B5", message, (*path, "input_gradients"))
-    yield from _check_gradient_tangents(binding, backward.results, path)
-    yield from _check_closed_by(binding, path)
+    yield from _check_tangents_of(binding, backward.results, path)
     yield from _check_saved_sizes(binding, backward, path)
 
 
@@ -246,21 +227,16 @@ def _check_saved_sizes(binding: Binding, backward: Direction, path: Path) -> Fau
             yield Fault("B9", f"the backward takes a tensor where {saved.symbol!r} is saved", where)
 
 
-def _check_gradient_tangents(binding: Binding, results: int, path: Path) -> Faults:
-    """B8."""
-    where = (*path, "gradient_tangents")
-    if binding.gradient_tangents and len(binding.gradient_tangents) != results:
-        yield Fault("B8", f"{len(binding.gradient_tangents)} entries for {results} gradients", where)
-    for number in sorted({number for entry in binding.gradient_tangents for number in entry}):
-        if not 0 <= number < len(binding.tangents):
-            yield Fault("B8", f"there is no tangent number {number} of {len(binding.tangents)}", where)
-
-
-def _check_closed_by(binding: Binding, path: Path) -> Faults:
-    """B10."""
-    where, count = (*path, "closed_by"), len(binding.tangents)
-    if binding.closed_by and len(binding.closed_by) != count:
-        yield Fault("B10", f"{len(binding.closed_by)} entries for {count} tangents", where)
-    for number in sorted({number for entry in binding.closed_by for number in entry}):
-        if not 0 <= number < count:
-            yield Fault("B10", f"there is no tangent number {number} of {count}", where)
+def _check_tangents_of(binding: Binding, gradients: int, path: Path) -> Faults:
+    """B8 and B10."""
+    tangents = len(binding.tangents)
+    for label, field, count, what in (
+        ("B8", "gradient_tangents", gradients, "gradients"),
+        ("B10", "closed_by", tangents, "tangents"),
+    ):
+        entries, where = getattr(binding, field), (*path, field)
+        if entries and len(entries) != count:
+            yield Fault(label, f"{len(entries)} entries for {count} {what}", where)
+        for number in sorted({number for entry in entries for number in entry}):
+            if not 0 <= number < tangents:
+                yield Fault(label, f"there is no tangent number {number} of {tangents}", where)

@@ -1,19 +1,4 @@
-"""C1 to C12: what a Capture adds to its graph.
-
-C1 the inputs are those of the graph, in order, with the same types
-C2 an input of role "symbol" is a Python number, any other a tensor (of role "number": a float64 without dimensions)
-C3 a source ends in a root within 64 steps
-C4 symbols have unique names that are identifiers, and lower <= hint <= upper
-C5 a literal of a guard holds no reference
-C6 a length, a position or a first line is not negative
-C7 a document that names a handle is not portable
-C8 a custom function has a name of its own, and graphs with as many inputs and outputs as it says; the operands are the
-   forward's first inputs; a second function is there for `cond` and `while_loop`, of the same inputs
-C9 a node that applies a custom function names one, with its operands and a tuple, and has its results
-C10 a check names an output of the graph that is a bool tensor without dimensions
-C11 a checkpoint is a range of the graph's nodes
-C12 objects that have to be distinct are at two sources at least, each named once
-"""
+"""C1 to C12: what a Capture adds to its graph."""
 
 from __future__ import annotations
 
@@ -168,27 +153,18 @@ def _check_literal(value: Arg, path: Path) -> Faults:
 
 
 def _check_portable(document: Capture) -> Faults:
+    args: list[tuple[Path, Arg]] = []
     for place, graph in all_graphs(document):
         for position, node in enumerate(graph.nodes):
-            for arg in (*node.args, *node.kwargs.values()):
-                for name in _handles(arg):
-                    message = f"portable, but the handle {name!r} is held by a process"
-                    yield Fault("C7", message, (*place, "nodes", position))
-        for output in graph.outputs:
-            for name in _handles(output):
-                yield Fault("C7", f"portable, but the handle {name!r} is held by a process", (*place, "outputs"))
-    for position, item in enumerate(document.inputs):
-        yield from _check_portable_source(item.source, ("inputs", position))
-    for position, guard in enumerate(document.guards):
-        for source in _sources(guard):
-            yield from _check_portable_source(source, ("guards", position))
-
-
-def _check_portable_source(source: Source, path: Path) -> Faults:
-    for step in _steps(source):
-        if isinstance(step, capture.HandleSource):
-            yield Fault("C7", f"portable, but {step.name!r} is held by a process", path)
-
-
-def _handles(arg: Arg) -> Iterator[str]:
-    return (leaf.name for leaf in leaves(arg) if isinstance(leaf, HandleRef))
+            args += [((*place, "nodes", position), arg) for arg in (*node.args, *node.kwargs.values())]
+        args += [((*place, "outputs"), arg) for arg in graph.outputs]
+    for path, arg in args:
+        for leaf in leaves(arg):
+            if isinstance(leaf, HandleRef):
+                yield Fault("C7", f"portable, but the handle {leaf.name!r} is held by a process", path)
+    sources: list[tuple[Path, Source]] = [(("inputs", n), item.source) for n, item in enumerate(document.inputs)]
+    sources += [(("guards", n), source) for n, guard in enumerate(document.guards) for source in _sources(guard)]
+    for path, source in sources:
+        for step in _steps(source):
+            if isinstance(step, capture.HandleSource):
+                yield Fault("C7", f"portable, but {step.name!r} is held by a process", path)

@@ -1,17 +1,5 @@
 """G1 to G8: graphs of Capture, Grad and Prim; V1 to V5: calls of ops that a vocabulary has (`stagewire.vocabulary`).
 
-G1 names are unique and not empty      G2 references are to values defined before      G3 outputs are defined
-G4 targets are not empty               G5 a target has the form that its document asks for
-G6 types and literals hold T1 to T4 (reported under those labels)
-G7 a call names its arguments as Python can, and is of no operator that opens files
-G8 the functions among the arguments of FlexAttention are texts of graphs that hold all of these
-
-V1 the vocabulary has the op
-V2 a call has the arguments that the op takes, by position alone if it is no `python_call`
-V3 each argument is of its kind
-V4 the results are as many as the rule gives, of its dtypes and shapes
-V5 a call states the effect of its op
-
 The constraints of an op are reported under the namespace and their label: `prims.E1`.
 """
 

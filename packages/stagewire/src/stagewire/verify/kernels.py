@@ -1,20 +1,4 @@
-"""K1 to K10: inside one kernel of a Loop.
-
-K1 axis names are unique in a kernel and sizes are not negative
-K2 value names are unique in a kernel, not empty, and not those of axes
-K3 a value is read after its definition, where it can be seen: in its own section, later if the section has no inner
-   axes; a result of `Reduce` only in later sections
-K4 the axes of an index are those of the kernel and of its section
-K5 a static index without mask stays inside its buffer (affine: always checked; with // or %: up to 4096 points)
-K6 masks are bools, values in an index are integers, a load or store names a buffer of its dtype
-K7 welford has three results, every other reduction one
-K8 a scan stands in a section with inner axes, and its operand has its dtype
-K9 a computation is by an op of the vocabulary `loop`, takes what that takes, and has the dtype that it gives
-K10 no two points of a section set one element to values that may differ (stores without mask: at an index that lacks
-   an axis, or a static one, up to 4096 points)
-
-The constraints of an op are reported by their label: `loop.S1`.
-"""
+"""K1 to K10: inside one kernel of a Loop. The constraints of an op are reported by their label: `loop.S1`."""
 
 from __future__ import annotations
 
@@ -27,8 +11,9 @@ from stagewire.graph import NonFinite, Ref
 from stagewire.index import axes_of, has_values, values_of
 from stagewire.loop_ops import arity, loop_op, scalar
 from stagewire.statements import indices, operands, results, used_values
+from stagewire.types import extent
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
-from stagewire.verify.ranges import collision, extent, index_range
+from stagewire.verify.ranges import collision, index_range
 from stagewire.verify.types import Symbols, check_dim
 from stagewire.vocabulary import seen
 
@@ -224,9 +209,9 @@ def _check_bounds(index: loop.Index, buffer: loop.Buffer, scope: Scope, path: Pa
     sizes = {axis.name: axis.size for axis in scope.axes.values() if isinstance(axis.size, int)}
     if any(size == 0 for size in sizes.values()):
         return  # no point is visited
-    limit = extent(buffer.type)
+    limit = extent(buffer.type) if len(buffer.type.shape) == len(buffer.type.stride) else None
     found = index_range(index, sizes)
-    if limit is not None and found is not None and not (found[0] >= 0 and found[1] < limit):
+    if isinstance(limit, int) and found is not None and not (found[0] >= 0 and found[1] < limit):
         message = f"the index runs from {found[0]} to {found[1]}, %{buffer.name} has elements 0 to {limit - 1}"
         yield Fault("K5", message, path)
 

@@ -1,20 +1,4 @@
-"""L1 to L10: buffers and the order of steps in a Loop (K1 to K8 are inside a kernel).
-
-L1 buffer names are unique; a view, and only a view, names a base, which has its own memory; only a kernel's buffer
-   names another to reuse
-L2 the inputs are the buffers of role "input" and the symbols, each once; kernel names are unique
-L3 steps and outputs name buffers that are declared
-L4 nothing is stored to an input, nor to a view of one
-L5 a buffer that has elements is written (by an earlier step, or an earlier section of the same kernel) before it is
-   read
-L6 an extern makes buffers of role "extern", each once
-L7 no use after `Free`, outputs included
-L8 a reused buffer has the same size in bytes, is neither input (but for an update with this output) nor output nor
-   reused twice, and is dead: not used after the first step that writes the new one, and in that step only where the
-   new one is stored at the same index
-L9 targets of externs are qualified names
-L10 an extern names its arguments as Python can, and opens no files
-"""
+"""L1 to L10: buffers and the order of steps in a Loop (K1 to K10 are inside a kernel)."""
 
 from __future__ import annotations
 

@@ -1,18 +1,4 @@
-"""R1 to R12: a Program.
-
-R1 kernel names are unique; a launch names a kernel and gives as many buffers as it has parameters
-R2 a buffer exists before its use, and is made once
-R3 no use after `Release` or after another took its memory
-R4 memory is taken over in the same number of bytes, and from an input only where `written` names it
-R5 outputs exist at the end
-R6 there is one type an input; input names are unique
-R7 targets of calls are qualified names
-R8 a call states the types of all its results or of none
-R9 choices are of instructions of the unit, in order and without overlap; with each alternative the unit is as good
-R10 a call names its arguments as Python can, and opens no files
-R11 the target of a unit is a name
-R12 an output that has elements lies in memory of an input, or in memory that a launch or a call was given or has made
-"""
+"""R1 to R12: a Program."""
 
 from __future__ import annotations
 

@@ -9,23 +9,10 @@ from collections.abc import Mapping, Sequence
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Index
-from stagewire.types import TensorType
 
 _MOST_POINTS = 4096
 
 Sizes = Mapping[str, int]
-
-
-def extent(type: TensorType) -> int | None:
-    """How many elements from the storage offset on the tensor spans; None where a size is symbolic."""
-    last = 0
-    for size, stride in zip(type.shape, type.stride, strict=False):
-        if not isinstance(size, int) or not isinstance(stride, int):
-            return None
-        if size == 0:
-            return 0
-        last += (size - 1) * stride
-    return last + 1
 
 
 def index_range(index: Index, sizes: Sizes) -> tuple[int, int] | None:

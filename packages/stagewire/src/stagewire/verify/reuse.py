@@ -1,4 +1,4 @@
-"""L8: a buffer takes over the memory of one that is dead, by what steps read and write. `loops` spells it out."""
+"""L8: a buffer takes over the memory of one that is dead, by what steps read and write."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""T1 to T4: types and literals, wherever they stand.
-
-T1 shape and stride have one rank      T2 sizes, strides and offsets are not negative
-T3 size expressions read back, and their symbols are declared      T4 literals fit: 64-bit integers, finite floats
-"""
+"""T1 to T4: types and literals, wherever they stand."""
 
 from __future__ import annotations
 
