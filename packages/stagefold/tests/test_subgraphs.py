@@ -12,7 +12,7 @@ from stagefold.backend import StagefoldBackend
 from stagefold.errors import RunsPlain
 from stagefold.options import parse_options
 from stagefold.subgraphs import cut
-from stagefold.subgraphs.call import last_uses
+from stagewire.graph import last_mentions
 
 
 class Counting:
@@ -173,8 +173,7 @@ def test_a_stage_that_takes_no_symbols_gets_sizes():
 
 
 def test_values_go_after_their_last_use():
-    steps = [(None, None, [0], [1, 2]), (None, None, [1], [3]), (None, None, [0, 3], [])]
-    assert last_uses(steps) == [(2,), (1,), (0, 3)]
+    assert last_mentions([(0, 1, 2), (1, 3), (0, 3)]) == [(2,), (1,), (0, 3)]
 
 
 @pytest.mark.parametrize("verify", [False, True])

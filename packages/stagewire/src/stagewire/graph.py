@@ -11,13 +11,15 @@ A node that returns several tensors (or a list of them) has several results, in 
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 
 from stagewire.expr import Expr
 from stagewire.types import ValueType
+
+Name = TypeVar("Name", str, int)
 
 
 class Ref(msgspec.Struct, frozen=True, tag="ref", tag_field="kind"):
@@ -241,13 +243,18 @@ def node_references(node: Node) -> tuple[str, ...]:
 
 def last_uses(graph: Graph) -> list[tuple[str, ...]]:
     """For each node the values, its own results among them, that no later node and no output uses."""
-    needed = {name for arg in graph.outputs for name in references(arg)}
-    found: list[tuple[str, ...]] = []
-    for node in reversed(graph.nodes):
-        names = dict.fromkeys((*node_references(node), *(value.name for value in node.results)))
-        dead = tuple([name for name in names if name not in needed])
-        needed.update(dead)
-        found.append(dead)
+    outputs = (name for arg in graph.outputs for name in references(arg))
+    names = [(*node_references(node), *(value.name for value in node.results)) for node in graph.nodes]
+    return last_mentions(names, outputs)
+
+
+def last_mentions(steps: Sequence[Iterable[Name]], behind: Iterable[Name] = ()) -> list[tuple[Name, ...]]:
+    """For each step the names that neither a later one mentions nor `behind`."""
+    needed = set(behind)
+    found: list[tuple[Name, ...]] = []
+    for names in reversed(steps):
+        found.append(tuple([name for name in dict.fromkeys(names) if name not in needed]))
+        needed.update(found[-1])
     return found[::-1]
 
 

@@ -166,11 +166,6 @@ def _glu(self: Meta, dim: int) -> Meta:
     return pointwise((Meta(resized(self, dim, self.shape[dim] // 2), self.stride, self.dtype, self.device),))
 
 
-def _log_sigmoid(self: Meta) -> tuple[Meta, Meta]:
-    result = fresh(self)
-    return result, result if self.device.type == "cpu" else fresh(self, (0,))
-
-
 def _weight_norm(v: Meta, g: Meta) -> tuple[Meta, Meta]:
     """The norms of half precision are float32; kernels of CUDA keep those of bfloat16."""
     halves = (torch.float16,) if g.device.type == "cuda" else (torch.float16, torch.bfloat16)
@@ -184,7 +179,7 @@ TABLE.rows({
     """: lambda grad_output, self, /: pointwise((grad_output, self)),
     "threshold_backward leaky_relu_backward": lambda grad_output, self: pointwise((self, grad_output)),
     "elu_backward": lambda grad_output, self_or_result: pointwise((grad_output, self_or_result)),
-    "log_sigmoid_forward": _log_sigmoid,
+    "log_sigmoid_forward": lambda self: (fresh(self), fresh(self, None if self.device.type == "cpu" else (0,))),
     "log_sigmoid_backward": lambda grad_output: empty_like(grad_output),
     "glu": _glu,
     "glu_backward": lambda self: fresh(self),

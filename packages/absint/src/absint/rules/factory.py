@@ -33,9 +33,8 @@ def _made(size: Sizes, dtype: DType, device: Any) -> Meta:
     return contiguous(size, dtype or torch.get_default_dtype(), _device(device))
 
 
-def _empty(size: Sizes, dtype: DType, device: Any, memory_format: Any) -> Meta:
-    made = _made(size, dtype, device)
-    return Meta(made.shape, stride_of_format(made.shape, memory_format), made.dtype, made.device)
+def _restrided(made: Meta, stride: Sizes) -> Meta:
+    return Meta(made.shape, tuple(stride), made.dtype, made.device)
 
 
 _PERMUTES = Constraint(
@@ -46,9 +45,8 @@ _PERMUTES = Constraint(
 
 
 def _empty_permuted(size: Sizes, physical_layout: Sizes, dtype: DType, device: Any) -> Meta:
-    made = _made(size, dtype, device)
     steps = dict(zip(physical_layout, contiguous_stride([size[dim] for dim in physical_layout]), strict=True))
-    return Meta(made.shape, tuple([steps[dim] for dim in range(len(size))]), made.dtype, made.device)
+    return _restrided(_made(size, dtype, device), [steps[dim] for dim in range(len(size))])
 
 
 def _arange(end: Any, dtype: DType, device: Any, start: Any = 0, step: Any = 1) -> Meta:
@@ -91,18 +89,15 @@ def _new(self: Meta, size: Sizes, dtype: DType, device: Any) -> Meta:
     return _made(size, dtype or self.dtype, self.device if device is None else device)
 
 
-def _new_empty_strided(self: Meta, size: Sizes, stride: Sizes, dtype: DType, device: Any) -> Meta:
-    made = _new(self, size, dtype, device)
-    return Meta(made.shape, tuple(stride), made.dtype, made.device)
-
-
 TABLE.rows({
     "zeros ones rand randn rand.generator randn.generator _efficientzerotensor normal.float_float": _made,
     "randint randint.generator randint.low randint.low_generator": lambda size, dtype, device: (
         _made(size, dtype or torch.int64, device)
     ),
     "randperm randperm.generator": lambda n, dtype, device: _made((n,), dtype or torch.int64, device),
-    "empty.memory_format": _empty,
+    "empty.memory_format": lambda size, dtype, device, memory_format: (
+        _restrided(_made(size, dtype, device), stride_of_format(tuple(size), memory_format))
+    ),
     "empty_strided": lambda size, stride, dtype, device: (
         Meta(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), _device(device))
     ),
@@ -123,7 +118,9 @@ TABLE.rows({
     ),
     "zeros_like ones_like empty_like rand_like randn_like full_like randint_like randint_like.low_dtype": empty_like,
     "new_empty new_zeros new_ones new_full": _new,
-    "new_empty_strided": _new_empty_strided,
+    "new_empty_strided": lambda self, size, stride, dtype, device: (
+        _restrided(_new(self, size, dtype, device), stride)
+    ),
     "zero fill.Scalar fill.Tensor": lambda self: empty_like(self),
 })  # fmt: skip
 
@@ -153,11 +150,6 @@ _DRAWN = Constraint(
 )  # fmt: skip
 
 
-def _native_dropout(input: Meta) -> tuple[Meta, Meta]:
-    mask = empty_like(input, dtype=torch.bool)
-    return pointwise((input, mask), input.dtype), mask
-
-
 _NOISE = Constraint(
     "C1", "noise has the shape of self", lambda self, noise: self.shape == noise.shape,
     Refused("rrelu_with_noise", (f32(3), f32(4))),
@@ -168,7 +160,9 @@ TABLE.rows({
     "rrelu_with_noise": Rule(lambda self: fresh(self), (_NOISE,)),
     f"{_FILLS} random.from random.to": lambda self: empty_like(self),
     "multinomial": Rule(lambda self, num_samples: fresh(self, (*self.shape[:-1], num_samples), torch.int64), (_DRAWN,)),
-    "native_dropout": _native_dropout,
+    "native_dropout": lambda input: (
+        pointwise((input, mask := empty_like(input, dtype=torch.bool)), input.dtype), mask
+    ),
     "normal.Tensor_float": lambda mean: fresh(mean),
     "normal.float_Tensor": lambda std: fresh(std),
     "normal.Tensor_Tensor": lambda mean, std: fresh(mean, broadcast(mean.shape, std.shape)),

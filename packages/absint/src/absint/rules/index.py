@@ -5,9 +5,8 @@ An index says where in one dimension; in the others it counts through the operan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NoReturn
 
 import torch
 
@@ -16,7 +15,7 @@ from absint.kernels import Question, ones
 from absint.meta import Meta
 from absint.rules.pointwise import broadcast
 from absint.rules.shapes import broadcasts_to, dim_checked, empty_like, expand_stride, fresh, resized, wrap_dim
-from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
+from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64, of_data
 from absint.strides import elementwise_stride, preserve_stride, view_stride
 from stagewire.types import numel
 
@@ -168,15 +167,6 @@ def _embedding(weight: Meta, indices: Meta) -> Meta:
     return fresh(weight, (*indices.shape, weight.shape[1]))
 
 
-def _of_data(number: str) -> Callable[..., NoReturn]:
-    """The rule of an op the sizes of whose result data decides; `number`: what is not known."""
-
-    def refuse() -> NoReturn:
-        raise DataDependentError(f"the number of {number} depends on data")
-
-    return refuse
-
-
 def _repeat_interleave(repeats: Meta, output_size: int | None) -> Meta:
     if output_size is None:
         raise DataDependentError("the number of repeated elements depends on data")
@@ -257,9 +247,9 @@ TABLE.rows({
     "embedding_dense_backward": lambda grad_output, num_weights: (
         fresh(grad_output, (num_weights, grad_output.shape[-1]))
     ),
-    "nonzero masked_select": _of_data("selected elements"),
+    "nonzero masked_select": of_data("the number of selected elements depends on data"),
     # What torch's derivatives call; it is not tagged as one whose sizes data decides before torch 2.13.
-    "_unique": _of_data("different elements"),
+    "_unique": of_data("the number of different elements depends on data"),
     "repeat_interleave.Tensor": _repeat_interleave,
     "nonzero_static": Rule(
         lambda self, size: fresh(self, (size, self.ndim), torch.int64), (),

@@ -65,11 +65,6 @@ def _cdist_backward(x1: Meta, x2: Meta) -> Meta:
     return fresh(x1, (*batch, *x1.shape[-2:]))
 
 
-def _pdist(self: Meta) -> Meta:
-    count = self.shape[0]
-    return fresh(self, (count * (count - 1) // 2 if count > 1 else 0,))
-
-
 _THREES = Constraint(
     "C1", "both have three elements in the dimension", lambda self, other, dim: all(
         one.ndim == self.ndim and one.shape[wrap_dim(dim, one.ndim)] == 3 for one in (self, other)
@@ -116,7 +111,7 @@ def _pinv(self: Meta, atol: Meta | None, rtol: Meta | None) -> Meta:
 TABLE.rows({
     "_cdist_forward _euclidean_dist": _cdist,
     "_cdist_backward": _cdist_backward,
-    "_pdist_forward": _pdist,
+    "_pdist_forward": lambda self: fresh(self, (self.shape[0] * (self.shape[0] - 1) // 2 if self.shape[0] > 1 else 0,)),
     "_pdist_backward renorm": lambda self: fresh(self),
     "dist": lambda self, other: fresh(pointwise((self, other)), (), result_type((self, other)).to_real()),
     "linalg_cross": Rule(
@@ -130,22 +125,6 @@ TABLE.rows({
 
 
 # Factorisations.
-
-
-def _det(A: Meta) -> Metas:
-    _square(A, "linalg.det")
-    return fresh(A, A.shape[:-2]), _by_columns(A), _integers(A, A.shape[:-1])
-
-
-def _slogdet(A: Meta) -> Metas:
-    _square(A, "linalg.slogdet")
-    batch = A.shape[:-2]
-    return fresh(A, batch), _real(A, batch), _by_columns(A), _integers(A, A.shape[:-1])
-
-
-def _eigh(A: Meta, compute_v: bool) -> Metas:
-    values = _real(_square(A, "linalg.eigh"), A.shape[:-1])
-    return values, _by_columns(A) if compute_v else fresh(A, (0,))
 
 
 def _eig(self: Meta) -> Metas:
@@ -168,11 +147,6 @@ def _qr(A: Meta, mode: str) -> Metas:
     inner = rows if mode == "complete" else min(rows, columns)
     upper = _by_columns(A, (*batch, inner, columns))
     return (fresh(A, (0,)) if mode == "r" else _by_columns(A, (*batch, rows, inner))), upper
-
-
-def _geqrf(self: Meta) -> Metas:
-    *batch, rows, columns = self.shape
-    return _by_columns(self), fresh(self, (*batch, min(rows, columns)))
 
 
 _REFLECTORS = Constraint(
@@ -206,11 +180,6 @@ _PIVOTS_FIT = Constraint(
 )  # fmt: skip
 
 
-def _lu_factor(A: Meta) -> Metas:
-    *batch, rows, columns = A.shape
-    return _by_columns(A), _integers(A, (*batch, min(rows, columns))), _integers(A, batch)
-
-
 def _unpacked(matrix: Meta, pivot: bool, unpack_data: bool = True) -> Metas:
     *batch, rows, columns = matrix.shape
     least = min(rows, columns)
@@ -219,11 +188,6 @@ def _unpacked(matrix: Meta, pivot: bool, unpack_data: bool = True) -> Metas:
     if not unpack_data:
         return permutation, empty, empty
     return permutation, fresh(matrix, (*batch, rows, least)), fresh(matrix, (*batch, least, columns))
-
-
-def _ldl_factor(self: Meta) -> Metas:
-    _square(self, "linalg.ldl_factor")
-    return _by_columns(self), _integers(self, self.shape[:-1]), _integers(self, self.shape[:-2])
 
 
 def _lstsq(self: Meta, b: Meta, driver: str | None) -> Metas:
@@ -255,21 +219,33 @@ TABLE.rows({
     "linalg_cholesky_ex": lambda self: (
         _by_columns(_square(self, "linalg.cholesky")), _integers(self, self.shape[:-2])
     ),
-    "_linalg_det": _det,
-    "_linalg_slogdet": _slogdet,
-    "_linalg_eigh": _eigh,
+    "_linalg_det": lambda A: (
+        fresh(_square(A, "linalg.det"), A.shape[:-2]), _by_columns(A), _integers(A, A.shape[:-1])
+    ),
+    "_linalg_slogdet": lambda A: (
+        fresh(_square(A, "linalg.slogdet"), A.shape[:-2]), _real(A, A.shape[:-2]), _by_columns(A),
+        _integers(A, A.shape[:-1]),
+    ),
+    "_linalg_eigh": lambda A, compute_v: (
+        _real(_square(A, "linalg.eigh"), A.shape[:-1]), _by_columns(A) if compute_v else fresh(A, (0,))
+    ),
     "linalg_eig": _eig,
     "_linalg_svd": _svd,
     "linalg_qr": _qr,
-    "geqrf": _geqrf,
+    "geqrf": lambda self: (_by_columns(self), fresh(self, (*self.shape[:-2], min(self.shape[-2:])))),
     "linalg_householder_product": Rule(lambda input: _by_columns(input), (_REFLECTORS,)),
     "ormqr": Rule(lambda input3: _by_columns(input3), (_MULTIPLIED,)),
-    "linalg_lu_factor_ex": _lu_factor,
+    "linalg_lu_factor_ex": lambda A: (
+        _by_columns(A), _integers(A, (*A.shape[:-2], min(A.shape[-2:]))), _integers(A, A.shape[:-2])
+    ),
     "linalg_lu": lambda A, pivot: _unpacked(A, pivot),
     "lu_unpack": Rule(
         lambda LU_data, unpack_pivots, unpack_data: _unpacked(LU_data, unpack_pivots, unpack_data), (_PIVOTS_FIT,)
     ),
-    "linalg_ldl_factor_ex": _ldl_factor,
+    "linalg_ldl_factor_ex": lambda self: (
+        _by_columns(_square(self, "linalg.ldl_factor")), _integers(self, self.shape[:-1]),
+        _integers(self, self.shape[:-2]),
+    ),
     "cholesky": lambda self: fresh(self) if 0 in _square(self, "cholesky").shape else _by_columns(self),
     "cholesky_inverse": lambda self: _by_columns(_square(self, "cholesky_inverse")),
     "linalg_lstsq": _lstsq,
@@ -294,16 +270,6 @@ def _solve(A: Meta, B: Meta, left: bool) -> Metas:
     shape = (*broadcast(A.shape[:-2], B.shape[:-1]), A.shape[-1]) if is_vector else _solution_shape(A, B, left)
     result = _by_columns(B, shape) if left and len(shape) > 1 else fresh(B, shape)
     return result, _by_columns(A), _integers(A, A.shape[:-1]), _integers(A, A.shape[:-2])
-
-
-def _lu_solve(LU: Meta, B: Meta, left: bool) -> Meta:
-    shape = (*_batch(LU, B), *B.shape[-2:])
-    return _by_columns(B, shape) if left else fresh(B, shape)
-
-
-def _triangular_solve(self: Meta, A: Meta) -> Metas:
-    batch = _batch(self, A)
-    return _by_columns(self, (*batch, *self.shape[-2:])), _by_columns(A, (*batch, *A.shape[-2:]))
 
 
 _SQUARE_LU = Constraint(
@@ -331,11 +297,17 @@ _LDL = Constraint(
 )  # fmt: skip
 TABLE.rows({
     "_linalg_solve_ex": _solve,
-    "linalg_lu_solve": Rule(_lu_solve, (_SQUARE_LU, _PIVOT_EACH)),
+    "linalg_lu_solve": Rule(
+        lambda LU, B, left: (_by_columns if left else fresh)(B, (*_batch(LU, B), *B.shape[-2:])),
+        (_SQUARE_LU, _PIVOT_EACH),
+    ),
     "linalg_solve_triangular": lambda self, B, left: (
         _by_columns(self, _solution_shape(_square(self, "linalg.solve_triangular"), B, left))
     ),
-    "triangular_solve": Rule(_triangular_solve, (_TRIANGLE,)),
+    "triangular_solve": Rule(
+        lambda self, A: tuple([_by_columns(one, (*_batch(self, A), *one.shape[-2:])) for one in (self, A)]),
+        (_TRIANGLE,),
+    ),
     "cholesky_solve": Rule(
         lambda self, input2: _by_columns(self, (*_batch(self, input2), *self.shape[-2:])), (_FACTOR,)
     ),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from absint.errors import DataDependentError, TypeRuleError
+from absint.errors import TypeRuleError
 from absint.kernels import Question
 from absint.meta import Meta
 from absint.rules.pointwise import broadcast, pointwise
 from absint.rules.shapes import broadcasts_to, fresh
-from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64
+from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64, of_data
 from stagewire.types import numel
 
 TABLE = RuleTable()
@@ -109,19 +108,10 @@ def _nll(self: Meta, target: Meta, reduction: int) -> tuple[Meta, Meta]:
     return fresh(self, batch if reduction == _NONE and self.ndim == 2 else ()), fresh(self, ())
 
 
-def _multilabel_margin(self: Meta, target: Meta, reduction: int) -> tuple[Meta, Meta]:
-    is_scalar = reduction != _NONE or target.ndim <= 1
-    return fresh(self, () if is_scalar else self.shape[:1]), fresh(self, target.shape)
-
-
 def _ctc(log_probs: Meta, target_lengths: Sequence[int]) -> tuple[Meta, Meta]:
     time, batch, _ = log_probs.shape
     longest = max(target_lengths, default=0)
     return fresh(log_probs, (batch,)), fresh(log_probs, (batch, time, 2 * longest + 1))
-
-
-def _ctc_of_tensors(log_probs: Meta) -> Any:
-    raise DataDependentError("the work space of ctc_loss is as large as the longest target length says")
 
 
 _BACKWARDS = """
@@ -153,9 +143,14 @@ TABLE.rows({
         lambda self, target, reduction: _loss(fresh(self, target.shape), reduction),
         (_CLASSES, _ONE_TARGET, _WEIGHED_MARGINS),
     ),
-    "multilabel_margin_loss_forward": Rule(_multilabel_margin, (_LABELS,)),
+    "multilabel_margin_loss_forward": Rule(
+        lambda self, target, reduction: (
+            fresh(self, () if reduction != _NONE or target.ndim <= 1 else self.shape[:1]), fresh(self, target.shape)
+        ),
+        (_LABELS,),
+    ),
     "_ctc_loss": Rule(_ctc, (_LENGTHS, _TARGETS, _BLANK)),
-    "_ctc_loss.Tensor": _ctc_of_tensors,
+    "_ctc_loss.Tensor": of_data("the work space of ctc_loss is as large as the longest target length says"),
     "_ctc_loss_backward _ctc_loss_backward.Tensor": lambda log_probs: fresh(log_probs),
 })  # fmt: skip
 TABLE.ask(

@@ -68,11 +68,6 @@ def _addmv(self: Meta, mat: Meta, vec: Meta, beta: Any) -> Meta:
     return fresh(self) if beta != 0 and 0 in mat.shape else made  # eager scales self, and expands nothing
 
 
-def _addr(self: Meta, vec1: Meta, vec2: Meta) -> Meta:
-    column = Meta((vec1.shape[0], 1), (vec1.stride[0], 0), vec1.dtype, vec1.device)
-    return pointwise((self, column, vec2))
-
-
 def _grouped_mm(self: Meta, mat2: Meta, offs: Meta | None, out_dtype: torch.dtype | None) -> Meta:
     if self.ndim == 2 and mat2.ndim == 2 and offs is None:
         raise TypeRuleError("_grouped_mm of two matrices needs offs")
@@ -90,7 +85,9 @@ TABLE.rows({
     "mv": _mv,
     "addmv": _addmv,
     "dot vdot": _dot,
-    "addr": _addr,
+    "addr": lambda self, vec1, vec2: pointwise(
+        (self, Meta((vec1.shape[0], 1), (vec1.stride[0], 0), vec1.dtype, vec1.device), vec2)
+    ),
     "_grouped_mm": _grouped_mm,
 })  # fmt: skip
 TABLE.ask("addmm _addmm_activation addmv addr baddbmm bmm dot mm mv vdot")

@@ -206,11 +206,6 @@ def _block_diag(tensors: Sequence[Meta]) -> Meta:
     return contiguous(shape, result_type(tensors), tensors[0].device)
 
 
-def _ends_within(self: Meta, dim: int, start: int, length: int) -> bool:
-    size = self.shape[wrap_dim(dim, self.ndim)]
-    return length >= 0 and (start + size if start < 0 else start) + length <= size
-
-
 _GROUPS = Constraint(
     "C1", "the groups divide the channels",
     lambda self, groups: groups < 1 or self.ndim < 3 or self.shape[1] % groups == 0,
@@ -225,8 +220,11 @@ _START = Constraint(
     Refused("narrow_copy", (f32(3), 0, 4, 0)), DimensionError,
 )  # fmt: skip
 _LENGTH = Constraint(
-    "C2", "length is not negative, and ends in the dimension", _ends_within, Refused("narrow_copy", (f32(3), 0, 0, 11))
-)
+    "C2", "length is not negative, and ends in the dimension", lambda self, dim, start, length: (
+        length >= 0 and (start if start >= 0 else start + self.shape[dim]) + length <= self.shape[dim]
+    ),
+    Refused("narrow_copy", (f32(3), 0, 0, 11)),
+)  # fmt: skip
 _OF_VIEWS = """
     alias as_strided detach diagonal expand permute select.int slice.Tensor split.Tensor split_with_sizes squeeze
     squeeze.dim squeeze.dims t transpose.int unbind.int unfold unsqueeze view.dtype

@@ -81,16 +81,6 @@ def _layer_norm(input: Meta, normalized_shape: Sequence[int], weight: Optional, 
     return fresh(input), statistics, statistics
 
 
-def _group_norm(input: Meta, weight: Optional, bias: Optional, N: int, group: int) -> tuple[Meta, ...]:
-    statistics = _statistics(input, weight if weight is not None else bias, (N, group))
-    return suggested(input), statistics, statistics
-
-
-def _group_norm_backward(input: Meta, weight: Optional, C: int, output_mask: Mask) -> Gradients:
-    grads = fresh(input, (C,), None if weight is None else weight.dtype)
-    return masked(output_mask, suggested(input), grads, grads)
-
-
 def _batch_norm(
     input: Meta, weight: Optional, bias: Optional, running_mean: Optional = None, running_var: Optional = None,
     training: bool = True,
@@ -130,8 +120,15 @@ TABLE.rows({
     "_fused_rms_norm_backward": lambda input, weight, output_mask: (
         masked(output_mask, fresh(input), _gradient(weight, input))
     ),
-    "native_group_norm": Rule(_group_norm, (_CHANNELS, _DIVIDED), Question(of=_of_one_group, drops_sizes=True)),
-    "native_group_norm_backward": _group_norm_backward,
+    "native_group_norm": Rule(
+        lambda input, weight, bias, N, group: (
+            suggested(input), *(_statistics(input, weight if weight is not None else bias, (N, group)),) * 2
+        ),
+        (_CHANNELS, _DIVIDED), Question(of=_of_one_group, drops_sizes=True),
+    ),
+    "native_group_norm_backward": lambda input, weight, C, output_mask: masked(
+        output_mask, suggested(input), *(fresh(input, (C,), None if weight is None else weight.dtype),) * 2
+    ),
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats": _batch_norm,
     "_native_batch_norm_legit_functional": lambda input, weight, bias, running_mean, running_var, training: (
         *_batch_norm(input, weight, bias, running_mean, running_var, training), running_mean, running_var

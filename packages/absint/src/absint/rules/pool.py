@@ -126,13 +126,11 @@ _REFLECTS = Constraint(
 )  # fmt: skip
 
 
-def _holds_a_patch(self: Meta, kernel_size: Sizes, dilation: Sizes, padding: Sizes) -> bool:
-    spans = zip(self.shape[-2:], kernel_size, dilation, padding, strict=False)
-    return all(size + 2 * pad - spread * (kernel - 1) >= 1 for size, kernel, spread, pad in spans)
-
-
 _PATCH = Constraint(
-    "C1", "a patch is no larger than the padded image", _holds_a_patch,
+    "C1", "a patch is no larger than the padded image", lambda self, kernel_size, dilation, padding: all(
+        size + 2 * pad - spread * (kernel - 1) >= 1
+        for size, kernel, spread, pad in zip(self.shape[-2:], kernel_size, dilation, padding, strict=False)
+    ),
     Refused("im2col", (f32(1, 1, 5, 5), [11, 11], [1, 1], [0, 0], [1, 1])),
 )  # fmt: skip
 
@@ -145,11 +143,6 @@ def _im2col(self: Meta, kernel_size: Sizes, dilation: Sizes, padding: Sizes, str
     patch = kernel_size[0] * kernel_size[1]
     shape = (*self.shape[:-3], self.shape[-3] * patch, counts[0] * counts[1])
     return fresh(self, shape)
-
-
-def _col2im(self: Meta, output_size: Sizes, kernel_size: Sizes) -> Meta:
-    channels = self.shape[-2] // (kernel_size[0] * kernel_size[1])
-    return fresh(self, (*self.shape[:-2], channels, *output_size))
 
 
 _SHUFFLES = Constraint(
@@ -182,11 +175,9 @@ def _pixel_unshuffle(self: Meta, downscale_factor: int) -> Meta:
 
 
 def _grid_sampler(input: Meta, grid: Meta) -> Meta:
-    rank = input.ndim - 2
-    if input.shape[0] != grid.shape[0] or grid.shape[-1] != rank:
+    if input.shape[0] != grid.shape[0] or grid.shape[-1] != input.ndim - 2:
         raise TypeRuleError(f"grid_sampler of {list(input.shape)} at {list(grid.shape)}")
-    shape = (*input.shape[:2], *grid.shape[1:-1])
-    return fresh(input, shape)
+    return fresh(input, (*input.shape[:2], *grid.shape[1:-1]))
 
 
 def _leaves_room(self: Meta, kernel_size: Sizes, output_size: Sizes) -> bool:
@@ -204,8 +195,7 @@ _ROOM = Constraint(
 
 
 def _fractional_pool(self: Meta, output_size: Sizes) -> tuple[Meta, Meta]:
-    sizes = tuple(output_size)
-    values = fresh(self, (*self.shape[: self.ndim - len(sizes)], *sizes))
+    values = fresh(self, (*self.shape[: self.ndim - len(output_size)], *output_size))
     return values, fresh(values, dtype=torch.int64)
 
 
@@ -228,11 +218,6 @@ def _of_window(rank: int) -> Question:
     return Question(of=of)
 
 
-def _of_border(self: Meta, pad: Sizes) -> dict[str, Any]:
-    """Whether the value fits the dtype, where there is a border."""
-    return {"self": ones(self), "pad": [1, 1] if self.shape and any(n > 0 for n in pad) else []}
-
-
 def _channels(self: Meta, count: int) -> Meta:
     """One pixel of so many channels."""
     return shaped(self, [1 if dim != self.ndim - 3 else max(count, 1) for dim in range(self.ndim)])
@@ -243,11 +228,6 @@ def _of_fractions(self: Meta, kernel_size: Sizes, output_size: Sizes, random_sam
     image = _windowed(self, random_samples.shape[-1], _largest(kernel_size) + _largest(output_size))
     lead = (1, *image.shape)[-2 - random_samples.shape[-1] : -random_samples.shape[-1]]
     return {"self": image, "random_samples": shaped(random_samples, (*lead, len(output_size)))}
-
-
-def _of_grid(input: Meta, grid: Meta) -> dict[str, Any]:
-    """The last dimension of the grid is the place in an image."""
-    return {"input": ones(input, True), "grid": shaped(grid, (*ones(grid, True).shape[:-1], *grid.shape[-1:]))}
 
 
 _UPSAMPLE = """
@@ -288,7 +268,10 @@ TABLE.rows({
         lambda grad_output, input_size: fresh(grad_output, input_size),
     " ".join(f"{name}_backward" for name in _KEEP_THE_FORMAT):
         lambda grad_output, input_size: formatted(grad_output, tuple(input_size)),
-    "constant_pad_nd": Rule(_constant_pad, (_PAIRS, _CUTS), Question(of=_of_border)),
+    # Whether the value fits the dtype, where there is a border.
+    "constant_pad_nd": Rule(_constant_pad, (_PAIRS, _CUTS), Question(of=lambda self, pad: {
+        "self": ones(self), "pad": [1, 1] if self.shape and any(n > 0 for n in pad) else []
+    })),
     "reflection_pad1d": Rule(lambda self, padding: fresh(self, _padded(self, padding)), (_REFLECTS,), _PADDED),
     "reflection_pad2d reflection_pad3d": Rule(
         lambda self, padding: formatted(self, _padded(self, padding)), (_REFLECTS,), _PADDED
@@ -301,14 +284,19 @@ TABLE.rows({
     """reflection_pad2d_backward reflection_pad3d_backward replication_pad2d_backward replication_pad3d_backward
     """: lambda self: suggested(self),
     "im2col": Rule(_im2col, (_PATCH,), _WINDOW),
-    "col2im": _col2im,
+    "col2im": lambda self, output_size, kernel_size: fresh(
+        self, (*self.shape[:-2], self.shape[-2] // (kernel_size[0] * kernel_size[1]), *output_size)
+    ),
     "pixel_shuffle": Rule(_pixel_shuffle, (_SHUFFLES,), Question(
         of=lambda self, upscale_factor: {"self": _channels(self, upscale_factor * upscale_factor)}
     )),
     "pixel_unshuffle": Rule(_pixel_unshuffle, (_UNSHUFFLES,), Question(
         of=lambda self, downscale_factor: {"self": _windowed(self, 2, downscale_factor)}
     )),
-    "grid_sampler_2d grid_sampler_3d": Rule(_grid_sampler, (), Question(of=_of_grid)),
+    # The last dimension of the grid is the place in an image.
+    "grid_sampler_2d grid_sampler_3d": Rule(_grid_sampler, (), Question(of=lambda input, grid: {
+        "input": ones(input, True), "grid": shaped(grid, (*ones(grid, True).shape[:-1], *grid.shape[-1:]))
+    })),
     "grid_sampler_2d_backward grid_sampler_3d_backward": lambda input, grid, output_mask: (
         fresh(input) if output_mask[0] else None, fresh(grid)
     ),

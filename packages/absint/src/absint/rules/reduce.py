@@ -90,11 +90,6 @@ def _scanned(self: Meta, dim: int, dtype: DType = None) -> Meta:
     return fresh(dim_checked(self, dim), dtype=dtype)
 
 
-def _cummax(self: Meta, dim: int) -> Pair:
-    dim_checked(self, *() if 0 in self.shape else (dim,))
-    return fresh(self), fresh(self, dtype=torch.int64)
-
-
 def _topk(self: Meta, k: int, dim: int) -> Pair:
     dim = wrap_dim(dim, self.ndim)
     if not 0 <= k <= (self.shape[dim] if self.shape else 1):
@@ -139,7 +134,9 @@ TABLE.rows({
     "norm.Scalar norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype linalg_vector_norm": _norm,
     "cumsum cumprod": lambda self, dim, dtype: _scanned(self, dim, sum_dtype(self, dtype)),
     "logcumsumexp _safe_softmax": _scanned,
-    "cummax cummin": _cummax,
+    "cummax cummin": lambda self, dim: (
+        fresh(dim_checked(self, *() if 0 in self.shape else (dim,))), fresh(self, dtype=torch.int64)
+    ),
     "_softmax _log_softmax": lambda self, dim, half_to_float: (
         _scanned(self, dim, torch.float32 if half_to_float else None)
     ),

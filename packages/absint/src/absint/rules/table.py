@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from absint.errors import TypeRuleError
+from absint.errors import DataDependentError, TypeRuleError
 from absint.kernels import Question, asked
 from absint.meta import Meta, contiguous
 from absint.signatures import bind, full_name
@@ -118,6 +118,15 @@ class RuleTable(dict[str, Rule]):
             if name not in self or self[name].question is not None:
                 raise ValueError(f"{name} has no rule, or is asked about twice")
             self[name] = replace(self[name], question=question or Question())
+
+
+def of_data(message: str) -> TypeOf:
+    """The rule of an op the sizes of whose result data decides."""
+
+    def refuse() -> NoReturn:
+        raise DataDependentError(message)
+
+    return refuse
 
 
 def f32(*shape: int) -> Meta:

@@ -18,7 +18,7 @@ from stagefold.subgraphs.variant import LEAST, capture_for, fits
 from stagewire.capture import Capture, Relation
 from stagewire.errors import PartlyDone
 from stagewire.expr import symbol
-from stagewire.graph import Graph, Ref, leaves
+from stagewire.graph import Graph, Ref, last_mentions, leaves
 from stagewire.symbols import size_reader
 
 Callee = Callable[..., tuple[Any, ...]]
@@ -144,7 +144,7 @@ class SubgraphCalls:
             (call, part.capture.state, [places[name] for name in part.inputs], [places[name] for name in part.outputs])
             for call, part in zip(self.calls, parts, strict=True)
         ]
-        self._dead = last_uses(self._steps)
+        self._dead = last_mentions([(*sources, *targets) for _, _, sources, targets in self._steps])
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         values: list[Any] = [*inputs, *([None] * (self._count - self._width))]
@@ -166,14 +166,3 @@ class SubgraphCalls:
             if self._state is not None:
                 enter(self._state)
         return made
-
-
-def last_uses(steps: Sequence[tuple[Any, Any, list[int], list[int]]]) -> list[tuple[int, ...]]:
-    """After each step, the places of the values that no later step takes."""
-    wanted: set[int] = set()
-    dead: list[tuple[int, ...]] = []
-    for _, _, sources, targets in reversed(steps):
-        last = tuple([place for place in dict.fromkeys((*sources, *targets)) if place not in wanted])
-        dead.append(last)
-        wanted.update(sources)
-    return dead[::-1]
