@@ -104,21 +104,38 @@ def _saved(slot: Any, inputs: int) -> str:
 def _backward_lines(
     binding: Binding, kept: tuple[int, ...], draws: bool, takes_list: bool, names: dict[str, Any]
 ) -> list[str]:
-    visible = visible_results(binding)
+    grads = ", ".join(f"grad{number}" for number in range(visible_results(binding)))
     tangents = [f"grad{tangent.result}" for tangent in binding.tangents]
+    given, there = ", ".join(["*saved", *tangents]), ", ".join(f"{name} is not None" for name in tangents)
+    order = ["None" if number is None else f"found[{number}]" for number in binding.input_gradients]
+    returned = f"return ({''.join(f'{text}, ' for text in order)})"
+    saved = f"saved_tensors(ctx, ({there}), closed_by, keeps_graph)" if binding.closed_by else "ctx.saved_tensors"
+    names |= {"saved_tensors": saved_tensors, "closed_by": binding.closed_by}
     # As torch's own functions: where no gradient arrives none leaves, and parameters keep None.
     lines = [
-        f"def backward(ctx, {', '.join(f'grad{number}' for number in range(visible))}):",
+        f"def backward(ctx, {grads}):",
         f"    if {' is '.join([*tangents, 'None'])}:",
         f"        return ({'None, ' * len(binding.input_gradients)})",
-        f"    saved = {_saved_tensors(binding, tangents, names)}",
+        f"    saved = {saved}",
     ]
     if numbers := [slot.symbol for slot in binding.saved if isinstance(slot, SavedSize)]:
         lines += ["    sizes = ctx.sizes", f"    saved = (*saved, {', '.join(f'sizes[{name!r}]' for name in numbers)})"]
     if len(tangents) > 1 and names["run_partial"] is not None:
-        lines += _partial_lines(binding, tangents)
+        # Where some tangents do not arrive, the backward for the others, if there is one by now.
+        readers = ", ".join(f"read_{name}" for name in tangents)
+        lines += [
+            f"    if ({' or '.join(f'{name} is None' for name in tangents)}) and not is_grad_enabled():",
+            f"        found = run_partial(({there}))",
+            "        if found is not None:",
+            f"            pairs = zip(({readers}), ({', '.join(tangents)}))",
+            "            given = [*saved, *[read(grad, ctx.sizes) for read, grad in pairs if grad is not None]]",
+            "            saved = pairs = None",
+            "            ctx.maybe_clear_saved_tensors()",
+            "            found = found(given)",
+            f"            {returned}",
+        ]
     if binding.gradient_tangents:
-        lines.append(f"    arrived = ({', '.join(f'{name} is not None' for name in tangents)})")
+        lines.append(f"    arrived = ({there})")
     for tangent, name in zip(binding.tangents, tangents, strict=True):
         names[f"read_{name}"] = _tangent_reader(tangent)
         names[f"stride_{name}"] = tuple(tangent.type.stride)
@@ -135,13 +152,13 @@ def _backward_lines(
     if takes_list:
         # With the saved tensors given up here, the list is what holds them: each goes once the backward has read it.
         lines += [
-            f"        given = [{', '.join(['*saved', *tangents])}]",
+            f"        given = [{given}]",
             "        saved = None",
             "        ctx.maybe_clear_saved_tensors()",
             "        found = run_backward(given)",
         ]
     else:
-        lines.append(f"        found = run_backward({', '.join(['*saved', *tangents])})")
+        lines.append(f"        found = run_backward({given})")
     if kept or draws:
         is_over = "not keeps_graph()" if not binding.closed_by else "ctx.held is not None and ctx.held.tensors is None"
         lines += [f"    if {is_over}:", f"        {'ctx.inputs = ' * bool(kept)}ctx.random = None"]
@@ -151,35 +168,7 @@ def _backward_lines(
             "    if not all(arrived):",
             "        found = [g if any([arrived[i] for i in s]) else None for g, s in zip(found, sources)]",
         ]
-    order = ["None" if number is None else f"found[{number}]" for number in binding.input_gradients]
-    return [*lines, f"    return ({''.join(f'{text}, ' for text in order)})"]
-
-
-def _saved_tensors(binding: Binding, tangents: list[str], names: dict[str, Any]) -> str:
-    if not binding.closed_by:
-        return "ctx.saved_tensors"
-    names["saved_tensors"], names["closed_by"] = saved_tensors, binding.closed_by
-    arrived = ", ".join(f"{name} is not None" for name in tangents)
-    return f"saved_tensors(ctx, ({arrived}), closed_by, keeps_graph)"
-
-
-def _partial_lines(binding: Binding, tangents: list[str]) -> list[str]:
-    """Where some tangents do not arrive, the backward for the others, if there is one by now."""
-    there = ", ".join(f"{name} is not None" for name in tangents)
-    readers = ", ".join(f"read_{name}" for name in tangents)
-    order = ["None" if number is None else f"found[{number}]" for number in binding.input_gradients]
-    lines = [
-        f"    if ({' or '.join(f'{name} is None' for name in tangents)}) and not is_grad_enabled():",
-        f"        found = run_partial(({there}))",
-        "        if found is not None:",
-        f"            pairs = zip(({readers}), ({', '.join(tangents)}))",
-        "            given = [*saved, *[read(grad, ctx.sizes) for read, grad in pairs if grad is not None]]",
-        "            saved = pairs = None",
-        "            ctx.maybe_clear_saved_tensors()",
-        "            found = found(given)",
-        f"            return ({''.join(f'{text}, ' for text in order)})",
-    ]
-    return lines
+    return [*lines, f"    {returned}"]
 
 
 def _tangent_reader(tangent: Tangent) -> Callable[[torch.Tensor | None, dict[str, int]], torch.Tensor]:

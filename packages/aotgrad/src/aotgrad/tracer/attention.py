@@ -10,7 +10,7 @@ Source of the gradient: Dao et al., "FlashAttention" (2022), appendix B.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,7 +21,6 @@ from aotgrad.tracer.fused_attention import (
     ALIGNMENT,
     Kernels,
     by_name,
-    choose,
     fused_backward,
     fused_forward,
     kernels,
@@ -92,50 +91,34 @@ def attention_call(
     if mask is not None and mask.requires_grad:
         metas = [tensor.meta for tensor in (query, key, value)]
         same = all(tensor.dim() == 4 and tensor.dtype == mask.dtype for tensor in (query, key, value))
-        if same and choose(metas, mask.meta, is_causal, scale, dropout_p, mask_grad=True) is not None:
+        if same and kernels(metas, mask.meta, is_causal, scale, dropout_p, mask_grad=True).taken is not None:
             keys = key.shape[2]
             if keys % ALIGNMENT:
                 mask = torch.nn.functional.pad(mask, (0, -keys % ALIGNMENT)).narrow(-1, 0, keys)
             whole = mask.expand(*query.shape[:3], keys)
             op = aten._scaled_dot_product_efficient_attention
             return op(query, key, value, whole, True, dropout_p, is_causal, scale=scale)[0]
-    question = _Question([] if mode is None else mode.chosen, mode)
-    rest = {"is_fused": question.is_fused, "hidden": question.hidden}
+    chosen: list[Kernels] = [] if mode is None else mode.chosen
+
+    def asked(query: Any, key: Any, value: Any, mask: Any, dropout: float, *numbers: Any) -> Kernels:
+        """The kernel that eager takes, asked once: the answer is kept, for `attend` too."""
+        if not chosen:
+            metas = [one.meta for one in (query, key, value)]
+            shared = mode is not None and _shares_keys(mode, query, key)
+            chosen.append(kernels(metas, None if mask is None else mask.meta, *numbers, dropout, shares_keys=shared))
+        return chosen[0]
+
+    def hidden(*given: Any) -> float:
+        """What eager adds to the scores that a boolean mask hides: -inf, but for cuDNN's kernel the least float16. A
+        query without keys tells them apart."""
+        is_cudnn = all(tensor.dim() == 4 for tensor in given[:3]) and asked(*given).eager == "cudnn"
+        return -65504.0 if is_cudnn else -math.inf
+
+    rest = {"is_fused": lambda *given: asked(*given).taken is not None, "hidden": hidden}
     try:
         return attention(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **rest)
     finally:
-        question.answer.clear()
-
-
-class _Question(NamedTuple):
-    """Which kernel eager takes for one attention, asked once: the answer is kept, for `attend` too."""
-
-    answer: list[Kernels]
-    mode: TraceMode | None
-
-    def hidden(
-        self, query: Any, key: Any, value: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None
-    ) -> float:
-        """What eager adds to the scores that a boolean mask hides: -inf, but for cuDNN's kernel the least float16. A
-        query without keys tells them apart."""
-        tensors = (query, key, value)
-        if any(tensor.dim() != 4 for tensor in tensors):
-            return -math.inf
-        return -65504.0 if self._kernels(tensors, mask, dropout, is_causal, scale).eager == "cudnn" else -math.inf
-
-    def is_fused(
-        self, query: Any, key: Any, value: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None
-    ) -> bool:
-        """Whether a fused kernel takes it."""
-        return self._kernels((query, key, value), mask, dropout, is_causal, scale).taken is not None
-
-    def _kernels(self, tensors: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None) -> Kernels:
-        if not self.answer:
-            metas = [tensor.meta for tensor in tensors]
-            shared = self.mode is not None and _shares_keys(self.mode, *tensors[:2])
-            given = metas, None if mask is None else mask.meta, is_causal, scale, dropout
-            self.answer.append(kernels(*given, shares_keys=shared))
-        return self.answer[0]
+        chosen.clear()
 
 
 def _shares_keys(mode: TraceMode, query: Any, key: Any) -> bool:

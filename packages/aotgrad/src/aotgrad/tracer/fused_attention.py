@@ -71,11 +71,9 @@ class Kernels(NamedTuple):
     taken: str | None
 
 
-def choose(
-    metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float, mask_grad: bool = False
-) -> str | None:
+def choose(*given: Any) -> str | None:
     """The kernel to take for such tensors here, see `kernels`."""
-    return kernels(metas, mask, is_causal, scale, dropout, mask_grad).taken
+    return kernels(*given).taken
 
 
 def kernels(
@@ -89,9 +87,8 @@ def kernels(
     taken for cuDNN's, which is made for some sizes only.
     """
     kernel = _eagers(metas, mask, is_causal, scale, dropout, mask_grad)
-    if kernel is None or not is_taken(kernel, metas, dropout, mask_grad, shares_keys):
-        return Kernels(kernel, None)
-    return Kernels(kernel, kernel)
+    taken = kernel is not None and is_taken(kernel, metas, dropout, mask_grad, shares_keys)
+    return Kernels(kernel, kernel if taken else None)
 
 
 def repeats(recorder: Recorder, value: Ref) -> bool:
@@ -139,14 +136,10 @@ def _eagers(
         number = TORCH.choose_attention(*stand_ins, added, dropout, is_causal, scale=scale, enable_gqa=grouped)
         kernel = _KERNELS.get(int(number))
         if kernel == "cudnn" and is_symbolic:
-            kernel = _for_any_length(SDPAParams(*stand_ins, added, dropout, is_causal, grouped))
+            given = SDPAParams(*stand_ins, added, dropout, is_causal, grouped)
+            others = {"flash": can_use_flash_attention, "efficient": can_use_efficient_attention}
+            kernel = next((name for name, can_use in others.items() if can_use(given)), None)
     return kernel
-
-
-def _for_any_length(given: SDPAParams) -> str | None:
-    if can_use_flash_attention(given):
-        return "flash"
-    return "efficient" if can_use_efficient_attention(given) else None
 
 
 def _real(meta: Meta) -> torch.Tensor:
@@ -161,27 +154,27 @@ def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, F
     batch, heads, length, _ = query.shape
     rows = contiguous((batch, heads, length), torch.float32, query.device)
     shape = (batch, heads, length, value.shape[-1])
-    named = {"scale": given.scale}
-    tensors = (given.query, given.key, given.value)
+    rest: tuple[Any, ...]
+    types: tuple[Meta | None, ...]
+    kept = slice(6, 8)
     if kernel == "efficient":
         padded = contiguous((batch, heads, -(-length // 32) * 32), torch.float32, query.device)
-        args = (*tensors, _whole_mask(mode, given, shape), True, given.dropout, given.is_causal)
+        rest = (_whole_mask(mode, given, shape), True, given.dropout, given.is_causal)
         place = contiguous((), torch.int64, CPU) if given.dropout else None
-        types = (by_head(query, shape), padded, place, place)
-        found = mode.recorder.record("aten._scaled_dot_product_efficient_attention.default", args, named, types)
-        return found[0], Fused(kernel, found[1], found[2:] if given.dropout else ())
-    if kernel == "flash":
+        types, kept = (by_head(query, shape), padded, place, place), slice(2, 4 if given.dropout else 2)
+    elif kernel == "flash":
         seed, offset = contiguous((2,), torch.uint64, query.device), contiguous((), torch.uint64, query.device)
         types = (by_head(query, shape), rows, None, None, None, None, seed, offset, None)
-        args = (*tensors, given.dropout, given.is_causal, False)
-        found = mode.recorder.record("aten._scaled_dot_product_flash_attention.default", args, named, types)
-        return found[0], Fused(kernel, found[1], found[6:8])
-    seed = contiguous((), torch.int64, query.device)
-    last = contiguous((batch, heads, length, 1), torch.float32, query.device)
-    types = (_as_laid_out(shape, query), last, None, None, None, None, seed, seed, None)
-    args = (*tensors, given.mask, True, given.dropout, given.is_causal, False)
-    found = mode.recorder.record("aten._scaled_dot_product_cudnn_attention.default", args, named, types)
-    return found[0], Fused(kernel, found[1], found[6:8])
+        rest = (given.dropout, given.is_causal, False)
+    else:
+        seed = contiguous((), torch.int64, query.device)
+        last = contiguous((batch, heads, length, 1), torch.float32, query.device)
+        types = (_as_laid_out(shape, query), last, None, None, None, None, seed, seed, None)
+        rest = (given.mask, True, given.dropout, given.is_causal, False)
+    args = (given.query, given.key, given.value, *rest)
+    target = f"aten._scaled_dot_product_{kernel}_attention.default"
+    found = mode.recorder.record(target, args, {"scale": given.scale}, types)
+    return found[0], Fused(kernel, found[1], found[kept])
 
 
 def fused_backward(
@@ -189,27 +182,25 @@ def fused_backward(
 ) -> tuple[Ref, Ref, Ref, Ref | None]:
     """Record the backward; the gradients of query, key and value, and of the mask if it is wanted."""
     metas = [mode.recorder.metas[ref.name] for ref in (given.query, given.key, given.value)]
-    tensors = (grad, given.query, given.key, given.value)
     lengths = (metas[0].shape[2], metas[1].shape[2])
-    named = {"scale": given.scale}
-    by_length = tuple(by_head(meta, meta.shape) for meta in metas)
-    target = f"aten._scaled_dot_product_{fused.kernel}_attention_backward.default"
+    types: tuple[Meta | None, ...] = tuple(by_head(meta, meta.shape) for meta in metas)
+    rest: tuple[Any, ...]
     if fused.kernel == "efficient":
         mask = _whole_mask(mode, given, (*metas[0].shape[:3], metas[2].shape[-1]))
         wanted = [True, True, True, mask_grad]
-        rest = (*(fused.rest or (None, None)), given.dropout, wanted, given.is_causal)
-        args = (*tensors, mask, out, fused.logsumexp, *rest)
-        of_mask = _by_rows(mode.recorder.metas[mask.name]) if mask_grad and mask is not None else None
-        found = mode.recorder.record(target, args, named, (*by_length, of_mask))
-        return found[0], found[1], found[2], found[3]
+        places = fused.rest or (None, None)
+        rest = (mask, out, fused.logsumexp, *places, given.dropout, wanted, given.is_causal)
+        types = (*types, _by_rows(mode.recorder.metas[mask.name]) if mask_grad and mask is not None else None)
     elif fused.kernel == "flash":
-        args = (*tensors, out, fused.logsumexp, None, None, *lengths, given.dropout, given.is_causal, *fused.rest)
-        found = mode.recorder.record(target, args, named, by_length)
+        rest = (out, fused.logsumexp, None, None, *lengths, given.dropout, given.is_causal, *fused.rest)
     else:
-        rest = (given.mask, None, None, *lengths, given.dropout, given.is_causal)
-        args = (*tensors, out, fused.logsumexp, *fused.rest, *rest)
-        found = mode.recorder.record(target, args, named, tuple(_as_laid_out(meta.shape, meta) for meta in metas))
-    return found[0], found[1], found[2], None
+        numbers = (*lengths, given.dropout, given.is_causal)
+        rest = (out, fused.logsumexp, *fused.rest, given.mask, None, None, *numbers)
+        types = tuple(_as_laid_out(meta.shape, meta) for meta in metas)
+    target = f"aten._scaled_dot_product_{fused.kernel}_attention_backward.default"
+    args = (grad, given.query, given.key, given.value, *rest)
+    found = mode.recorder.record(target, args, {"scale": given.scale}, types)
+    return found[0], found[1], found[2], found[3] if len(found) > 3 else None
 
 
 def _by_rows(mask: Meta) -> Meta:

@@ -139,7 +139,7 @@ def _trace(
     def on_node(node: Node) -> None:
         mode.call_start = len(recorder.nodes)
         recorder.line, recorder.checkpoint = node.line, homes.get(id(node))
-        mode.home = home_of(node)
+        mode.home = _device(node.results)  # where the captured call makes tensors
         rebase_stale_views(mode, values)
         if attention is not None:
             attention.before()
@@ -163,7 +163,7 @@ def _trace(
         rebase_stale_views(mode, values)
         outputs = outputs_of(capture.graph, values)
     recorder.line = recorder.checkpoint = None
-    mode.home = device_of(capture)
+    mode.home = _device((*capture.graph.inputs, *(value for node in nodes for value in node.results)))
     refuse_lost_views(rows, outputs, capture.graph, values)
     refuse_lost_gradients(aliases, given_tensors, outputs)
     try:
@@ -357,18 +357,9 @@ def _gradient_tangents(
     return tuple(tuple(number for number in range(count) if mask >> number & 1) for mask in found)
 
 
-def home_of(node: Node) -> torch.device | None:
-    """The one device, other than the CPU, that a captured call makes tensors on; None where it is not one."""
-    return _one(node.results)
-
-
-def device_of(capture: Capture) -> torch.device | None:
-    """That of a whole program; None for a program of several devices."""
-    return _one((*capture.graph.inputs, *(value for node in capture.graph.nodes for value in node.results)))
-
-
-def _one(values: Iterable[Value]) -> torch.device | None:
-    """A 0-dim tensor on the CPU goes along with any device."""
+def _device(values: Iterable[Value]) -> torch.device | None:
+    """The one device, other than the CPU, of all values; None where it is not one. A 0-dim tensor on the CPU goes along
+    with any device."""
     types = [value.type for value in values if isinstance(value.type, TensorType)]
     devices = {type_.device for type_ in types if type_.shape or type_.device != "cpu"}
     return torch.device(devices.pop()) if len(devices) == 1 and devices != {"cpu"} else None

@@ -95,13 +95,13 @@ class TraceMode(AbstractMode):
     def _handler(self, record: OpRecord) -> Handler:
         """Who answers an op."""
         if record.is_composite:
-            return self._composite
+            return lambda record, args, kwargs: self.decompose(record.func, args, kwargs)
         if record.name in _IDENTITY:
             return self._identity
         if record.name in _SPECIAL:
-            return self._of_abstract(getattr(self, _SPECIAL[record.name]))
-        if record.hidden_writes or record.name in HIDDEN_WRITERS:
-            return self._of_abstract(self._hidden_writer)
+            return self._of_abstract(partial(_SPECIAL[record.name], self))
+        if record.hidden_writes:
+            raise NoFunctionalForm(f"{record.name} writes into its arguments")
         if record.changes_type:
             return self._of_abstract(self._retype_traced)
         if record.writes:
@@ -116,9 +116,6 @@ class TraceMode(AbstractMode):
         return lambda record, args, kwargs: handler(
             record, tuple([visit(arg) for arg in args]), {key: visit(value) for key, value in kwargs.items()}
         )
-
-    def _composite(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.decompose(record.func, args, kwargs)
 
     def _plain(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         metas: list[Any] = []
@@ -148,73 +145,6 @@ class TraceMode(AbstractMode):
     def _rule(self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]) -> Any:
         rule = record.rule
         return rule(*metas, **named) if rule is not None else self._slow_types(record, metas, named)
-
-    def _converted(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A conversion; of a number (which vmap converts so) it is a new tensor."""
-        if isinstance(args[0], torch.Tensor):
-            return self._plain(record, args, kwargs)
-        given = {key: value for key, value in kwargs.items() if key in ("dtype", "device")}
-        return self._plain(self.record(aten.full.default), ([], args[0]), given)
-
-    def _value_of(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = self.given.get(args[0].memory.input)
-        return self.scalar_of(args[0]) if given is None else given
-
-    def _nothing(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        return None
-
-    def _answer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A question about types, which forward-mode gradients ask: no node."""
-        return self.result_types(record, args, kwargs)
-
-    def _unsafe_view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A view of a tensor that nobody else holds: fresh to autograd, a view in the document."""
-        source = args[0]
-        after = self._rule(record, (source.meta, *args[1:]), kwargs)
-        func, rest = normalize_view(record.func, args[1:], after)
-        return self.fresh(self.recorder.record(str(func), (self.content(source), *rest), {}, after), after)
-
-    def _drawn(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A random op that was told explicitly to use the default generator."""
-        if kwargs.get("generator") is not None:
-            raise GeneratorArgument(f"{record.name} with a generator of its own")
-        rest = {key: value for key, value in kwargs.items() if key != "generator"}
-        return self._plain(self.record(_WITHOUT_GENERATOR[record.name]), args, rest)
-
-    def _batch_norm_backward(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """In training the backward of batch norm ignores the running statistics: do not keep them for it."""
-        return self._plain(record, (*args[:3], None, None, *args[5:]) if args[7] else args, kwargs)
-
-    def _cudnn_batch_norm_backward(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """That of cuDNN's batch norm, which is in training: for what `mutations` records in its place."""
-        input, gradient, weight, _, _, mean, deviation, epsilon, *_ = args
-        rest = (None, None, mean, deviation, True, epsilon, [True, True, True])
-        return self._plain(
-            self.record(aten.native_batch_norm_backward.default), (gradient, input, weight, *rest), kwargs
-        )
-
-    def _attention(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The CPU's fused attention, or on another device what it means."""
-        if args[0].meta.device.type == "cpu":
-            return self._plain(record, args, kwargs)
-        written_out = attend_backward if "backward" in record.name else attend
-        return written_out(self, record, args, kwargs)
-
-    def _efficient(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The memory-efficient kernel by its own name, which gives a mask a gradient."""
-        traced = efficient_backward if "backward" in record.name else efficient
-        return traced(self, record, args, kwargs)
-
-    def _written_out(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An op that eager has for inference alone, as the ops that it stands for."""
-        with self:
-            return _WRITTEN_OUT[record.name](*args, **kwargs)
-
-    def _hidden_writer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        writer = HIDDEN_WRITERS.get(record.name)
-        if writer is None:
-            raise NoFunctionalForm(f"{record.name} writes into its arguments")
-        return writer(self, record, args, kwargs)
 
     def number(self, value: SizeFloat, device: torch.device) -> Traced:
         """A float that is computed of sizes, once for each device."""
@@ -510,23 +440,90 @@ _WITHOUT_GENERATOR = {
     "aten.randint.low_generator": aten.randint.low,
     "aten.randperm.generator": aten.randperm.default,
 }
-_WRITTEN_OUT = {
-    "aten._native_multi_head_attention.default": multi_head_attention,
-    "aten._transformer_encoder_layer_fwd.default": encoder_layer,
+
+
+def _converted(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A conversion; of a number (which vmap converts so) it is a new tensor."""
+    if isinstance(args[0], torch.Tensor):
+        return mode._plain(record, args, kwargs)
+    given = {key: value for key, value in kwargs.items() if key in ("dtype", "device")}
+    return mode._plain(mode.record(aten.full.default), ([], args[0]), given)
+
+
+def _value_of(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = mode.given.get(args[0].memory.input)
+    return mode.scalar_of(args[0]) if given is None else given
+
+
+def _unsafe_view(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view of a tensor that nobody else holds: fresh to autograd, a view in the document."""
+    source = args[0]
+    after = mode._rule(record, (source.meta, *args[1:]), kwargs)
+    func, rest = normalize_view(record.func, args[1:], after)
+    return mode.fresh(mode.recorder.record(str(func), (mode.content(source), *rest), {}, after), after)
+
+
+def _drawn(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A random op that was told explicitly to use the default generator."""
+    rest = dict(kwargs)
+    if rest.pop("generator", None) is not None:
+        raise GeneratorArgument(f"{record.name} with a generator of its own")
+    return mode._plain(mode.record(_WITHOUT_GENERATOR[record.name]), args, rest)
+
+
+def _batch_norm_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """In training the backward of batch norm ignores the running statistics: do not keep them for it."""
+    return mode._plain(record, (*args[:3], None, None, *args[5:]) if args[7] else args, kwargs)
+
+
+def _cudnn_batch_norm_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """That of cuDNN's batch norm, which is in training: for what `mutations` records in its place."""
+    input, gradient, weight, _, _, mean, deviation, epsilon, *_ = args
+    rest = (None, None, mean, deviation, True, epsilon, [True, True, True])
+    return mode._plain(mode.record(aten.native_batch_norm_backward.default), (gradient, input, weight, *rest), kwargs)
+
+
+def _on_cpu(elsewhere: Callable[..., Any]) -> Callable[..., Any]:
+    """The CPU's fused attention, or on another device what it means."""
+    return lambda mode, record, args, kwargs: (
+        mode._plain(record, args, kwargs)
+        if args[0].meta.device.type == "cpu"
+        else elsewhere(mode, record, args, kwargs)
+    )
+
+
+def _written_out(form: Callable[..., Any]) -> Callable[..., Any]:
+    """An op that eager has for inference alone, as the ops that it stands for."""
+
+    def call(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with mode:
+            return form(*args, **kwargs)
+
+    return call
+
+
+def _answer(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A question about types, which forward-mode gradients ask: no node."""
+    return mode.result_types(record, args, kwargs)
+
+
+_SPECIAL: dict[str, Callable[..., Any]] = {
+    **HIDDEN_WRITERS,
+    **dict.fromkeys(_WITHOUT_GENERATOR, _drawn),
+    "aten._native_multi_head_attention.default": _written_out(multi_head_attention),
+    "aten._transformer_encoder_layer_fwd.default": _written_out(encoder_layer),
+    "aten._to_copy.default": _converted,
+    "aten._local_scalar_dense.default": _value_of,
+    "aten._assert_tensor_metadata.default": lambda mode, record, args, kwargs: None,
+    "aten.is_same_size.default": _answer,
+    "aten._has_same_storage_numel.default": _answer,
+    "aten._unsafe_view.default": _unsafe_view,
+    "aten.native_batch_norm_backward.default": _batch_norm_backward,
+    "aten.cudnn_batch_norm_backward.default": _cudnn_batch_norm_backward,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": _on_cpu(attend),
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _on_cpu(attend_backward),
+    # The memory-efficient kernel by its own name, which gives a mask a gradient.
+    "aten._scaled_dot_product_efficient_attention.default": efficient,
+    "aten._scaled_dot_product_efficient_attention_backward.default": efficient_backward,
 }
-_SPECIAL = {
-    **dict.fromkeys(_WITHOUT_GENERATOR, "_drawn"),
-    **dict.fromkeys(_WRITTEN_OUT, "_written_out"),
-    "aten._to_copy.default": "_converted",
-    "aten._local_scalar_dense.default": "_value_of",
-    "aten._assert_tensor_metadata.default": "_nothing",
-    "aten.is_same_size.default": "_answer",
-    "aten._has_same_storage_numel.default": "_answer",
-    "aten._unsafe_view.default": "_unsafe_view",
-    "aten.native_batch_norm_backward.default": "_batch_norm_backward",
-    "aten.cudnn_batch_norm_backward.default": "_cudnn_batch_norm_backward",
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": "_attention",
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": "_attention",
-    "aten._scaled_dot_product_efficient_attention.default": "_efficient",
-    "aten._scaled_dot_product_efficient_attention_backward.default": "_efficient",
-}
+"""By the names of ops: the functions of (mode, record, args, kwargs) that answer them."""

@@ -74,7 +74,7 @@ class Recorder:
         )
         return refs
 
-    def _results(self, stem: str, types: Any, results: list[Value]) -> Any:
+    def _results(self, stem: str, types: Any, results: list[Value], *, inside: bool = False) -> Any:
         if type(types) is Meta:
             name = self.fresh_name(stem)
             self.metas[name] = types
@@ -87,8 +87,10 @@ class Recorder:
             results.append(Value(name, wire))
             return Ref(name)
         if isinstance(types, (tuple, list)):
-            return type(types)([self._result_or_none(stem, item, results) for item in types])
+            return type(types)([self._results(stem, item, results, inside=True) for item in types])
         if types is None:
+            if inside:
+                results.append(Value(self.fresh_name(f"{stem}_none"), NoneType()))
             return None
         raise UnwirableValue(f"a result of type {type(types).__name__}")
 
@@ -100,9 +102,3 @@ class Recorder:
             wire = to_wire(meta)
             names = self._names[key] = (wire.dtype, wire.device)
         return names
-
-    def _result_or_none(self, stem: str, types: Any, results: list[Value]) -> Any:
-        if types is None:
-            results.append(Value(self.fresh_name(f"{stem}_none"), NoneType()))
-            return None
-        return self._results(stem, types, results)

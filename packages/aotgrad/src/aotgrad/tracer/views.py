@@ -85,10 +85,7 @@ def _unexpand(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content
 
 def _unpermute(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
     dims = [d % max(step.before.ndim, 1) for d in step.args[0]]
-    inverse = [0] * len(dims)
-    for position, dim in enumerate(dims):
-        inverse[dim] = position
-    return emit(aten.permute.default, (content, inverse), {})
+    return emit(aten.permute.default, (content, [dims.index(dim) for dim in range(len(dims))]), {})
 
 
 def _scatter(func: OpOverload) -> Any:
