@@ -58,7 +58,7 @@ def test_stretches_mean_the_unit(directory, graph, data):
     assert stretches or not unit.instructions
     stretches = tuple(placed(one, "cpu") for one in stretches)
     for one in stretches:
-        assert {fault.label for fault in check_unit(one, None, ())} <= {"R12"}  # another may write what it makes
+        assert {fault.label for fault in check_unit(one)} <= {"R12"}  # another may write what it makes
     whole = load(unit, directory)
     for executor in ("fast", "reference"):
         run = InTurns(unit, stretches, load(stretches, directory, executor=executor) if stretches else ())

@@ -291,7 +291,7 @@ def symbolic_graphs(
     graph = replace(graph, inputs=("n", *graph.inputs), symbols=("n",))
     assume(any(isinstance(size, Expr) for buffer in graph.buffers for size in buffer.type.shape))
     for n in SYMBOL_VALUES:  # what reads as a multiple of n by chance touches memory of others
-        assume(not list(check_loop_graph(at_value(graph, n), None, ())))
+        assume(not list(check_loop_graph(at_value(graph, n))))
     return graph
 
 

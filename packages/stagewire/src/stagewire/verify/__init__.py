@@ -6,7 +6,8 @@ The README of the package says what each label stands for. Modules check: `types
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from stagewire.capture import Capture
@@ -23,6 +24,7 @@ from stagewire.verify.captures import check_capture
 from stagewire.verify.fault import Fault, Path
 from stagewire.verify.loops import check_loop, check_loop_graph
 from stagewire.verify.programs import check_program
+from stagewire.verify.types import check_parts
 
 __all__ = ["Fault", "faults", "verify", "verify_graph", "verify_loop_graph", "window"]
 
@@ -38,29 +40,26 @@ def verify(document: Document) -> None:
 
 def verify_graph(graph: Graph) -> None:
     """The same for one graph of calls, as in Grad and Prim, whatever symbols its sizes are made of."""
-    for fault in check_qualified(graph, None, ()):
+    for fault in itertools.chain(check_parts(graph, None), check_qualified(graph)):
         raise VerifyError(fault.label, fault.message, where=_user_line(graph, fault.path))
 
 
 def verify_loop_graph(graph: LoopGraph) -> None:
     """The same for one direction of a Loop, whatever symbols its sizes are made of."""
-    for fault in check_loop_graph(graph, None, ()):
+    for fault in itertools.chain(check_parts(graph, None), check_loop_graph(graph)):
         raise VerifyError(fault.label, fault.message, where=_user_line(graph, fault.path))
 
 
 def faults(document: Document) -> Iterator[Fault]:
     """Every broken constraint, in the order of checking."""
-    match document:
-        case Capture():
-            return check_capture(document)
-        case Grad():
-            return check_grad(document)
-        case Prim():
-            return check_prim(document)
-        case Loop():
-            return check_loop(document)
-        case Program():
-            return check_program(document)
+    symbols = document.symbols if isinstance(document, Capture) else document.binding.symbols
+    yield from check_parts(document, frozenset(symbol.name for symbol in symbols))
+    yield from _CHECKS[type(document)](document)
+
+
+_CHECKS: dict[type[Document], Callable[[Any], Iterator[Fault]]] = {
+    Capture: check_capture, Grad: check_grad, Prim: check_prim, Loop: check_loop, Program: check_program,
+}  # fmt: skip
 
 
 def window(document: Document, path: Path) -> str:

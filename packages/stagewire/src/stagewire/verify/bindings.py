@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from stagewire.grad import Binding, Grad, SameAsInput, SavedInput, SavedResult, SavedSize, ViewOf
+from stagewire.grad import Binding, Fresh, Grad, SameAsInput, SavedInput, SavedResult, SavedSize, ViewOf
 from stagewire.graph import Graph, node_references, references
 from stagewire.prim import Prim
 from stagewire.types import TensorType, ValueType
-from stagewire.verify.captures import check_symbols, declared_symbols
+from stagewire.verify.captures import check_symbols
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import check_graph, check_ops
-from stagewire.verify.types import Symbols, check_arg, check_type
 from stagewire.vocabulary import vocabulary
 
 QUALIFIED = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
@@ -35,20 +34,15 @@ def check_directions(
     binding: Binding,
     forward: Body,
     backward: Body | None,
-    check: Callable[[Body, Symbols, Path], Faults],
+    check: Callable[[Body, Path], Faults],
     describe: Callable[[str, Body], Direction],
 ) -> Faults:
     """What Grad, Prim, Loop and Program have in common: each direction by itself, then how the binding meets them."""
-    symbols = symbols_of_binding(binding)
-    yield from check(forward, symbols, ("forward",))
+    yield from check(forward, ("forward",))
     if backward is not None:
-        yield from check(backward, symbols, ("backward",))
+        yield from check(backward, ("backward",))
     described = None if backward is None else describe("backward", backward)
     yield from check_binding(binding, describe("forward", forward), described)
-
-
-def symbols_of_binding(binding: Binding) -> Symbols:
-    return declared_symbols(binding.symbols)
 
 
 def check_grad(document: Grad) -> Faults:
@@ -69,8 +63,8 @@ def check_prim(document: Prim) -> Faults:
         yield Fault("P1", f"there is no opset {document.opset}{installed}", ("opset",))
 
 
-def check_qualified(graph: Graph, symbols: Symbols, path: Path) -> Faults:
-    yield from check_graph(graph, symbols, path, QUALIFIED)
+def check_qualified(graph: Graph, path: Path = ()) -> Faults:
+    yield from check_graph(graph, path, QUALIFIED)
     yield from check_ops(graph, path)
 
 
@@ -81,7 +75,7 @@ def _direction(name: str, graph: Graph) -> Direction:
 def _check_joint(binding: Binding, joint: Graph) -> Faults:
     """B7, B8 and B10 to B12, and what holds of a forward alone."""
     path: Path = ("binding",)
-    yield from check_qualified(joint, symbols_of_binding(binding), ("joint",))
+    yield from check_qualified(joint, ("joint",))
     results = len(joint.outputs) - (len(binding.inputs) if binding.tangents else 0)
     yield from check_binding(binding, _direction("joint", joint)._replace(results=results), None)
     if results < 0:
@@ -114,12 +108,7 @@ def check_binding(binding: Binding, forward: Direction, backward: Direction | No
         inside = position < len(binding.inputs)
         where = (*path, "inputs", position) if inside else (*path, "constants", position - len(binding.inputs))
         yield Fault("B1", f"the input {name!r} has the name of another, or none", where)
-    symbols = symbols_of_binding(binding)
     yield from check_symbols(binding.symbols, (*path, "symbols"))
-    for position, item in enumerate(binding.inputs):
-        yield from check_type(item.type, symbols, (*path, "inputs", position))
-    for position, tangent in enumerate(binding.tangents):
-        yield from check_type(tangent.type, symbols, (*path, "tangents", position))
     yield from _check_numbers(binding, forward.results, path)
     yield from _check_forward(binding, forward)
     yield from _check_mutations(binding, path)
@@ -137,13 +126,8 @@ def _check_numbers(binding: Binding, results: int, path: Path) -> Faults:
                 yield from _in_range("input", number, inputs, where)
             case ViewOf():
                 yield from _in_range(output.of, output.base, inputs if output.of == "input" else results, where)
-                yield from check_type(output.type, symbols_of_binding(binding), where)
-            case _:
-                result = getattr(output, "result", None)
-                if isinstance(result, int):
-                    yield from _in_range("result", result, results, where)
-                else:
-                    yield from check_arg(getattr(output, "value", None), symbols_of_binding(binding), where)
+            case Fresh(number):
+                yield from _in_range("result", number, results, where)
     for position, mutation in enumerate(binding.mutations):
         yield from _in_range("input", mutation.input, inputs, (*path, "mutations", position))
         yield from _in_range("result", mutation.result, results, (*path, "mutations", position))
@@ -214,14 +198,14 @@ def _check_backward(binding: Binding, backward: Direction | None, path: Path) ->
 
 def _check_saved_sizes(binding: Binding, backward: Direction, path: Path) -> Faults:
     """B9."""
-    symbols = symbols_of_binding(binding)
+    symbols = {symbol.name for symbol in binding.symbols}
     for position, saved in enumerate(binding.saved):
         where = (*path, "saved", position)
         if not isinstance(saved, SavedSize):
             if position and isinstance(binding.saved[position - 1], SavedSize):
                 yield Fault("B9", "a saved value stands behind a saved size", where)
             continue
-        if symbols is not None and saved.symbol not in symbols:
+        if saved.symbol not in symbols:
             yield Fault("B9", f"{saved.symbol!r} is no declared symbol", where)
         if position < len(backward.inputs) and isinstance(backward.inputs[position], TensorType):
             yield Fault("B9", f"the backward takes a tensor where {saved.symbol!r} is saved", where)

@@ -6,29 +6,27 @@ from collections.abc import Iterator
 
 from stagewire import capture
 from stagewire.capture import Capture, Guard, InputRole, Source, Symbol
-from stagewire.expr import Dim, is_symbol_name
+from stagewire.expr import is_symbol_name
 from stagewire.graph import Arg, HandleRef, Ref, leaves, references
 from stagewire.types import TensorType, ValueType
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.functions import all_graphs, check_functions
 from stagewire.verify.graphs import check_graph
-from stagewire.verify.types import Symbols, check_arg, check_dim, check_type
 
 _MOST_STEPS = 64
 
 
 def check_capture(document: Capture) -> Faults:
-    symbols = declared_symbols(document.symbols)
-    yield from check_graph(document.graph, symbols, ("graph",))
+    yield from check_graph(document.graph, ("graph",))
     yield from _check_inputs(document)
     yield from check_symbols(document.symbols, ("symbols",))
-    yield from check_functions(document, symbols)
+    yield from check_functions(document)
     yield from _check_checks(document)
     yield from _check_checkpoints(document)
     for position, symbol in enumerate(document.symbols):
         yield from _check_source(symbol.source, ("symbols", position))
     for position, guard in enumerate(document.guards):
-        yield from _check_guard(guard, symbols, ("guards", position))
+        yield from _check_guard(guard, ("guards", position))
     if document.portable:
         yield from _check_portable(document)
 
@@ -47,10 +45,6 @@ def _check_checkpoints(document: Capture) -> Faults:
     for position, part in enumerate(document.checkpoints):
         if not 0 <= part.first <= part.last <= len(document.graph.nodes):
             yield Fault("C11", f"there are no nodes {part.first} to {part.last}", ("checkpoints", position))
-
-
-def declared_symbols(symbols: tuple[Symbol, ...]) -> Symbols:
-    return frozenset(symbol.name for symbol in symbols)
 
 
 def _check_inputs(document: Capture) -> Faults:
@@ -121,21 +115,14 @@ def _sources(guard: Guard) -> tuple[Source, ...]:
             return (guard.source,)
 
 
-def _check_guard(guard: Guard, symbols: Symbols, path: Path) -> Faults:
+def _check_guard(guard: Guard, path: Path) -> Faults:
     for source in _sources(guard):
         yield from _check_source(source, path)
     match guard:
-        case capture.TensorIs():
-            yield from check_type(guard.type, symbols, path)
-        case capture.Relation(left, _, right):
-            sides: tuple[Dim, Dim] = (left, right)
-            for side in sides:
-                yield from check_dim(side, symbols, path)
-        case capture.Equals():
-            yield from _check_literal(guard.value, path)
-        case capture.KeysAre():
-            for key in guard.keys:
-                yield from _check_literal(key, path)
+        case capture.Equals() | capture.KeysAre():
+            for literal in (guard.value,) if isinstance(guard, capture.Equals) else guard.keys:
+                for name in references(literal):
+                    yield Fault("C5", f"the literal refers to %{name}", path)
         case capture.Distinct(sources, others):
             count, different = len(sources) + len(others), len({*sources, *others})
             if count < 2 or different < count:
@@ -144,12 +131,6 @@ def _check_guard(guard: Guard, symbols: Symbols, path: Path) -> Faults:
             yield Fault("C6", f"the length {length} is negative", path)
         case _:
             return
-
-
-def _check_literal(value: Arg, path: Path) -> Faults:
-    for name in references(value):
-        yield Fault("C5", f"the literal refers to %{name}", path)
-    yield from check_arg(value, None, path)
 
 
 def _check_portable(document: Capture) -> Faults:

@@ -8,7 +8,6 @@ from stagewire.capture import CONTROL_FLOW, CUSTOM, Capture, CustomFunction, Tra
 from stagewire.graph import Graph, Node, Tuple
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import check_graph
-from stagewire.verify.types import Symbols
 
 # Kinds whose node is given tangents behind the arguments, or a predicate.
 _MORE = frozenset({"jvp", "vjp", "cond"})
@@ -16,13 +15,13 @@ _MORE = frozenset({"jvp", "vjp", "cond"})
 _OF_TWO = frozenset({"cond", "while_loop"})
 
 
-def check_functions(document: Capture, symbols: Symbols) -> Faults:
+def check_functions(document: Capture) -> Faults:
     for position, name in duplicates(function.name for function in document.functions):
         yield Fault("C8", f"the function {name!r} is defined twice or has no name", ("functions", position))
     for position, function in enumerate(document.functions):
         path: Path = ("functions", position)
         for part, graph in function.graphs.items():
-            yield from check_graph(graph, symbols, (*path, part))
+            yield from check_graph(graph, (*path, part))
         yield from _check_counts(function, path)
     known = {CUSTOM + function.name: function for function in document.functions}
     for place, graph in all_graphs(document):

@@ -14,15 +14,13 @@ from stagewire.flex_attention import functions_of, read_function
 from stagewire.graph import Graph, Node, is_keyword_name, node_references, opens_files, references
 from stagewire.types import TensorType, ValueType
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
-from stagewire.verify.types import Symbols, check_arg, check_type
+from stagewire.verify.types import check_parts
 from stagewire.vocabulary import Op, Rule, find, seen
 
 
-def check_graph(graph: Graph, symbols: Symbols, path: Path, target: re.Pattern[str] | None = None) -> Faults:
+def check_graph(graph: Graph, path: Path, target: re.Pattern[str] | None = None) -> Faults:
     yield from _check_names(graph, path)
     known = {value.name for value in graph.inputs}
-    for position, value in enumerate(graph.inputs):
-        yield from check_type(value.type, symbols, (*path, "inputs", position))
     for position, node in enumerate(graph.nodes):
         where = (*path, "nodes", position)
         for name in node_references(node):
@@ -34,19 +32,12 @@ def check_graph(graph: Graph, symbols: Symbols, path: Path, target: re.Pattern[s
             yield Fault("G5", f"the target {node.target!r} is none of this document ({target.pattern})", where)
         for message in call_faults(node.target, node.kwargs):
             yield Fault("G7", message, where)
-        for arg in (*node.args, *node.kwargs.values()):
-            yield from check_arg(arg, symbols, where)
         for text in filter(None, functions_of(node)):
             yield from _check_function(text, where)
-        for value in node.results:
-            yield from check_type(value.type, symbols, where)
-            known.add(value.name)
-    for output in graph.outputs:
-        where = (*path, "outputs")
-        for name in references(output):
-            if name not in known:
-                yield Fault("G3", f"the output %{name} is not defined", where)
-        yield from check_arg(output, symbols, where)
+        known.update(value.name for value in node.results)
+    for name in (name for output in graph.outputs for name in references(output)):
+        if name not in known:
+            yield Fault("G3", f"the output %{name} is not defined", (*path, "outputs"))
 
 
 def _check_function(text: str, where: Path) -> Faults:
@@ -56,7 +47,7 @@ def _check_function(text: str, where: Path) -> Faults:
         yield Fault("G8", f"a function does not read: {error.message}", where)
         return
     for body in (graph, *(body for function in applied for body in function.graphs.values())):
-        for fault in check_graph(body, frozenset(), where):
+        for fault in (*check_parts(body, frozenset()), *check_graph(body, where)):
             yield Fault("G8", f"in a function: {fault.label}: {fault.message}", where)
 
 

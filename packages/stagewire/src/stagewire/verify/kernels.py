@@ -7,14 +7,13 @@ from typing import NamedTuple
 from stagewire import index as ix
 from stagewire import loop
 from stagewire.errors import UnknownOp
-from stagewire.graph import NonFinite, Ref
+from stagewire.graph import Ref
 from stagewire.index import axes_of, has_values, values_of
 from stagewire.loop_ops import arity, loop_op, scalar
 from stagewire.statements import indices, operands, results, used_values
 from stagewire.types import extent
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.ranges import collision, index_range
-from stagewire.verify.types import Symbols, check_dim
 from stagewire.vocabulary import seen
 
 _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool"})
@@ -31,8 +30,8 @@ class Scope(NamedTuple):
     section: dict[str, loop.Statement] = {}  # noqa: RUF012  (never written: the default of a tuple's field)
 
 
-def check_kernel(kernel: loop.Kernel, buffers: dict[str, loop.Buffer], symbols: Symbols, path: Path) -> Faults:
-    yield from _check_axes(kernel, symbols, path)
+def check_kernel(kernel: loop.Kernel, buffers: dict[str, loop.Buffer], path: Path) -> Faults:
+    yield from _check_axes(kernel, path)
     yield from _check_names(kernel, path)
     visible: dict[str, str] = {}
     for position, section in enumerate(kernel.sections):
@@ -50,7 +49,7 @@ def check_kernel(kernel: loop.Kernel, buffers: dict[str, loop.Buffer], symbols: 
         visible = {**(visible if section.axes else local), **reduced}
 
 
-def _check_axes(kernel: loop.Kernel, symbols: Symbols, path: Path) -> Faults:
+def _check_axes(kernel: loop.Kernel, path: Path) -> Faults:
     owners: list[tuple[Path, loop.Axis]] = [(path, axis) for axis in kernel.axes]
     for position, section in enumerate(kernel.sections):
         owners += [((*path, "sections", position), axis) for axis in section.axes]
@@ -65,7 +64,6 @@ def _check_axes(kernel: loop.Kernel, symbols: Symbols, path: Path) -> Faults:
     for where, axis in owners:
         if isinstance(axis.size, int) and axis.size < 0:
             yield Fault("K1", f"the axis {axis.name!r} has size {axis.size}", where)
-        yield from check_dim(axis.size, symbols, where)
 
 
 def _check_names(kernel: loop.Kernel, path: Path) -> Faults:
@@ -86,7 +84,8 @@ def _check_names(kernel: loop.Kernel, path: Path) -> Faults:
 
 def _check_statement(statement: loop.Statement, scope: Scope, path: Path) -> Faults:
     for operand in operands(statement):
-        yield from _check_operand(operand, scope, path)
+        if isinstance(operand, Ref) and operand.name not in scope.values:
+            yield Fault("K3", f"the value %{operand.name} is not defined here", path)
     for index in indices(statement):
         yield from _check_index(index, scope, path)
     match statement:
@@ -133,16 +132,6 @@ def _check_compute(statement: loop.Compute, values: dict[str, str], path: Path) 
         for result in op.rule(*arguments, *stated):
             if result.dtype != statement.dtype:
                 yield Fault("K9", f"{op.name} gives {result.dtype}, the statement states {statement.dtype}", path)
-
-
-def _check_operand(operand: loop.Operand, scope: Scope, path: Path) -> Faults:
-    match operand:
-        case Ref(name) if name not in scope.values:
-            yield Fault("K3", f"the value %{name} is not defined here", path)
-        case float() if operand - operand != 0:
-            yield Fault("T4", f"{operand} is written as NonFinite", path)
-        case Ref() | NonFinite() | bool() | int() | float():
-            return
 
 
 def _check_index(index: loop.Index, scope: Scope, path: Path) -> Faults:

@@ -11,7 +11,6 @@ from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import call_faults
 from stagewire.verify.kernels import check_kernel
 from stagewire.verify.reuse import Traffic, check_reuse, owner_of, reads_and_writes
-from stagewire.verify.types import Symbols, check_arg, check_type
 
 
 def check_loop(document: loop.Loop) -> Faults:
@@ -24,9 +23,9 @@ def _direction(name: str, graph: loop.LoopGraph) -> Direction:
     return Direction(name, tuple(types.get(name) or scalars.get(name) for name in graph.inputs), len(graph.outputs))
 
 
-def check_loop_graph(graph: loop.LoopGraph, symbols: Symbols, path: Path) -> Faults:
+def check_loop_graph(graph: loop.LoopGraph, path: Path = ()) -> Faults:
     buffers = {buffer.name: buffer for buffer in graph.buffers}
-    yield from _check_buffers(graph, buffers, symbols, path)
+    yield from _check_buffers(graph, buffers, path)
     yield from _check_inputs(graph, buffers, path)
     traffic = tuple(reads_and_writes(step) for step in graph.steps)
     unknown = tuple(_check_declared(graph, buffers, traffic, path))
@@ -35,14 +34,12 @@ def check_loop_graph(graph: loop.LoopGraph, symbols: Symbols, path: Path) -> Fau
         where = (*path, "steps", position)
         match step:
             case loop.Kernel():
-                yield from check_kernel(step, buffers, symbols, where)
+                yield from check_kernel(step, buffers, where)
             case loop.Extern():
                 if not QUALIFIED.fullmatch(step.target):
                     yield Fault("L9", f"{step.target!r} is no qualified name", where)
                 for message in call_faults(step.target, step.kwargs):
                     yield Fault("L10", message, where)
-                for arg in (*step.args, *step.kwargs.values()):
-                    yield from check_arg(arg, symbols, where)
             case loop.Free():
                 continue
     if not unknown:
@@ -50,12 +47,11 @@ def check_loop_graph(graph: loop.LoopGraph, symbols: Symbols, path: Path) -> Fau
         yield from check_reuse(graph, buffers, traffic, path)
 
 
-def _check_buffers(graph: loop.LoopGraph, buffers: dict[str, loop.Buffer], symbols: Symbols, path: Path) -> Faults:
+def _check_buffers(graph: loop.LoopGraph, buffers: dict[str, loop.Buffer], path: Path) -> Faults:
     for position, name in duplicates(buffer.name for buffer in graph.buffers):
         yield Fault("L1", f"the buffer {name!r} is declared twice, or has no name", (*path, "buffers", position))
     for position, buffer in enumerate(graph.buffers):
         where = (*path, "buffers", position)
-        yield from check_type(buffer.type, symbols, where)
         if (buffer.base is not None) != (buffer.role == "view"):
             yield Fault("L1", f"a buffer of role {buffer.role!r} with base {buffer.base!r}", where)
         base = buffers.get(buffer.base or "")

@@ -12,7 +12,7 @@ from stagewire.types import TensorType
 from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import call_faults
-from stagewire.verify.types import Symbols, byte_size, check_arg, check_dim, check_type
+from stagewire.verify.types import byte_size
 
 
 def check_program(document: Program) -> Faults:
@@ -40,40 +40,36 @@ class _State:
         self.parameters = {kernel.name: len(kernel.parameters) for kernel in (*unit.kernels, *unit.host_kernels)}
 
 
-def check_unit(unit: Unit, symbols: Symbols, path: Path) -> Faults:
+def check_unit(unit: Unit, path: Path = ()) -> Faults:
     if not unit.target.isidentifier():
         yield Fault("R11", f"{unit.target!r} is no name of a target", (*path, "target"))
     if len(unit.inputs) != len(unit.input_types):
         yield Fault("R6", f"{len(unit.inputs)} inputs, {len(unit.input_types)} types", (*path, "inputs"))
     for _, name in duplicates(unit.inputs):
         yield Fault("R6", f"the input {name!r} stands twice, or has no name", (*path, "inputs"))
-    for position, item in enumerate(unit.input_types):
-        yield from check_type(item, symbols, (*path, "input_types", position))
     for position, name in duplicates(kernel.name for kernel in (*unit.kernels, *unit.host_kernels)):
         yield Fault("R1", f"two kernels are called {name!r}", (*path, "kernels", position))
     for name in unit.written:
         if name not in unit.inputs:
             yield Fault("R6", f"%{name} is written and no input", (*path, "written"))
-    yield from _check_run(unit, symbols, path)
-    yield from _check_choices(unit, symbols, path)
+    yield from _check_run(unit, path)
+    yield from _check_choices(unit, path)
 
 
-def _check_run(unit: Unit, symbols: Symbols, path: Path) -> Faults:
+def _check_run(unit: Unit, path: Path) -> Faults:
     """The instructions, and the outputs behind them."""
     state = _State(unit)
     for position, instruction in enumerate(unit.instructions):
-        where = (*path, "instructions", position)
-        yield from _check_instruction(instruction, state, symbols, where)
+        yield from _check_instruction(instruction, state, (*path, "instructions", position))
     for output in unit.outputs:
         for name in references(output):
             if name not in state.alive:
                 yield Fault("R5", f"the output %{name} does not exist at the end", (*path, "outputs"))
             elif state.bases.get(name, name) in state.untouched:
                 yield Fault("R12", f"nothing writes the output %{name}", (*path, "outputs"))
-        yield from check_arg(output, symbols, (*path, "outputs"))
 
 
-def _check_choices(unit: Unit, symbols: Symbols, path: Path) -> Faults:
+def _check_choices(unit: Unit, path: Path) -> Faults:
     """R9; faults of an alternative are those that the unit has with it."""
     before = 0
     for position, choice in enumerate(unit.choices):
@@ -85,11 +81,11 @@ def _check_choices(unit: Unit, symbols: Symbols, path: Path) -> Faults:
         for number, instructions in enumerate(choice.alternatives):
             other = (*unit.instructions[: choice.start], *instructions, *unit.instructions[choice.stop :])
             with_it = msgspec.structs.replace(unit, instructions=other, choices=())
-            for fault in _check_run(with_it, symbols, (*where, "alternatives", number)):
+            for fault in _check_run(with_it, (*where, "alternatives", number)):
                 yield Fault("R9", fault.message, (*where, "alternatives", number))
 
 
-def _check_instruction(instruction: Instruction, state: _State, symbols: Symbols, path: Path) -> Faults:
+def _check_instruction(instruction: Instruction, state: _State, path: Path) -> Faults:
     for name in (instruction.buffer,) if isinstance(instruction, Release) else used_buffers(instruction):
         if name in state.gone and name not in state.alive:
             yield Fault("R3", f"%{name} is used after its end", path)
@@ -99,7 +95,6 @@ def _check_instruction(instruction: Instruction, state: _State, symbols: Symbols
             state.untouched.discard(state.bases.get(name, name))
     match instruction:
         case Allocate(buffer, type, reuse):
-            yield from check_type(type, symbols, path)
             if reuse is not None:
                 yield from _check_reuse(type, reuse, state, path)
                 _end(state, reuse)
@@ -107,31 +102,26 @@ def _check_instruction(instruction: Instruction, state: _State, symbols: Symbols
             if 0 not in type.shape:
                 state.untouched.add(buffer)
         case MakeView(buffer, base, type):
-            yield from check_type(type, symbols, path)
             yield from _define(state, buffer, type, path)
             state.bases[buffer] = state.bases.get(base, base)
         case Launch():
-            yield from _check_launch(instruction, state, symbols, path)
+            yield from _check_launch(instruction, state, path)
         case CallExtern():
             if not QUALIFIED.fullmatch(instruction.target):
                 yield Fault("R7", f"{instruction.target!r} is no qualified name", path)
             for message in call_faults(instruction.target, instruction.kwargs):
                 yield Fault("R10", message, path)
-            for arg in (*instruction.args, *instruction.kwargs.values()):
-                yield from check_arg(arg, symbols, path)
-            yield from _check_results(instruction, state, symbols, path)
+            yield from _check_results(instruction, state, path)
         case Release(buffer):
             _end(state, buffer)
 
 
-def _check_results(call: CallExtern, state: _State, symbols: Symbols, path: Path) -> Faults:
+def _check_results(call: CallExtern, state: _State, path: Path) -> Faults:
     """R8, and the buffers that the call makes."""
     types = call.result_types or (None,) * len(call.results)
     if len(types) != len(call.results):
         yield Fault("R8", f"{len(types)} types for {len(call.results)} results", path)
     for name, type in itertools.zip_longest(call.results, types):
-        if type is not None:
-            yield from check_type(type, symbols, path)
         if name:
             yield from _define(state, name, type, path)
 
@@ -158,12 +148,10 @@ def _check_reuse(type: TensorType, reuse: str, state: _State, path: Path) -> Fau
         yield Fault("R4", f"{size} bytes in place of the {old_size} of %{reuse}", path)
 
 
-def _check_launch(launch: Launch, state: _State, symbols: Symbols, path: Path) -> Faults:
+def _check_launch(launch: Launch, state: _State, path: Path) -> Faults:
     expected = state.parameters.get(launch.kernel)
     if expected is None:
         yield Fault("R1", f"there is no kernel {launch.kernel!r}; known: {', '.join(state.parameters)}", path)
     elif expected != len(launch.buffers):
         message = f"{launch.kernel} has {expected} parameters, the launch gives {len(launch.buffers)}"
         yield Fault("R1", message, path)
-    for size in launch.sizes:
-        yield from check_dim(size, symbols, path)

@@ -3,28 +3,62 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
+import msgspec
+
+from stagewire.capture import Local
 from stagewire.errors import ExprError
 from stagewire.expr import Dim, Expr, polynomial_of, symbols_of
-from stagewire.graph import Arg, Complex, Dict, DTypeArg, List, Slice, Tuple
+from stagewire.graph import DTypeArg, SourceLine
 from stagewire.scanner import is_expression
-from stagewire.types import DTYPES, TensorType, ValueType, bytes_of
+from stagewire.types import DTYPES, TensorType, bytes_of
 from stagewire.verify.fault import Fault, Faults, Path
 
 Symbols = frozenset[str] | None
 """The declared symbols; None where a document declares none anywhere."""
 
 
-def check_type(type: ValueType, symbols: Symbols, path: Path) -> Faults:
-    if not isinstance(type, TensorType):
-        return
+def check_parts(part: Any, symbols: Symbols, path: Path = ()) -> Faults:
+    """T1 to T4 in a document, or a part of one, and in all that it holds."""
+    pending = [(part, path)]
+    while pending:
+        part, path = pending.pop()
+        inside: Iterable[tuple[str | int, Any]] = ()
+        match part:
+            case TensorType():
+                yield from _check_type(part, symbols, path)
+            case Expr():
+                yield from _check_dim(part, symbols, path)
+            case int() if not -(2**63) <= part < 2**64:
+                yield Fault("T4", f"{part} does not fit into 64 bits", path)
+            case float() if not math.isfinite(part):
+                yield Fault("T4", f"{part} is written as NonFinite", path)
+            case DTypeArg(name) if name not in DTYPES:
+                yield Fault("T4", f"{name!r} is no dtype", path)
+            case tuple():
+                inside = enumerate(part)
+            case dict():
+                inside = part.items()
+            case msgspec.Struct():
+                inside = [(field, getattr(part, field)) for field in part.__struct_fields__]
+        pending += [(one, (*path, step)) for step, one in inside if one and type(one) not in _PLAIN][::-1]
+
+
+_PLAIN = frozenset((str, bytes, bool, SourceLine, Local))
+"""What can break no such constraint, as nothing that is empty can."""
+
+
+def _check_type(type: TensorType, symbols: Symbols, path: Path) -> Faults:
     if len(type.shape) != len(type.stride):
         yield Fault("T1", f"{len(type.shape)} sizes but {len(type.stride)} strides", path)
     for dim in (*type.shape, *type.stride, type.storage_offset):
-        if isinstance(dim, int) and dim < 0:
+        if isinstance(dim, Expr):
+            yield from _check_dim(dim, symbols, path)
+        elif dim < 0:
             yield Fault("T2", f"{dim} is negative", path)
-        yield from check_dim(dim, symbols, path)
 
 
 def byte_size(type: TensorType) -> Dim | None:
@@ -35,10 +69,8 @@ def byte_size(type: TensorType) -> Dim | None:
         return None
 
 
-def check_dim(dim: Dim, symbols: Symbols, path: Path) -> Faults:
+def _check_dim(dim: Expr, symbols: Symbols, path: Path) -> Faults:
     """T3."""
-    if isinstance(dim, int):
-        return
     if not _reads(dim.text):
         yield Fault("T3", f"{dim.text!r} is outside the grammar of sizes", path)
         return
@@ -53,30 +85,3 @@ def _reads(text: str) -> bool:
         return is_expression(text) and polynomial_of(Expr(text)) is not None  # within the bounds of sizes
     except ExprError:
         return False
-
-
-def check_arg(arg: Arg, symbols: Symbols, path: Path) -> Faults:
-    """T3 and T4 in an argument and all that it holds."""
-    match arg:
-        case Expr():
-            yield from check_dim(arg, symbols, path)
-        case int() if not -(2**63) <= arg < 2**64:
-            yield Fault("T4", f"{arg} does not fit into 64 bits", path)
-        case float() if not math.isfinite(arg):
-            yield Fault("T4", f"{arg} is written as NonFinite", path)
-        case Complex(real, imag):
-            yield from check_arg(real, symbols, path)
-            yield from check_arg(imag, symbols, path)
-        case DTypeArg(name) if name not in DTYPES:
-            yield Fault("T4", f"{name!r} is no dtype", path)
-        case Tuple(items) | List(items):
-            for item in items:
-                yield from check_arg(item, symbols, path)
-        case Dict(items):
-            for _, item in items:
-                yield from check_arg(item, symbols, path)
-        case Slice(start, stop, step):
-            for item in (start, stop, step):
-                yield from check_arg(item, symbols, path)
-        case _:
-            return
