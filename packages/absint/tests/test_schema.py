@@ -24,13 +24,13 @@ def test_families_are_disjoint():
 @pytest.mark.parametrize(
     ("func", "answers", "aliases"),
     [
-        (aten.add.Tensor, Answers.FRESH, (-1,)),
-        (aten.view.default, Answers.VIEW, (0,)),
-        (aten.split.Tensor, Answers.VIEW, (0,)),
-        (aten.add_.Tensor, Answers.SELF, (0,)),
-        (aten.t_.default, Answers.OTHER, (0,)),
-        (aten.add.out, Answers.OTHER, (-1,)),
-        (aten.native_batch_norm.default, Answers.OTHER, (-1, -1, -1)),
+        (aten.add.Tensor, Answers.FRESH, (None,)),
+        (aten.view.default, Answers.VIEW, ((0, "self"),)),
+        (aten.split.Tensor, Answers.VIEW, ((0, "self"),)),
+        (aten.add_.Tensor, Answers.SELF, ((0, "self"),)),
+        (aten.t_.default, Answers.OTHER, ((0, "self"),)),
+        (aten.add.out, Answers.OTHER, ((-1, "out"),)),
+        (aten.native_batch_norm.default, Answers.OTHER, (None, None, None)),
     ],
 )
 def test_answers_and_aliases(func, answers, aliases):

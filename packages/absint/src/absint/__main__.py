@@ -44,7 +44,7 @@ def describe(name: str) -> str:
             str(record.func._schema),
             f"  rule     {'none' if code is None else f'{rule.type_of.__module__}, line {code.co_firstlineno}'}",
             f"  writes   {[argument for _, argument in record.writes + record.hidden_writes]}",
-            f"  aliases  {list(record.alias_names)}",
+            f"  aliases  {[alias and alias[1] for alias in record.aliases]}",
             f"  becomes  {record.functional}",
             *asked,
             *(f"  {c.label:8} {c.text}; not {_call(c.refused)}" for c in (rule.requires if rule else ())),

@@ -136,11 +136,6 @@ def _fill(mode: AbstractMode, func: OpOverload, target: Any, *args: Any) -> Any:
     return func._overloadpacket.Tensor(target, *args[:-1], value)
 
 
-def _scalar_tensor(mode: AbstractMode, func: OpOverload, value: Any, *, dtype: Any = None, **options: Any) -> Any:
-    made = mode.number(value, options.get("device") or torch.device("cpu"))
-    return aten._to_copy.default(made, dtype=dtype or torch.get_default_dtype())
-
-
 def _where(mode: AbstractMode, func: OpOverload, condition: Any, left: Any, right: Any) -> Any:
     dtype = _as_if(mode, func, (condition, left, right), {})
     sides = [_tensor(mode, side, dtype, condition.device) for side in (left, right)]
@@ -165,8 +160,10 @@ def _table() -> dict[Any, Callable[..., Any]]:
         _clamp: "clamp clamp_min clamp_max",
     }
     table: dict[Any, Callable[..., Any]] = {
-        aten.full: _filled, aten.full_like: _filled, aten.new_full: _filled, aten.scalar_tensor: _scalar_tensor,
-        aten.where: _where,
+        aten.full: _filled, aten.full_like: _filled, aten.new_full: _filled, aten.where: _where,
+        aten.scalar_tensor: lambda mode, func, value, *, dtype=None, device=None, **_: aten._to_copy.default(
+            mode.number(value, device or torch.device("cpu")), dtype=dtype or torch.get_default_dtype()
+        ),
     }  # fmt: skip
     for form, stems in names.items():
         for stem in stems.split():

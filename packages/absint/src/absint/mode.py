@@ -4,7 +4,7 @@
         y = torch.nn.functional.linear(x, w)      # x, w: AbstractTensor
 
 Every op that autograd leaves over arrives at `on_op`. A tracer subclasses the mode and overrides that one
-method; `result_types`, `finish`, `lift` and `wrap` are the pieces to build it from.
+method; `result_types`, `finish` and `lift` are the pieces to build it from.
 """
 
 from __future__ import annotations
@@ -218,16 +218,12 @@ class AbstractMode(TORCH.dispatch_mode):
         if record.rule is not None:
             return record.rule(*metas, **named)
         if record.writes:
-            if record.name == "aten.copy_.default" and self._is_same_data(*args[:2]):
-                return metas[0]  # ATen asks nothing then
+            if record.name == "aten.copy_.default" and all(isinstance(each, cls) for each in args[:2]):
+                first, second = args[:2]
+                if first.storage_record is second.storage_record and first.meta == second.meta:
+                    return metas[0]  # the same view of the same memory, of which ATen asks nothing then
             return self._written_types(record, metas, named)
         return self._slow_types(record, metas, named)
-
-    def _is_same_data(self, first: Any, second: Any) -> bool:
-        """Whether two tensors are the same view of the same memory."""
-        cls = self.tensor_class
-        same = isinstance(first, cls) and isinstance(second, cls) and first.storage_record is second.storage_record
-        return same and first.meta == second.meta
 
     def _slow_types(self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if not record.func._schema.returns:
@@ -277,16 +273,13 @@ class AbstractMode(TORCH.dispatch_mode):
             self._count_write(argument_value(write, args, kwargs))
         if types is None:
             return None
-        sources = [
-            None if name is None else argument_value((at, name), args, kwargs)
-            for at, name in zip(record.aliases, record.alias_names, strict=True)
-        ]
+        sources = [None if alias is None else argument_value(alias, args, kwargs) for alias in record.aliases]
         written = {id(argument_value(write, args, kwargs)) for write in record.writes}
         if len(sources) == 1:
-            return self._result(record, types, sources[0], written)
-        return tuple(self._result(record, item, source, written) for item, source in zip(types, sources, strict=True))
+            return self._result(types, sources[0], written)
+        return tuple(self._result(item, source, written) for item, source in zip(types, sources, strict=True))
 
-    def _result(self, record: OpRecord, types: Any, source: Any, written: set[int]) -> Any:
+    def _result(self, types: Any, source: Any, written: set[int]) -> Any:
         if source is None:
             return self._wrap_tree(types)
         if id(source) in written:
@@ -317,10 +310,6 @@ class AbstractMode(TORCH.dispatch_mode):
             unwrap(torch.Tensor.storage_offset(target)),
         )
         return target
-
-    def wrap(self, meta: Meta, storage: Storage | None = None) -> AbstractTensor:
-        """A tensor of this type, on `storage` or on fresh memory."""
-        return self.tensor_class(meta, storage)
 
     def _wrap_tree(self, types: Any) -> Any:
         if type(types) is Meta:

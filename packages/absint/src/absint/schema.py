@@ -65,7 +65,7 @@ class OpRecord(msgspec.Struct, frozen=True, eq=False):
     rule: the type rule of the overload itself, or None.
     functional_rule, question: the type rule of `functional`, and how its kernel is asked.
     writes: arguments written, as (position, name); keyword-only ones have position -1.
-    aliases: for each result, the position of the argument it aliases, or -1 where it is fresh.
+    aliases: for each result the argument it aliases, as in `writes`, or None where it is fresh.
     is_view: some result is a view of an argument that is not written.
     functional: for in-place and out= overloads the overload that computes the same, if any.
     answers: the shape of this record, for the fast paths.
@@ -79,8 +79,7 @@ class OpRecord(msgspec.Struct, frozen=True, eq=False):
     rule: TypeOf | None
     writes: tuple[tuple[int, str], ...]
     hidden_writes: tuple[tuple[int, str], ...]
-    aliases: tuple[int, ...]
-    alias_names: tuple[str | None, ...]
+    aliases: tuple[tuple[int, str] | None, ...]
     is_view: bool
     functional: OpOverload | None
     functional_rule: TypeOf | None
@@ -99,7 +98,7 @@ def record_of(func: OpOverload) -> OpRecord:
     """The record of an overload.
 
     >>> record_of(torch.ops.aten.view.default).aliases
-    (0,)
+    ((0, 'self'),)
     """
     schema = func._schema
     name = str(func)
@@ -107,7 +106,6 @@ def record_of(func: OpOverload) -> OpRecord:
     position = {argument.name: -1 if argument.kwarg_only else index for index, argument in enumerate(arguments)}
     writes = tuple((position[a.name], a.name) for a in arguments if a.alias_info is not None and a.alias_info.is_write)
     sources = [_alias_source(arguments, returned) for returned in schema.returns]
-    aliases = tuple(-1 if s is None else position[s] for s in sources)
     written = {name for _, name in writes}
     functional = functional_of(func) if writes else None
     is_view = any(s is not None and s not in written for s in sources)
@@ -119,8 +117,7 @@ def record_of(func: OpOverload) -> OpRecord:
         rule=None if rule is None else rule.bound(func),
         writes=writes,
         hidden_writes=HIDDEN_WRITES.get(name, ()),
-        aliases=aliases,
-        alias_names=tuple(sources),
+        aliases=tuple(None if name is None else (position[name], name) for name in sources),
         is_view=is_view,
         functional=functional,
         functional_rule=None if twin is None else twin.bound(functional),  # type: ignore[arg-type]

@@ -212,7 +212,11 @@ class Pipeline:
     def describe(self) -> str:
         """Names, versions, code and options: part of every cache key."""
         shared = ";".join(f"{package}={fingerprint(package)}" for package in registering_packages())
-        return ";".join((shared, *(_describe(slot, stage, options) for slot, stage, options in self.stages)))
+        rows = [
+            f"{slot}={stage.name}@{stage.version}+{fingerprint(type(stage).__module__.partition('.')[0])}:{options!r}"
+            for slot, stage, options in self.stages
+        ]
+        return ";".join((shared, *rows))
 
     @property
     def is_portable(self) -> bool:
@@ -375,11 +379,6 @@ def _is_ours(value: Any) -> bool:
 def fields_of(options: Any) -> tuple[str, ...]:
     """Names of the fields of a stage's options, or of their class."""
     return tuple(field.name for field in dataclasses.fields(options)) if dataclasses.is_dataclass(options) else ()
-
-
-def _describe(slot: str, stage: Stage, options: Any) -> str:
-    code = fingerprint(type(stage).__module__.partition(".")[0])
-    return f"{slot}={stage.name}@{stage.version}+{code}:{options!r}"
 
 
 def stage_options(slot: str, stage: Stage, options: Options) -> Any:

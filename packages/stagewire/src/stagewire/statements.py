@@ -195,12 +195,8 @@ def replace_values(statement: Statement, values: Mapping[str, Operand]) -> State
 
 def makers(statements: Sequence[Statement], values: Iterable[str]) -> list[Statement]:
     """The statements that compute these values at a point, in order; what a `Reduce` gives is there behind them all."""
-    needed, found = set(values), list[Statement]()
-    for statement in reversed(statements):
-        if not isinstance(statement, Reduce) and not needed.isdisjoint(results(statement)):
-            add_used_values(statement, needed)
-            found.append(statement)
-    return found[::-1]
+    made_here = [one for one in statements if not isinstance(one, Reduce)]
+    return live_statements(made_here, lambda statement: False, set(values))
 
 
 def live_statements(

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stagewire.expr import symbol
-from stagewire.grad import Binding, Grad, Rewrite, SavedInput, SavedResult, SavedSize
+from stagewire.grad import Binding, Grad, Rewrite, SavedInput, SavedResult, SavedSize, public_results
 from stagewire.graph import Arg, Graph, Node, Ref, Value, definitions, map_arg
 from stagewire.graph_passes import unused_name
 
@@ -94,7 +94,9 @@ def joined(binding: Binding, forward: Graph, backward: Graph | None) -> tuple[Bi
     """The binding and the joint graph of what was cut in two."""
     bare = replace(binding, saved=(), input_gradients=())
     forward = replace(forward, nodes=tuple([replace(node, phase="forward") for node in forward.nodes]))
-    outputs = forward.outputs[: _results(binding)]
+    # Behind the results that the program has stand those that were saved for the backward.
+    count = max((*public_results(binding), *(item.result for item in binding.tangents)), default=-1) + 1
+    outputs = forward.outputs[:count]
     if backward is None or not binding.tangents:
         bare = replace(bare, tangents=(), gradient_tangents=(), closed_by=())
         return bare, replace(forward, outputs=outputs)
@@ -133,11 +135,3 @@ def joined(binding: Binding, forward: Graph, backward: Graph | None) -> tuple[Bi
     )
     joint = Graph(forward.inputs + tangents, tuple(nodes), outputs + ends)
     return replace(bare, gradient_tangents=sources), joint
-
-
-def _results(binding: Binding) -> int:
-    """How many results of the forward the program has: those behind them were saved for the backward."""
-    numbers = [getattr(output, "result", -1) for output in binding.outputs]
-    numbers += [getattr(output, "base", -1) for output in binding.outputs if getattr(output, "of", "") == "result"]
-    numbers += [*(item.result for item in binding.mutations), *(item.result for item in binding.tangents)]
-    return max(numbers, default=-1) + 1

@@ -126,14 +126,15 @@ def _wrong_alias(
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         if isinstance(value, torch.Tensor):
             owners.setdefault(value.untyped_storage()._cdata, set()).add(argument.name)
-    results = result if len(record.alias_names) > 1 else (result,)
-    for item, said in zip(results, record.alias_names, strict=False):
+    results = result if len(record.aliases) > 1 else (result,)
+    for item, alias in zip(results, record.aliases, strict=False):
         piece = next(iter(item), None) if isinstance(item, (list, tuple)) else item
         if not isinstance(piece, torch.Tensor) or not piece.untyped_storage().nbytes():
             continue
         found = owners.get(piece.untyped_storage()._cdata, {"new memory"})
-        if (said or "new memory") not in found:
-            return said or "new memory", " and ".join(sorted(found))
+        said = "new memory" if alias is None else alias[1]
+        if said not in found:
+            return said, " and ".join(sorted(found))
     return None
 
 

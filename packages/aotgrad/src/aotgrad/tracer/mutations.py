@@ -51,7 +51,12 @@ def write_arguments(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
         operands = tuple([mode.refs(a) for a in args])
         results = mode.emit(record.functional, _with_defaults(record, operands, named), named)
     _assign_all(mode, targets, results)
-    return _returned(record, args, kwargs, targets)
+    if not record.func._schema.returns:
+        return None
+    if None in record.aliases:
+        raise NoFunctionalForm(f"{record.name} returns fresh tensors beside those it writes")
+    sources = tuple([argument_value(alias, args, kwargs) for alias in record.aliases if alias is not None])
+    return sources[0] if len(sources) == 1 else sources
 
 
 def _has_gaps(meta: Meta) -> bool:
@@ -77,19 +82,6 @@ def _assign_all(mode: TraceMode, targets: list[Any], results: Any) -> None:
                 assign(mode, one, value)
         elif target is not None:
             assign(mode, target, result)
-
-
-def _returned(record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Any]) -> Any:
-    if not record.func._schema.returns:
-        return None
-    sources = [
-        argument_value((at, name), args, kwargs)
-        for at, name in zip(record.aliases, record.alias_names, strict=True)
-        if name is not None
-    ]
-    if len(sources) != len(record.aliases):
-        raise NoFunctionalForm(f"{record.name} returns fresh tensors beside those it writes")
-    return sources[0] if len(sources) == 1 else tuple(sources)
 
 
 def assign(mode: TraceMode, target: Traced, value: Ref) -> None:

@@ -14,6 +14,7 @@ import linecache
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from inspect import isbuiltin
 from typing import Any, NamedTuple
 
 import msgspec
@@ -63,12 +64,9 @@ _SAMPLE_SIZE = 64
 
 _METHOD, _GETTER, _SETTER = "torch.Tensor.", ".__get__", ".__set__"
 _OPERATORS: dict[str, Callable[..., Any]] = {
-    f"__{name}__": getattr(operator, f"__{name}__")
-    for name in ("getitem", "setitem", "delitem", "contains", "neg", "pos", "invert", "abs", "eq", "ne", "lt", "le",
-                 "gt", "ge", "add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "pow", "and", "or", "xor",
-                 "lshift", "rshift", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior",
-                 "ixor", "ilshift", "irshift")
-}  # fmt: skip
+    name: function for name, function in vars(operator).items() if name.startswith("__") and isbuiltin(function)
+}
+"""`__add__` and the others of Python."""
 
 
 def to_fx(document: Capture | Grad | Graph, examples: Sequence[torch.Tensor] | None = None) -> torch.fx.GraphModule:
@@ -234,10 +232,9 @@ class _Writer:
             self.nodes[result.name] = self._item(made, path, node.line)
 
     def argument(self, arg: Arg) -> Any:
-        return absint.wire.from_arg(arg, self._lookup)
-
-    def _lookup(self, leaf: Ref | Expr) -> Any:
-        return self.nodes[leaf.name] if isinstance(leaf, Ref) else self._size(leaf)
+        return absint.wire.from_arg(
+            arg, lambda leaf: self.nodes[leaf.name] if isinstance(leaf, Ref) else self._size(leaf)
+        )
 
     def _size(self, size: Expr) -> torch.fx.Node:
         """What computes a size of the placeholders."""

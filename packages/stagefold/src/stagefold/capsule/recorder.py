@@ -260,21 +260,12 @@ def _lines(capture: Capture) -> dict[str, dict[int, str]]:
 
 
 def _row(event: bytecap.Event, now: float) -> Event:
-    match event:
-        case bytecap.Captured():
-            code = event.capture.code
-            kind = "reused" if event.reused else "captured"
-            where = f"{code.file}:{code.first_line}"
-            start = now - event.seconds
-            return Event(
-                kind=kind, start=start, function=code.name, reason=event.reason, seconds=event.seconds, where=where
-            )
-        case bytecap.Broke():
-            kind = "broke"
-        case bytecap.Refused():
-            kind = "refused"
-        case _:
-            kind = "limit"
+    if isinstance(event, bytecap.Captured):
+        code, seconds = event.capture.code, event.seconds
+        kind, where = "reused" if event.reused else "captured", f"{code.file}:{code.first_line}"
+        start = now - seconds
+        return Event(kind=kind, start=start, function=code.name, reason=event.reason, seconds=seconds, where=where)
+    kind = {bytecap.Broke: "broke", bytecap.Refused: "refused"}.get(type(event), "limit")
     error: StageError = event.error
     return Event(kind=kind, start=now, code=error.code, where=error.where, message=error.message, fix=error.fix)
 
