@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 from absint.schema import record_of
 from absint.targets import resolve
-from stagewire.graph import ORDERED, Node
+from stagewire.graph import ORDERED, Node, Ref
 from stagewire.vocabulary import find, is_prim
 
 
@@ -43,3 +44,19 @@ def is_repeatable(node: Node) -> bool:
 def is_pure(node: Node) -> bool:
     """Is it ATen's, gives the same results each time, and does nothing else."""
     return node.target.startswith("aten.") and is_repeatable(node)
+
+
+def memory_roots(nodes: Iterable[Node]) -> dict[str, str]:
+    """For each value that the nodes make the value whose memory it looks at."""
+    roots: dict[str, str] = {}
+    for node in nodes:
+        source = node.args[0] if node.args else None
+        shares = node.target in _MAY_SHARE or is_view(node.target)
+        for value in node.results:
+            is_window = shares and isinstance(source, Ref)
+            roots[value.name] = roots.get(source.name, source.name) if is_window else value.name  # type: ignore[union-attr]
+    return roots
+
+
+# Not views by their schema, but they may return their argument's memory.
+_MAY_SHARE = frozenset(("aten._unsafe_view.default", "aten.lift.default"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import msgspec
@@ -80,12 +81,8 @@ def split(joint: Joint, partition: Partition) -> Prim:
 
 def _positions(joint: Joint) -> tuple[int | None, ...]:
     """For each input the number of its gradient among those that there are."""
-    position = 0
-    gradients: list[int | None] = []
-    for ref in joint.gradient_refs:
-        gradients.append(position if isinstance(ref, Ref) else None)
-        position += isinstance(ref, Ref)
-    return tuple(gradients)
+    position = itertools.count()
+    return tuple([next(position) if isinstance(ref, Ref) else None for ref in joint.gradient_refs])
 
 
 def _forward(
@@ -133,11 +130,7 @@ def _report(
     inputs = {value.name for value in joint.primal_values} - needs.mutated
 
     def total(names: tuple[str, ...]) -> Dim:
-        size: Dim = 0
-        for name in names:
-            if name not in inputs:
-                size = size + byte_size(values[name].type)
-        return size
+        return sum(byte_size(values[name].type) for name in names if name not in inputs)
 
     return PartitionReport(
         saved_bytes=total(saved),

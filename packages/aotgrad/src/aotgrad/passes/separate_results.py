@@ -11,7 +11,7 @@ from absint import from_wire
 from absint.strides import is_dense
 from aotgrad.errors import UnsupportedOutput
 from aotgrad.joint import Joint
-from aotgrad.ops import is_view
+from aotgrad.ops import is_view, memory_roots
 from stagewire.graph import Arg, DeviceArg, DTypeArg, Graph, List, MemoryFormatArg, Node, Ref, Value, definitions
 from stagewire.graph_passes import unused_name
 from stagewire.types import TensorType, ValueType, contiguous_stride, overlaps
@@ -26,7 +26,7 @@ class SeparateResults(msgspec.Struct, frozen=True):
 
     def __call__(self, joint: Joint) -> Joint:
         graph = joint.graph
-        roots = memory_roots(graph)
+        roots = memory_roots(graph.nodes)
         taken = {value.name for value in graph.inputs}
         values = definitions(graph)
         makers = {value.name: node for node in graph.nodes for value in node.results}
@@ -34,32 +34,18 @@ class SeparateResults(msgspec.Struct, frozen=True):
         outputs: list[Arg] = []
         for position, arg in enumerate(graph.outputs):
             if position < joint.results and isinstance(arg, Ref):
-                if roots[arg.name] in taken:
+                root = roots.get(arg.name, arg.name)
+                if root in taken:
                     arg, copies = _copied(values[arg.name], values, makers)
                     clones += copies
                 else:
-                    taken.add(roots[arg.name])
+                    taken.add(root)
             outputs.append(arg)
         if not clones:
             return joint
         backward = next((i for i, node in enumerate(graph.nodes) if node.phase == "backward"), len(graph.nodes))
         nodes = (*graph.nodes[:backward], *clones, *graph.nodes[backward:])
         return joint.with_graph(Graph(graph.inputs, nodes, tuple(outputs)))
-
-
-def memory_roots(graph: Graph) -> dict[str, str]:
-    """For each value the value whose memory it looks at."""
-    roots = {value.name: value.name for value in graph.inputs}
-    for node in graph.nodes:
-        shares = node.target in _MAY_SHARE or is_view(node.target)
-        for value in node.results:
-            source = node.args[0] if node.args else None
-            roots[value.name] = roots[source.name] if shares and isinstance(source, Ref) else value.name
-    return roots
-
-
-# Not views by their schema, but they may return their argument's memory.
-_MAY_SHARE = frozenset(("aten._unsafe_view.default", "aten.lift.default"))
 
 
 def _copied(value: Value, values: dict[str, Value], makers: dict[str, Node]) -> tuple[Ref, list[Node]]:

@@ -98,9 +98,7 @@ def run_twin(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: d
 
 def _is_unwritten(mode: TraceMode, tensor: Traced) -> bool:
     """Whether it is the whole of memory that an op has made and nobody has written."""
-    value = mode.content(tensor).name
-    nodes = (node for node in reversed(mode.recorder.nodes) if any(result.name == value for result in node.results))
-    node = next(nodes, None)
+    node = mode.recorder.maker(mode.content(tensor).name)
     return node is not None and node.target.startswith("aten.") and record_of(resolve(node.target)).is_unwritten  # type: ignore[arg-type]
 
 

@@ -93,13 +93,10 @@ def kernels(
 
 def repeats(recorder: Recorder, value: Ref) -> bool:
     """Whether a tensor is a copy that has elements of another several times."""
-    name = value.name
-    for node in reversed(recorder.nodes):
-        if any(result.name == name for result in node.results):
-            if node.target not in _COPIES or not isinstance(node.args[0], Ref):
-                return node.target == "aten.expand.default"
-            name = node.args[0].name
-    return False
+    node = recorder.maker(value.name)
+    while node is not None and node.target in _COPIES and isinstance(node.args[0], Ref):
+        node = recorder.maker(node.args[0].name)
+    return node is not None and node.target == "aten.expand.default"
 
 
 _COPIES = frozenset(("aten.clone.default", "aten.view.default", "aten._unsafe_view.default"))

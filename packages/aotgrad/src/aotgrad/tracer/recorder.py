@@ -54,6 +54,10 @@ class Recorder:
         self.metas[name] = meta
         return Ref(name)
 
+    def maker(self, name: str) -> Node | None:
+        """The node that made a value; None for an input."""
+        return next((node for node in reversed(self.nodes) if any(one.name == name for one in node.results)), None)
+
     def record(self, target: str, args: Sequence[Any], kwargs: dict[str, Any], types: Any) -> Any:
         """Append one node; returns `Ref`s in the structure of `types` (Metas, None, tuples and lists of them)."""
         if self.symbolic and target in CANONICAL:

@@ -280,11 +280,6 @@ def _filled(program: Program, scores: Arg, mask: Arg, value: Arg, keep: bool = F
     return [(scores.name, Step("fill", mask.name, low, keep))] if is_bool else []
 
 
-def _masked_fill(program: Program, node: Node) -> Read:
-    scores, mask, value = node.args
-    return _filled(program, scores, mask, value)
-
-
 def _where(program: Program, node: Node) -> Read:
     mask, chosen, other = node.args
     return _filled(program, chosen, mask, other, keep=True) + _filled(program, other, mask, chosen)
@@ -312,8 +307,8 @@ _STEPS: dict[str, Callable[[Program, Node], Read]] = {
     "aten.add.Scalar": partial(_added, 1.0),
     "aten.sub.Tensor": partial(_added, -1.0),
     "aten.sub.Scalar": partial(_added, -1.0),
-    "aten.masked_fill.Scalar": _masked_fill,
-    "aten.masked_fill.Tensor": _masked_fill,
+    "aten.masked_fill.Scalar": lambda program, node: _filled(program, *node.args),
+    "aten.masked_fill.Tensor": lambda program, node: _filled(program, *node.args),
     "aten.where.self": _where,
     "aten.index_put.default": _assigned,
 }

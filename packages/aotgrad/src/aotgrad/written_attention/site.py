@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from functools import reduce
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from aotgrad.written_attention.match import LOW, Match, Operand, Refused, Step
 from aotgrad.written_attention.program import CAST, LAYOUT, Program
 from stagewire.expr import Dim
 from stagewire.graph import Ref
+from stagewire.types import numel
 
 _MOST_HEADS = 65535
 """What CUDA allows in the second and third dimension of a grid."""
@@ -65,7 +65,7 @@ class Site:
             if len(lead) == 2:
                 return lead[0], lead[1]
         longest = max(self.match.leads, key=len)
-        return (_product(longest[:-1]), longest[-1]) if longest else (1, 1)
+        return (numel(longest[:-1]), longest[-1]) if longest else (1, 1)
 
     def _check_types(self) -> None:
         program, match = self.program, self.match
@@ -139,11 +139,6 @@ class Site:
         """How many queries and keys."""
         *_, rows, keys = self.program.type_of(self.program.nodes[self.match.softmax].results[0].name).shape
         return rows, keys
-
-
-def _product(sizes: Iterable[Dim]) -> Dim:
-    start: Dim = 1
-    return reduce(lambda a, b: a * b, sizes, start)
 
 
 def _still_low(step: Step, lowest: float) -> float:
