@@ -98,7 +98,7 @@ class KnownObjects:
     def wrap(self, real: Any, source: Source | None) -> Value:
         """The value of a real object; one value per object, so that identity is kept."""
         if source is not None and TypeOf(source) in self.tracer.changing:
-            return UnguardedValue(real, source, f"the class of {print_source(source)} differs")
+            return UnguardedValue(real, f"the class of {print_source(source)} differs", source)
         if isinstance(real, _NOT_SHARED):
             return wrap_object(self.tracer, real, source)
         known = self.by_object.get(id(real))
@@ -294,7 +294,7 @@ class KnownObjects:
         """The shadow of an outside cell; one per cell. place: where it is found, if another may be there next time."""
         known = self.cells.get(id(real))
         if known is None:
-            known = self.cells[id(real)] = CellValue(real=real, source=source)
+            known = self.cells[id(real)] = CellValue(real=real, content_source=source)
             known.place = place
             self.alive.append(real)
         elif place is not None and known.place is not None and known.place != place:
@@ -306,8 +306,8 @@ class KnownObjects:
         line = self.tracer.line()
         self.tracer.guards.class_unless_value(source, type(real), line)
         if source in self.tracer.changing:
-            return OpenConstant(real, source, pin=lambda: refuse_changing(source, real))
-        return OpenConstant(real, source, pin=lambda: self.tracer.guards.literal(source, real, line))
+            return OpenConstant(real, lambda: refuse_changing(source, real), source=source)
+        return OpenConstant(real, lambda: self.tracer.guards.literal(source, real, line), source=source)
 
 
 def _hash_number(tracer: Tracer, value: Value) -> int:

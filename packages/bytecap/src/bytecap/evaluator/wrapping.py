@@ -80,7 +80,7 @@ def wrap_object(tracer: Tracer, real: Any, source: Source | None) -> Value:
         if source is None:
             raise
         tracer.guards.type_is(source, type(real))
-        return UnknownValue(real, source, error.message)
+        return UnknownValue(real, error.message, source=source)
 
 
 def _wrapper_of(real: Any) -> Wrapper:
@@ -126,7 +126,7 @@ def _numpy_number(tracer: Tracer, real: Any, source: Source | None) -> Value:
     place = number_source(tracer, source)
     tracer.guards.type_is(source, type(real))
     if place in tracer.changing:
-        return UnknownValue(real, source, f"{print_source(source)} differs from call to call", ChangingNumber)
+        return UnknownValue(real, f"{print_source(source)} differs from call to call", ChangingNumber, source)
     tracer.guards.literal(place, real.item())
     return Constant(real, source)
 
@@ -135,14 +135,14 @@ def _array(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return OpaqueValue(real)
     tracer.guards.type_is(source, type(real))
-    return OutsideArray(real, source, lambda array: array.guard_content(tracer), tracer.objects.outside_memory)
+    return OutsideArray(real, lambda array: array.guard_content(tracer), tracer.objects.outside_memory, source)
 
 
 def _opaque(tracer: Tracer, real: Any, source: Source | None, kind: type[OpaqueValue] = OpaqueValue) -> Value:
     if source is None:
         return kind(real)
     tracer.guards.type_is(source, type(real))
-    return kind(real, source, lambda: tracer.guards.identity(source, real))
+    return kind(real, lambda: tracer.guards.identity(source, real), source)
 
 
 def _iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -150,7 +150,7 @@ def _iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return OpaqueValue(real)
     tracer.guards.type_is(source, type(real))
-    return UnknownValue(real, source, f"a started {type(real).__name__} from outside the frame", UnsupportedCall)
+    return UnknownValue(real, f"a started {type(real).__name__} from outside the frame", UnsupportedCall, source)
 
 
 def _buffer(tracer: Tracer, real: Any, source: Source | None) -> Value:

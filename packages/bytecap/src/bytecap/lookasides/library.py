@@ -86,7 +86,7 @@ def _weak_reference(tracer: Tracer, value: Value, callback: Value = NONE) -> Val
     if not callback.is_none():
         if value.source is None or real is None:
             raise UnsupportedCall("a weak reference, with a callback, to what the code made")
-        return WeakReference(value, callback)
+        return WeakReference(value, (callback,))
     if value.source is not None and real is not None and not tracer.effects:
         return tracer.objects.wrap(run(tracer, weakref.ref, (real,)), tracer.places.reading(weakref.ref, value.source))
     if not value.python_type().__weakrefoffset__:

@@ -159,11 +159,7 @@ def as_subclass(tracer: Tracer, tensor: Value, cls: Value) -> Any:
 class FunctionsOff(Value):
     """torch._C.DisableTorchFunctionSubclass(), as the program enters it, and as the evaluator does."""
 
-    __slots__ = ("tracer",)
-
-    def __init__(self, tracer: Tracer) -> None:
-        super().__init__()
-        self.tracer = tracer
+    tracer: Tracer
 
     def __enter__(self) -> None:
         self.tracer.unseen.append(self)

@@ -7,9 +7,11 @@ tracer as their first argument; they may record graph nodes, guards and side eff
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar, dataclass_transform
 
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
@@ -18,15 +20,68 @@ from bytecap.objects.dispatch import METHODS, call_table_method
 from bytecap.objects.signals import EXHAUSTED, End, NotConcrete, PythonRaise, run
 from stagewire.capture import Source
 
+state = partial(dataclasses.field, init=False)
+"""A field of a value that is no parameter; one without a default is set in `__post_init__`."""
 
-class Value:
+
+@dataclass_transform(field_specifiers=(dataclasses.field, state))
+class _Declared(type):
+    """The class of classes of values: annotated names are slots, and parameters of `__init__`, as in dataclasses.
+
+    Parameters without a default come first, those of a base before a class's own; then the others, the class's own
+    before those of its bases. `_name` is the parameter `name`. What a property computes is no field any more.
+    """
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declared:
+        own = [key for key, kind in namespace.get("__annotations__", {}).items() if not kind.startswith("ClassVar")]
+        level = len(bases[0].__mro__) if bases else 0
+        fields: dict[str, tuple[Any, int]] = dict(bases[0].FIELDS) if bases else {}  # type: ignore[attr-defined]
+        for key in own:
+            default = namespace.pop(key, dataclasses.MISSING)
+            row = default if isinstance(default, dataclasses.Field) else dataclasses.field(default=default)
+            fields[key] = row, level
+        for key, member in namespace.items():
+            if isinstance(member, property) and member.fset is None:
+                fields.pop(key, None)
+        made = super().__new__(mcs, name, bases, {"__slots__": tuple(own), **namespace, "FIELDS": fields})
+        if "__init__" not in namespace:
+            made.__init__ = _initializer(made, fields)  # type: ignore[misc]
+        return made
+
+
+def _initializer(cls: type, fields: dict[str, tuple[Any, int]]) -> Any:
+    """The `__init__` of a class with these fields, each with the level of the class that has it."""
+    none, names, lines = dataclasses.MISSING, {"MISSING": dataclasses.MISSING}, []
+    required, optional = ["self"], []
+    for key, (row, level) in fields.items():
+        argument, given = key.lstrip("_"), f"default_{key}"
+        makes = row.default_factory is not none
+        names[given] = row.default_factory if makes else row.default
+        if not row.init:
+            value = f"{given}()" if makes else given
+        elif makes:
+            optional.append((-level, f"{argument}=MISSING"))
+            value = f"{given}() if {argument} is MISSING else {argument}"
+        elif row.default is none:
+            required.append(argument)
+            value = argument
+        else:
+            optional.append((-level, f"{argument}={given}"))
+            value = argument
+        if row.init or makes or row.default is not none:
+            lines.append(f"self.{key} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    parameters = [*required, *(text for _, text in sorted(optional, key=lambda each: each[0]))]
+    exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines or ["pass"]), names)
+    return names["__init__"]
+
+
+class Value(metaclass=_Declared):
     """One Python object, as far as the evaluator knows it. cls: its class, where that is no question of the object."""
 
-    __slots__ = ("source",)
-    cls: Any
-
-    def __init__(self, source: Source | None = None) -> None:
-        self.source = source
+    source: Source | None = None
+    cls: ClassVar[Any]
 
     # -- what it is
 
@@ -167,11 +222,7 @@ class Value:
 class RealValue(Value):
     """A real object that stays as it is."""
 
-    __slots__ = ("real",)
-
-    def __init__(self, real: Any, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.real = real
+    real: Any
 
     def python_type(self) -> type:
         return type(self.real)
@@ -185,8 +236,6 @@ class RealValue(Value):
 
 class IteratorValue(Value):
     """Something with `__next__`."""
-
-    __slots__ = ()
 
     def next(self, tracer: Tracer) -> Any:
         """The next Value, or an `End`."""

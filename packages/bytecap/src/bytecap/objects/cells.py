@@ -6,7 +6,7 @@ from types import CellType
 
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedValue
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from stagewire.capture import Source
 
 
@@ -16,21 +16,18 @@ class CellValue(Value):
     place: where the cell itself is found, if the next call may have another one there.
     """
 
-    __slots__ = ("content", "content_source", "frame_name", "loaded", "mutated", "place", "real")
+    content: Value | None = None
+    real: CellType | None = None
+    content_source: Source | None = None
+    loaded: bool = state()
+    mutated: bool = state(default=False)
+    # The free variable of the captured frame itself that this cell is, if it is one.
+    frame_name: str | None = state(default=None)
+    place: Source | None = state(default=None)
     cls = CellType
 
-    def __init__(
-        self, content: Value | None = None, *, real: CellType | None = None, source: Source | None = None
-    ) -> None:
-        super().__init__(None)
-        self.content = content
-        self.real = real
-        self.content_source = source
-        self.loaded = real is None
-        self.mutated = False
-        # The free variable of the captured frame itself that this cell is, if it is one.
-        self.frame_name: str | None = None
-        self.place: Source | None = None
+    def __post_init__(self) -> None:
+        self.loaded = self.real is None
 
     def get(self, tracer: Tracer, name: str, *, own: bool = False) -> Value:
         """The content; an empty cell raises NameError in the evaluated program (`own`: of the running function)."""

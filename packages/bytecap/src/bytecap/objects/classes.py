@@ -18,13 +18,10 @@ from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import handler_of
 from bytecap.objects.signals import fold, run
-from stagewire.capture import Source
 
 
 class ClassValue(RealValue):
     """A class."""
-
-    __slots__ = ()
 
     def describe(self) -> str:
         return f"class {self.real.__qualname__}"
@@ -73,12 +70,8 @@ class ClassValue(RealValue):
 class ModuleValue(RealValue):
     """A Python module; its names are read lazily, each with its own guard."""
 
-    __slots__ = ("names",)
+    names: DictValue
     cls = ModuleType
-
-    def __init__(self, real: ModuleType, names: DictValue, source: Source | None = None) -> None:
-        super().__init__(real, source)
-        self.names = names
 
     def describe(self) -> str:
         return f"module {self.real.__name__}"

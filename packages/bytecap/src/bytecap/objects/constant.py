@@ -25,11 +25,7 @@ _OF_MEMBERS = {"value": "_value_", "name": "_name_", "_value_": "_value_", "_nam
 class Constant(Value):
     """A value whose every operation is known: numbers, strings, None, dtypes, devices, enum members, ranges."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
+    value: Any
 
     @property
     def is_open(self) -> bool:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.opaque import OpaqueValue
 from bytecap.objects.signals import run
-from stagewire.capture import Reading, Source
+from stagewire.capture import Reading
 from stagewire.graph import Ellipsis as AnyObject
 
 _UNSET: Any = object()
@@ -29,14 +30,11 @@ class ContextVariable(OpaqueValue):
     before. writes: what is left to do again.
     """
 
-    __slots__ = ("content", "is_read", "writes")
+    content: Value | None = state(default=None)
+    is_read: bool = state(default=False)
+    writes: ContextWrites = state()
 
-    def __init__(
-        self, real: ContextVar[Any], source: Source | None = None, pin: Callable[[], None] | None = None
-    ) -> None:
-        super().__init__(real, source, pin)
-        self.content: Value | None = None
-        self.is_read = False
+    def __post_init__(self) -> None:
         self.writes = ContextWrites(self)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -97,15 +95,11 @@ class ContextToken(Value):
     before: what the variable held (None: what it held before the capture). is_used: whether it was given back.
     """
 
-    __slots__ = ("before", "is_used", "value", "variable")
+    variable: ContextVariable
+    value: Value
+    before: Value | None
+    is_used: bool = state(default=False)
     cls = Token
-
-    def __init__(self, variable: ContextVariable, value: Value, before: Value | None) -> None:
-        super().__init__()
-        self.variable = variable
-        self.value = value
-        self.before = before
-        self.is_used = False
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "var":
@@ -128,14 +122,12 @@ class Reset(NamedTuple):
     token: Value
 
 
+@dataclass(slots=True, eq=False)
 class ContextWrites:
     """The side effect: what was set and is still set, in its order."""
 
-    __slots__ = ("changes", "variable")
-
-    def __init__(self, variable: ContextVariable) -> None:
-        self.variable = variable
-        self.changes: list[ContextToken | Reset] = []
+    variable: ContextVariable
+    changes: list[ContextToken | Reset] = field(default_factory=list)
 
     def add(self, tracer: Tracer, change: ContextToken | Reset) -> None:
         if not self.changes:

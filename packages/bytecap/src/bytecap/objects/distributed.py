@@ -47,8 +47,6 @@ def is_shared(real: Any) -> bool:
 class DistributedConstant(Constant):
     """One of them."""
 
-    __slots__ = ()
-
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "__class__":
             return super().get_attribute(tracer, name)

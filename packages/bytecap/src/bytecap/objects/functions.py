@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from dataclasses import field
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -11,14 +12,13 @@ from bytecap.bytecode.rebuild import new_function, new_partial
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.base import RealValue, Value
+from bytecap.objects.base import RealValue, Value, state
 from bytecap.objects.cells import CellValue
 from bytecap.objects.class_lookup import no_attribute
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.signals import NotConcrete, run
-from stagewire.capture import Source
 
 _TEXT_FIELDS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__", "__type_params__")
 _FIELDS = frozenset(
@@ -30,36 +30,18 @@ _FIELDS = frozenset(
 class FunctionValue(Value):
     """A Python function; `real` is None when the evaluated program made it."""
 
-    __slots__ = (
-        "attributes", "closure", "code", "defaults", "fields", "globals", "kwdefaults", "name", "real", "written",
-    )  # fmt: skip
+    code: CodeType
+    globals: DictValue
+    name: str
+    defaults: tuple[Any, ...] = ()
+    kwdefaults: dict[str, Any] = field(default_factory=dict)
+    closure: tuple[CellValue, ...] = ()
+    real: FunctionType | None = None
+    attributes: DictValue = field(default_factory=DictValue)
+    # `__name__`, `__doc__`... as read or written, and which of them were written.
+    fields: dict[str, Value] = state(default_factory=dict)
+    written: set[str] = state(default_factory=set)
     cls = FunctionType
-
-    def __init__(
-        self,
-        code: CodeType,
-        globals: DictValue,
-        *,
-        name: str,
-        defaults: tuple[Any, ...] = (),
-        kwdefaults: dict[str, Any] | None = None,
-        closure: tuple[CellValue, ...] = (),
-        real: FunctionType | None = None,
-        attributes: DictValue | None = None,
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(source)
-        self.code = code
-        self.globals = globals
-        self.name = name
-        self.defaults = defaults
-        self.kwdefaults = kwdefaults or {}
-        self.closure = closure
-        self.real = real
-        self.attributes = attributes or DictValue()
-        # `__name__`, `__doc__`... as read or written, and which of them were written.
-        self.fields: dict[str, Value] = {}
-        self.written: set[str] = set()
 
     def concrete(self) -> FunctionType:
         if self.real is None:
@@ -166,13 +148,9 @@ class FunctionValue(Value):
 class MethodValue(Value):
     """A bound method."""
 
-    __slots__ = ("function", "receiver")
+    function: Value
+    receiver: Value
     cls = MethodType
-
-    def __init__(self, function: Value, receiver: Value, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.function = function
-        self.receiver = receiver
 
     def concrete(self) -> MethodType:
         return MethodType(self.function.concrete(), self.receiver.concrete())
@@ -196,8 +174,6 @@ class MethodValue(Value):
 class BuiltinFunction(RealValue):
     """A function written in C (or a torch function that is one node of the graph)."""
 
-    __slots__ = ()
-
     def describe(self) -> str:
         return f"function {getattr(self.real, '__qualname__', self.real)!s}"
 
@@ -211,13 +187,9 @@ class BuiltinFunction(RealValue):
 class BuiltinMethod(Value):
     """A method that the receiver's C type implements, bound to the receiver."""
 
-    __slots__ = ("name", "receiver")
+    receiver: Value
+    name: str
     cls = type([].append)
-
-    def __init__(self, receiver: Value, name: str) -> None:
-        super().__init__()
-        self.receiver = receiver
-        self.name = name
 
     def concrete(self) -> Any:
         return getattr(self.receiver.concrete(), self.name)
@@ -243,23 +215,11 @@ class BuiltinMethod(Value):
 class PartialValue(Value):
     """functools.partial."""
 
-    __slots__ = ("args", "function", "keywords", "real")
+    function: Value
+    args: list[Value]
+    keywords: dict[str, Value]
+    real: Any = None
     cls = functools.partial
-
-    def __init__(
-        self,
-        function: Value,
-        args: list[Value],
-        keywords: dict[str, Value],
-        *,
-        real: Any = None,
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(source)
-        self.function = function
-        self.args = args
-        self.keywords = keywords
-        self.real = real
 
     def concrete(self) -> Any:
         if self.real is None:
@@ -289,12 +249,8 @@ class PartialValue(Value):
 class SuperValue(Value):
     """super(cls, receiver)."""
 
-    __slots__ = ("cls", "receiver")
-
-    def __init__(self, cls: type, receiver: Value) -> None:
-        super().__init__()
-        self.cls = cls
-        self.receiver = receiver
+    cls: type
+    receiver: Value
 
     def python_type(self) -> type:
         return super

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -23,13 +24,9 @@ class IdentityToken(Value):
     function: what gave it: id, hash, or the function that `real` is.
     """
 
-    __slots__ = ("function", "real")
+    real: Any
+    function: Callable[..., int] = id
     cls = int
-
-    def __init__(self, real: Any, function: Callable[..., int] = id) -> None:
-        super().__init__()
-        self.real = real
-        self.function = function
 
     def describe(self) -> str:
         return "id() of an object"
@@ -73,13 +70,9 @@ class WeakReference(Value):
     """weakref.ref() of an object that the code made, or that something outside may have let go since; or with a
     callback, of an outside object."""
 
-    __slots__ = ("callback", "target")
+    target: Value
+    callback: tuple[Value, ...] = ()
     cls = weakref.ref
-
-    def __init__(self, target: Value, *callback: Value) -> None:
-        super().__init__()
-        self.target = target
-        self.callback = callback
 
     def concrete(self) -> Any:
         raise NotConcrete(self)
@@ -123,13 +116,11 @@ def _held(tracer: Tracer) -> set[Value]:
     return found
 
 
+@dataclass(slots=True, eq=False)
 class Identity:
     """An object that is equal to itself only, as `Identity` or not."""
 
-    __slots__ = ("real",)
-
-    def __init__(self, real: Any) -> None:
-        self.real = real
+    real: Any
 
     def __hash__(self) -> int:
         if isinstance(self.real, torch.Tensor):
@@ -140,15 +131,13 @@ class Identity:
         return self.real is (other.real if isinstance(other, Identity) else other)
 
 
+@dataclass(slots=True, eq=False)
 class UserKey:
     """An object whose class defines `__eq__` and `__hash__` in Python: both are evaluated."""
 
-    __slots__ = ("hash", "tracer", "value")
-
-    def __init__(self, tracer: Tracer, value: Value, hash_: int) -> None:
-        self.tracer = tracer
-        self.value = value
-        self.hash = hash_
+    tracer: Tracer
+    value: Value
+    hash: int
 
     def __hash__(self) -> int:
         return self.hash

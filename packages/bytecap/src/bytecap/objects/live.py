@@ -22,7 +22,7 @@ from typing import Any
 from bytecap.bytecode.rebuild import restored
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
-from bytecap.objects.base import IteratorValue, Value
+from bytecap.objects.base import IteratorValue, Value, state
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.containers.sequences import Lazy, Sequence
 from bytecap.objects.signals import EXHAUSTED, End, PythonRaise
@@ -236,13 +236,9 @@ _DATA = (int, float, complex, str, bytes, bytearray, range, type(None), type, Bu
 class NativeIterator(IteratorValue):
     """An iterator of CPython's own, over `Live`s or plain data. `last`: what it gave last."""
 
-    __slots__ = ("host", "last", "source_iterator")
-
-    def __init__(self, host: Any, source_iterator: Any = None) -> None:
-        super().__init__()
-        self.host = host
-        self.last: Any = None
-        self.source_iterator = source_iterator
+    host: Any
+    source_iterator: Any = None
+    last: Any = state(default=None)
 
     def python_type(self) -> type:
         return type(self.host)

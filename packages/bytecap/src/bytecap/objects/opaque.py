@@ -23,7 +23,6 @@ from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.live import LiveObject, call_native
 from bytecap.objects.signals import run
-from stagewire.capture import Source
 
 # (type, method names or None for all): methods whose result is fixed for the life of a capture.
 _PURE_METHODS: tuple[tuple[type, frozenset[str] | None], ...] = (
@@ -82,12 +81,8 @@ class OpaqueValue(Value):
     passed along may be another one of its class in the next call.
     """
 
-    __slots__ = ("_pin", "_real")
-
-    def __init__(self, real: Any, source: Source | None = None, pin: Callable[[], None] | None = None) -> None:
-        super().__init__(source)
-        self._real = real
-        self._pin = pin
+    _real: Any
+    _pin: Callable[[], None] | None = None
 
     @property
     def real(self) -> Any:
@@ -155,12 +150,8 @@ class UnknownValue(RealValue):
     why: the sentence of the refusal. kind: its class.
     """
 
-    __slots__ = ("kind", "why")
-
-    def __init__(self, real: Any, source: Source, why: str, kind: type[CannotCapture] = UnsupportedValue) -> None:
-        super().__init__(real, source)
-        self.why = why
-        self.kind = kind
+    why: str
+    kind: type[CannotCapture] = UnsupportedValue
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise self.kind(self.why)
@@ -179,12 +170,8 @@ class UnguardedValue(Value):
     of this call by oversight. The one that is answered, under a guard, is whether it is a certain constant.
     """
 
-    __slots__ = ("_object", "why")
-
-    def __init__(self, real: Any, source: Source, why: str) -> None:
-        super().__init__(source)
-        self._object = real
-        self.why = why
+    _object: Any
+    why: str
 
     def refuse(self, *args: Any, **kwargs: Any) -> Any:
         """End the graph: the answer would hold for this call alone."""

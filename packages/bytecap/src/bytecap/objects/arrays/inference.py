@@ -16,7 +16,7 @@ from absint import AbstractTensor
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
 from bytecap.hook import plain
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.constant import Constant
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.torch_capabilities import TORCH
@@ -25,13 +25,9 @@ from bytecap.torch_capabilities import TORCH
 class InferenceContext(Value):
     """A `torch._C._InferenceMode(enabled)`: the guard that `with torch.inference_mode():` enters and leaves."""
 
-    __slots__ = ("enabled", "grad_before", "was_on")
-
-    def __init__(self, enabled: bool) -> None:
-        super().__init__()
-        self.enabled = enabled
-        self.grad_before: bool | None = None
-        self.was_on = False
+    enabled: bool
+    grad_before: bool | None = state(default=None)
+    was_on: bool = state(default=False)
 
     def python_type(self) -> type:
         return TORCH.inference_mode

@@ -13,7 +13,7 @@ import torch
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation, UnsupportedValue
 from bytecap.graph.builder import tensor_type
-from bytecap.objects.base import RealValue, Value
+from bytecap.objects.base import RealValue, Value, state
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import BuiltinMethod
@@ -71,11 +71,7 @@ class ArrayValue(RealValue):
     lent: its memory is a tensor's, too.
     """
 
-    __slots__ = ("lent",)
-
-    def __init__(self, real: Any) -> None:
-        super().__init__(real)
-        self.lent = False
+    lent: bool = state(default=False)
 
     def describe(self) -> str:
         return f"array of {self.real.shape}"
@@ -148,14 +144,10 @@ class OutsideArray(RealValue):
     other way round: nothing would see that the content of this moment is not that of the capture's start.
     """
 
-    __slots__ = ("_content", "_known", "_pin", "_tensor")
-
-    def __init__(self, real: Any, source: Source, pin: Callable[[OutsideArray], None], known: OutsideMemory) -> None:
-        super().__init__(real, source)
-        self._pin = pin
-        self._known = known
-        self._content: ArrayValue | None = None
-        self._tensor: Value | None = None
+    _pin: Callable[[OutsideArray], None]
+    _known: OutsideMemory
+    _content: ArrayValue | None = state(default=None)
+    _tensor: Value | None = state(default=None)
 
     def describe(self) -> str:
         return "NumPy array from outside the frame"
@@ -257,12 +249,8 @@ class TracedArray(Value):
     example of a view is a view of the example.
     """
 
-    __slots__ = ("example", "memory")
-
-    def __init__(self, memory: Value, example: Any) -> None:
-        super().__init__()
-        self.memory: Any = memory
-        self.example = example
+    memory: Any
+    example: Any
 
     def python_type(self) -> type:
         return type(self.example)

@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.cells import CellValue
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
@@ -31,15 +31,11 @@ from stagewire.graph import node_references
 class HookHandle(Value):
     """The handle of a hook; also the side effect of registering it."""
 
-    __slots__ = ("function", "is_removed", "register", "tensor")
+    register: Callable[..., Any]
+    tensor: TensorValue
+    function: Value
+    is_removed: bool = state(default=False)
     cls = RemovableHandle
-
-    def __init__(self, register: Callable[..., Any], tensor: TensorValue, function: Value) -> None:
-        super().__init__()
-        self.register = register
-        self.tensor = tensor
-        self.function = function
-        self.is_removed = False
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name != "remove":
@@ -77,7 +73,6 @@ class _Hooked(torch.autograd.Function):
 class GraphHook(Value):
     """The handle of a hook that is part of the graph."""
 
-    __slots__ = ()
     cls = RemovableHandle
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:

@@ -12,7 +12,7 @@ from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, DataDependent, UnsupportedMutation, UnsupportedValue
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.class_lookup import no_attribute, static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
@@ -20,7 +20,7 @@ from bytecap.objects.dispatch import HANDLERS, handler_of
 from bytecap.objects.functions import BuiltinMethod, MethodValue
 from bytecap.objects.instances.writes import TensorWrites
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import Attribute, Source
+from stagewire.capture import Attribute
 
 OWN_CLASSES = frozenset({*torch.Tensor.__mro__, torch.nn.Parameter, torch.nn.Buffer})
 _OFF = TORCH.no_torch_function
@@ -72,8 +72,6 @@ VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 class GradFunction(Value):
     """The `grad_fn` of a tensor of the graph: there is one, and nothing else is known of it."""
 
-    __slots__ = ()
-
     def python_type(self) -> type:
         raise DataDependent("the class of grad_fn of a tensor in the captured graph")
 
@@ -94,27 +92,14 @@ class TensorValue(Value):
     chosen: min or max, and the tensors of which it is one.
     """
 
-    __slots__ = ("abstract", "attributes", "chosen", "cls", "name", "place", "real", "role")
-
-    def __init__(
-        self,
-        abstract: Any,
-        name: str,
-        *,
-        cls: type = torch.Tensor,
-        real: torch.Tensor | None = None,
-        role: str = "result",
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(source)
-        self.abstract = abstract
-        self.name = name
-        self.cls = cls
-        self.real = real
-        self.role = role
-        self.place: str | None = None
-        self.chosen: tuple[Any, ...] | None = None
-        self.attributes: dict[str, Value] = {}
+    abstract: Any
+    name: str
+    cls: type = torch.Tensor
+    real: torch.Tensor | None = None
+    role: str = "result"
+    place: str | None = state(default=None)
+    chosen: tuple[Any, ...] | None = state(default=None)
+    attributes: dict[str, Value] = state(default_factory=dict)
 
     def describe(self) -> str:
         return f"tensor {list(self.abstract.shape)}"

@@ -18,13 +18,13 @@ from bytecap.objects.arrays.tensors import (
     TensorValue,
     view_attribute,
 )
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.class_lookup import no_attribute, static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.distributed import masks_of
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import Attribute, Source
+from stagewire.capture import Attribute
 
 
 class WrapperValue(Value):
@@ -37,25 +37,17 @@ class WrapperValue(Value):
     version: how many writes into it will have been counted.
     """
 
-    __slots__ = ("abstract", "attributes", "cls", "producer", "real", "stand_ins", "tangent", "version")
+    abstract: Any
+    real: torch.Tensor | None = None
+    tangent: Any = None
+    producer: Any = None
+    stand_ins: list[tuple[Any, list[str]]] = state(default_factory=list)
+    cls: type = state()
+    attributes: dict[str, Value] = state(default_factory=dict)
+    version: int = state()
 
-    def __init__(
-        self,
-        abstract: Any,
-        *,
-        real: torch.Tensor | None = None,
-        source: Source | None = None,
-        tangent: Any = None,
-        producer: Any = None,
-    ) -> None:
-        super().__init__(source)
-        self.tangent = tangent
-        self.producer = producer
-        self.stand_ins: list[tuple[Any, list[str]]] = []
-        self.abstract = abstract
-        self.cls = type(abstract)
-        self.real = real
-        self.attributes: dict[str, Value] = {}
+    def __post_init__(self) -> None:
+        self.cls = type(self.abstract)
         self.version = self.writes
 
     def describe(self) -> str:

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from bytecap.context_types import Emitter, Tracer
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue
 from bytecap.objects.iterators.protocols import ContainerIterator
@@ -15,16 +15,16 @@ from bytecap.objects.signals import NotConcrete, run
 
 
 class DequeValue(ListValue):
-    """A deque; `maxlen` None means no bound. `state` changes with every mutation."""
+    """A deque; `maxlen` None means no bound. `changes`: how often it was changed."""
 
-    __slots__ = ("maxlen", "state")
+    maxlen: int | None = None
+    changes: int = state(default=0)
     builtin = deque
 
-    def __init__(self, items: list[Any], *, maxlen: int | None = None, **options: Any) -> None:
-        super().__init__(deque(items, maxlen), **options)
-        self.added = deque(maxlen=maxlen)
-        self.maxlen = maxlen
-        self.state = 0
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.items = deque(self._items, self.maxlen)
+        self.added = deque(maxlen=self.maxlen)
 
     def concrete(self) -> Any:
         if self.real is not None and self.mutated:
@@ -35,7 +35,7 @@ class DequeValue(ListValue):
         return DequeValue(items, maxlen=self.maxlen)
 
     def mutate(self, tracer: Tracer) -> None:
-        self.state += 1
+        self.changes += 1
         super().mutate(tracer)
 
     def replace(self, items: list[Any]) -> None:
@@ -67,7 +67,7 @@ class DequeValue(ListValue):
 
     def stamp(self) -> int:
         """The number of changes."""
-        return self.state
+        return self.changes
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.call_with(deque, self.values(emitter.tracer), self.maxlen)

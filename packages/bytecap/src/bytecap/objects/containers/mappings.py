@@ -15,7 +15,7 @@ from typing import Any
 
 from bytecap.bytecode.rebuild import stored_items
 from bytecap.context_types import Emitter, Tracer
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.identity import holds_identity, refuse_among_numbers, with_number
@@ -38,38 +38,27 @@ def can_name(key: Any) -> bool:
 class DictValue(Value):
     """A dict: `new` holds (key, value) pairs made or read during capture, by hashable key."""
 
-    __slots__ = (
-        "blind", "cls", "factory", "item_source", "listed", "mutated", "new", "own", "owner", "real", "reordered",
-        "unsettled", "written",
-    )  # fmt: skip
+    cls: type = dict
+    real: dict[Any, Any] | None = None
+    item_source: ItemSource | None = None
+    factory: Value | None = None
+    new: dict[Hashable, tuple[Value, Value]] = state()
+    written: dict[Hashable, bool] = state(default_factory=dict)
+    # Keys that were stored without a look at what was there.
+    blind: set[Hashable] = state(default_factory=set)
+    # Stores in an outside dict that nothing looked at, under keys whose value nothing fixes.
+    unsettled: list[tuple[Constant, Value]] = state(default_factory=list)
+    listed: bool = state()
+    mutated: bool = state(default=False)
+    # An outside dict in which a key left its place (deleted and stored again, moved to an end).
+    reordered: bool = state(default=False)
+    owner: Value | None = state(default=None)
+    # Attributes that the code gave to an OrderedDict of its own.
+    own: dict[str, Value] = state(default_factory=dict)
 
-    def __init__(
-        self,
-        *,
-        cls: type = dict,
-        real: dict[Any, Any] | None = None,
-        source: Source | None = None,
-        item_source: ItemSource | None = None,
-        factory: Value | None = None,
-    ) -> None:
-        super().__init__(source)
-        self.cls = cls
-        self.real = real
-        self.item_source = item_source
-        self.factory = factory
-        self.new: dict[Hashable, tuple[Value, Value]] = OrderedDict() if cls is OrderedDict else {}
-        self.written: dict[Hashable, bool] = {}
-        # Keys that were stored without a look at what was there.
-        self.blind: set[Hashable] = set()
-        # Stores in an outside dict that nothing looked at, under keys whose value nothing fixes.
-        self.unsettled: list[tuple[Constant, Value]] = []
-        self.listed = real is None
-        self.mutated = False
-        # An outside dict in which a key left its place (deleted and stored again, moved to an end).
-        self.reordered = False
-        self.owner: Value | None = None
-        # Attributes that the code gave to an OrderedDict of its own.
-        self.own: dict[str, Value] = {}
+    def __post_init__(self) -> None:
+        self.new = OrderedDict() if self.cls is OrderedDict else {}
+        self.listed = self.real is None
 
     def concrete(self) -> Any:
         if self.real is not None:
@@ -259,12 +248,8 @@ class DictValue(Value):
 class DictView(Value):
     """d.keys(), d.values(), d.items(): live views."""
 
-    __slots__ = ("dictionary", "what")
-
-    def __init__(self, dictionary: DictValue, what: str) -> None:
-        super().__init__()
-        self.dictionary = dictionary
-        self.what = what
+    dictionary: DictValue
+    what: str
 
     def python_type(self) -> type:
         return type(getattr({}, self.what)())
@@ -330,12 +315,8 @@ def _of_dictionary(name: str) -> Callable[..., Any]:
 class MappingProxyValue(Value):
     """A read-only view of a dict."""
 
-    __slots__ = ("dictionary",)
+    dictionary: DictValue
     cls = MappingProxyType
-
-    def __init__(self, dictionary: DictValue) -> None:
-        super().__init__()
-        self.dictionary = dictionary
 
     def concrete(self) -> Any:
         return MappingProxyType(self.dictionary.concrete())

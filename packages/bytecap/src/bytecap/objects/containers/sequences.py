@@ -4,47 +4,38 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
 from bytecap.bytecode.rebuild import new_tuple, placed, resumed
 from bytecap.context_types import Emitter, Tracer
-from bytecap.objects.base import IteratorValue, Value, collect
+from bytecap.objects.base import IteratorValue, Value, collect, state
 from bytecap.objects.class_lookup import stranger
 from bytecap.objects.constant import Constant
 from bytecap.objects.signals import EXHAUSTED, NotConcrete, run
 from stagewire.capture import Source
 
 
+@dataclass(slots=True, eq=False)
 class Lazy:
     """An item that has not been looked at: no guard exists for it yet."""
 
-    __slots__ = ("real", "source")
-
-    def __init__(self, real: Any, source: Source | None) -> None:
-        self.real = real
-        self.source = source
+    real: Any
+    source: Source | None
 
 
 class Sequence(Value):
     """What lists and tuples share; `items` may hold `Lazy` entries."""
 
-    __slots__ = ("cls", "items", "real")
-    builtin: type = list
+    items: list[Any]
+    cls: Any = None
+    real: Any = None
+    builtin: ClassVar[type] = list
 
-    def __init__(
-        self,
-        items: list[Any],
-        *,
-        cls: type | None = None,
-        real: Any = None,
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(source)
-        self.items = items
-        self.cls = cls or self.builtin
-        self.real = real
+    def __post_init__(self) -> None:
+        self.cls = self.cls or self.builtin
 
     def item(self, tracer: Tracer, index: int) -> Value:
         """The item at a valid index."""
@@ -115,7 +106,6 @@ def _concrete(item: Any) -> Any:
 class TupleValue(Sequence):
     """A tuple; `cls` may be a namedtuple class, torch.Size or a struct sequence."""
 
-    __slots__ = ()
     builtin = tuple
 
     def concrete(self) -> Any:
@@ -150,14 +140,10 @@ class ListValue(Sequence):
     list is unseen: what is appended waits in `added`.
     """
 
-    __slots__ = ("_items", "_pin", "added", "mutated")
-
-    def __init__(self, items: list[Any], *, pin: Callable[[], None] | None = None, **options: Any) -> None:
-        self._pin: Callable[[], None] | None = None
-        super().__init__(items, **options)
-        self._pin = pin
-        self.added: Any = []
-        self.mutated = False
+    _pin: Callable[[], None] | None = None
+    _items: list[Any] = state()
+    added: Any = state(default_factory=list)
+    mutated: bool = state(default=False)
 
     @property
     def items(self) -> list[Any]:  # type: ignore[override]
@@ -230,13 +216,9 @@ class ListValue(Sequence):
 class SequenceIterator(IteratorValue):
     """iter() or reversed() of a list or tuple; sees changes of a list while it runs. Once ended it stays so."""
 
-    __slots__ = ("index", "sequence", "step")
-
-    def __init__(self, sequence: Sequence, index: int = 0, step: int = 1) -> None:
-        super().__init__()
-        self.sequence = sequence
-        self.index = index
-        self.step = step
+    sequence: Sequence
+    index: int = 0
+    step: int = 1
 
     def python_type(self) -> type:
         return type(self._maker(self.sequence.builtin()))
@@ -272,12 +254,10 @@ def resume_in_changed(emitter: Emitter, iterator: IteratorValue, sequence: Seque
 class SliceValue(Value):
     """A slice whose bounds may be any values."""
 
-    __slots__ = ("start", "step", "stop")
+    start: Value
+    stop: Value
+    step: Value
     cls = slice
-
-    def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.start, self.stop, self.step = start, stop, step
 
     def concrete(self) -> slice:
         return slice(self.start.concrete(), self.stop.concrete(), self.step.concrete())

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from bytecap.bytecode.rebuild import new_set
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedMutation
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import one_by_one
 from bytecap.objects.identity import is_lasting_key, refuse_among_numbers
 from bytecap.objects.iterators.protocols import ContainerIterator
 from bytecap.objects.signals import NotConcrete
-from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.evaluator.known_objects import KnownObjects
@@ -32,26 +31,17 @@ class SetValue(Value):
     unseen. added: members that the code added one by one.
     """
 
-    __slots__ = ("_is_fixed", "_keys", "_look", "added", "cls", "mutated", "objects", "real")
+    objects: KnownObjects
+    _keys: Any
+    _look: Callable[[], Any] | None = None
+    real: Any = None
+    added: list[Value] = state(default_factory=list)
+    cls: type = state()
+    mutated: bool = state(default=False)
+    _is_fixed: bool = state(default=False)  # iterated over as it is outside
 
-    def __init__(
-        self,
-        objects: KnownObjects,
-        keys: Any,
-        *,
-        look: Callable[[], Any] | None = None,
-        real: Any = None,
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(source)
-        self.objects = objects
-        self._keys = keys
-        self._look = look
-        self.added: list[Value] = []
-        self.cls = type(keys)
-        self.real = real
-        self.mutated = False
-        self._is_fixed = False  # iterated over as it is outside
+    def __post_init__(self) -> None:
+        self.cls = type(self._keys)
 
     @property
     def is_unseen(self) -> bool:

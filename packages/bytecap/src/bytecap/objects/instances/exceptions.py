@@ -11,7 +11,7 @@ from typing import Any
 from bytecap.bytecode.rebuild import new_exception, raised_in_caller, static_base
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import StageError, UnsupportedMutation
-from bytecap.objects.base import Value, collect
+from bytecap.objects.base import Value, collect, state
 from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
@@ -44,12 +44,8 @@ class TracebackValue(Value):
     line: where that frame was; no other frame of it is known.
     """
 
-    __slots__ = ("line",)
+    line: int
     cls = TracebackType
-
-    def __init__(self, line: int, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.line = line
 
 
 class ExceptionValue(ObjectValue):
@@ -58,16 +54,17 @@ class ExceptionValue(ObjectValue):
     arguments: `args`. given: positional and keyword arguments of the C `__init__`. traceback: as it was raised last.
     """
 
-    __slots__ = ("arguments", "cause", "context", "given", "suppress", "traceback")
+    arguments: Any
+    given: tuple[list[Value], dict[str, Value]] = state()
+    cause: Value = state(default=NONE)
+    context: Value = state(default=NONE)
+    suppress: Value = state(default=Constant(False))
+    traceback: Value = state(default=NONE)
 
-    def __init__(self, cls: type, arguments: list[Value], *, real: Any = None) -> None:
-        super().__init__(cls, real=real)
-        self.arguments = TupleValue(arguments)
-        self.given: tuple[list[Value], dict[str, Value]] = (arguments, {})
-        self.cause: Value = NONE
-        self.context: Value = NONE
-        self.suppress: Value = Constant(False)
-        self.traceback: Value = NONE
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.given = (self.arguments, {})
+        self.arguments = TupleValue(self.arguments)
 
     # -- C's part of construction
 
@@ -212,8 +209,6 @@ _LINKS = frozenset({"__cause__", "__context__", "__suppress_context__"})
 
 class OutsideException(ExceptionValue):
     """An exception from outside; its fields are looked at when they are asked for."""
-
-    __slots__ = ()
 
     def __init__(self, tracer: Tracer, real: BaseException, source: Source | None, attributes: DictValue) -> None:
         super().__init__(type(real), [], real=real)

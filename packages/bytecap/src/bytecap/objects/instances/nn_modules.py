@@ -35,8 +35,6 @@ _OWN_CALL, _OWN_CALL_IMPL = torch.nn.Module.__call__, TORCH.call_impl
 class NNModuleValue(ObjectValue):
     """An nn.Module."""
 
-    __slots__ = ()
-
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         tracer.guards.lookup(self.cls, "__call__")
         if self.cls.__call__ is not _OWN_CALL:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from bytecap.bytecode import rebuild
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.class_lookup import has_method, is_data_descriptor, static_lookup
 from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.iterators.protocols import ObjectIterator
 from bytecap.objects.live import LiveSequence
 from bytecap.objects.signals import NotConcrete
-from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.objects.instances.writes import SlotWrites
@@ -26,25 +26,15 @@ class ObjectValue(Value):
     `slots` holds values of `__slots__` members; for a new object, both dictionaries start empty.
     """
 
-    __slots__ = ("attributes", "base", "cls", "real", "slot_writes", "slots")
+    cls: type
+    attributes: DictValue = field(default_factory=DictValue)
+    base: Value | None = None
+    real: Any = None
+    slots: dict[str, Value | None] = state(default_factory=dict)
+    slot_writes: SlotWrites | None = state(default=None)
 
-    def __init__(
-        self,
-        cls: type,
-        *,
-        attributes: DictValue | None = None,
-        base: Value | None = None,
-        real: Any = None,
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(source)
-        self.cls = cls
-        self.attributes = attributes or DictValue()
+    def __post_init__(self) -> None:
         self.attributes.owner = self
-        self.base = base
-        self.real = real
-        self.slots: dict[str, Value | None] = {}
-        self.slot_writes: SlotWrites | None = None
 
     def plain(self) -> Value:
         return self if self.base is None else self.base

@@ -8,7 +8,7 @@ from typing import Any
 from bytecap.bytecode import rebuild
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.constant import NONE
 from bytecap.objects.signals import fold
 
@@ -18,11 +18,7 @@ _METHODS = frozenset({"random", "getrandbits", "getstate", "setstate", "seed"})
 class RandomStream(Value):
     """host: None where it is seeded by the machine: what it draws is another number in each call."""
 
-    __slots__ = ("host",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.host: Any = None
+    host: Any = state(default=None)
 
     def python_type(self) -> type:
         return _random.Random

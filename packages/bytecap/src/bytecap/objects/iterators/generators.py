@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bytecap.bytecode.rebuild import new_generator
 from bytecap.context_types import Emitter, Frame, Tracer
 from bytecap.errors import CannotRebuild
-from bytecap.objects.base import IteratorValue, Value, result_or_stop
+from bytecap.objects.base import IteratorValue, Value, result_or_stop, state
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.constant import Constant
 from bytecap.objects.signals import EXHAUSTED, End, PythonRaise, Yielded
@@ -21,16 +21,12 @@ if TYPE_CHECKING:
 class GeneratorValue(IteratorValue):
     """A generator: a frame that stops at each yield. `handled`: exceptions that it is handling while it is stopped."""
 
-    __slots__ = ("finished", "frame", "handled", "running", "started")
+    frame: Frame
+    started: bool = state(default=False)
+    finished: bool = state(default=False)
+    running: bool = state(default=False)
+    handled: list[Value] = state(default_factory=list)
     cls = GeneratorType
-
-    def __init__(self, frame: Frame) -> None:
-        super().__init__()
-        self.frame = frame
-        self.started = False
-        self.finished = False
-        self.running = False
-        self.handled: list[Value] = []
 
     def next(self, tracer: Tracer) -> Any:
         return self.send(tracer, Constant(None))

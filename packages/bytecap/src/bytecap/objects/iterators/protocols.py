@@ -16,11 +16,7 @@ from bytecap.objects.signals import EXHAUSTED
 class ObjectIterator(IteratorValue):
     """An evaluated object with `__next__`."""
 
-    __slots__ = ("target",)
-
-    def __init__(self, target: Value) -> None:
-        super().__init__()
-        self.target = target
+    target: Value
 
     def python_type(self) -> type:
         return self.target.python_type()

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from bytecap.context_types import Emitter
 from bytecap.errors import ChangingNumber
 from bytecap.guards import print_source
-from bytecap.objects.base import Value
+from bytecap.objects.base import Value, state
 from bytecap.objects.constant import Constant
 from bytecap.objects.numbers.symbolic import SymbolicNumber, is_symbolic
 from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Source
@@ -36,26 +36,18 @@ class OpenConstant(Constant):
     leaves: the constants with a place of their own that it is made from in the end.
     """
 
-    __slots__ = ("_pin", "_real", "depth", "function", "leaves", "parts")
+    _real: Any
+    _pin: Callable[[], None] | None = None
+    function: Callable[..., Any] | None = None
+    parts: tuple[Constant, ...] = ()
+    depth: int = state()
+    leaves: tuple[OpenConstant, ...] = state()
 
-    def __init__(
-        self,
-        real: Any,
-        source: Source | None = None,
-        *,
-        pin: Callable[[], None] | None = None,
-        function: Callable[..., Any] | None = None,
-        parts: tuple[Constant, ...] = (),
-    ) -> None:
-        super(Constant, self).__init__(source)
-        self._real = real
-        self._pin = pin
-        self.function = function
-        self.parts = parts
-        inner = [part for part in parts if isinstance(part, OpenConstant)]
+    def __post_init__(self) -> None:
+        inner = [part for part in self.parts if isinstance(part, OpenConstant)]
         self.depth = 1 + max((part.depth for part in inner), default=0)
         leaves = {id(leaf): leaf for part in inner for leaf in part.leaves}
-        self.leaves: tuple[OpenConstant, ...] = tuple(leaves.values()) if parts else (self,)
+        self.leaves = tuple(leaves.values()) if self.parts else (self,)
 
     @property
     def value(self) -> Any:  # type: ignore[override]

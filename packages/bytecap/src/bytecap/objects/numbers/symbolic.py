@@ -34,11 +34,7 @@ from stagewire.types import ScalarType
 class SymbolicNumber(Constant):
     """An int or a float that is known as a computation on symbols."""
 
-    __slots__ = ("number",)
-
-    def __init__(self, number: Size | SizeFloat, source: Source | None = None) -> None:
-        Value.__init__(self, source)
-        self.number = number
+    number: Size | SizeFloat
 
     @property
     def value(self) -> int | float:  # type: ignore[override]
@@ -77,8 +73,6 @@ class SymbolicNumber(Constant):
 
 class NestedInt(SymbolicNumber):
     """The ragged size of a jagged tensor, or a multiple of it: torch's own symbol, one for each tensor of offsets."""
-
-    __slots__ = ()
 
     @property
     def value(self) -> torch.SymInt:  # type: ignore[override]

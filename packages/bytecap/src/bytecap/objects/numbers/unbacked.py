@@ -52,12 +52,8 @@ _FUNCTIONS: dict[str, Any] = {
 class DataCondition(Constant):
     """A bool that data decides: `left operator right`."""
 
-    __slots__ = ("gap", "relation")
-
-    def __init__(self, relation: Relation, gap: Any) -> None:
-        Value.__init__(self)
-        self.relation = relation
-        self.gap = gap  # left - right
+    relation: Relation
+    gap: Any  # left - right
 
     @property
     def value(self) -> NoReturn:  # type: ignore[override]
