@@ -310,10 +310,7 @@ def _first_frame(tracer: Tracer, view: Any) -> Frame:
         cell.frame_name = name
         closure.append(cell)
     function = FunctionValue(
-        view.code,
-        tracer.objects.set_frame_globals(view.globals),
-        name=view.code.co_name,
-        closure=tuple(closure),
+        view.code, tracer.objects.set_frame_globals(view.globals), name=view.code.co_name, closure=tuple(closure)
     )
     bound: dict[str, Any] = {name: Lazy(value, Local(name)) for name, value in view.locals.items()}
     return Frame(tracer, function, bound)

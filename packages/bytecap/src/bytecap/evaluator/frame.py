@@ -63,8 +63,7 @@ class Frame:
         value = self.locals.get(name)
         if value is None:
             raise self.tracer.raises(
-                UnboundLocalError,
-                f"cannot access local variable '{name}' where it is not associated with a value",
+                UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value"
             )
         if isinstance(value, Lazy):
             value = self.tracer.objects.wrap(value.real, value.source)

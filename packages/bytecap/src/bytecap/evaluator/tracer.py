@@ -29,9 +29,7 @@ from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.writes import ClassWrites, TensorWrites
 from bytecap.objects.numbers.symbols import Symbols
 from bytecap.objects.signals import PythonRaise
-from stagewire.capture import (
-    Source,
-)
+from stagewire.capture import Source
 from stagewire.graph import SourceLine
 
 _FIXED = SizePolicy(enabled=False)
@@ -148,17 +146,7 @@ def new_tracer(
     guards, objects, sizes = ObjectGuards(names), KnownObjects(), Symbols(policy, frames.line)
     mode = DataSizedMode(inputs.size_of_data) if policy.of_data else AbstractMode()
     tracer = Tracer(
-        changing,
-        Checks(assumes),
-        frames,
-        sizes,
-        names,
-        guards,
-        Places(names),
-        objects,
-        inputs,
-        mode,
-        torch_modes(),
+        changing, Checks(assumes), frames, sizes, names, guards, Places(names), objects, inputs, mode, torch_modes()
     )
     for part in (guards, objects, inputs, sizes):
         part.tracer = tracer

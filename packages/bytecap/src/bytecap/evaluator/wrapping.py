@@ -35,13 +35,7 @@ from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, Tu
 from bytecap.objects.containers.sets import SetValue, set_in_order
 from bytecap.objects.context_variables import ContextVariable
 from bytecap.objects.distributed import DistributedConstant, is_constant_class
-from bytecap.objects.functions import (
-    BuiltinFunction,
-    BuiltinMethod,
-    FunctionValue,
-    MethodValue,
-    PartialValue,
-)
+from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, PartialValue
 from bytecap.objects.identity import UserKey
 from bytecap.objects.instances.exceptions import OutsideException
 from bytecap.objects.instances.nn_modules import HOOKS, NNModuleValue
@@ -454,11 +448,7 @@ def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
     tracer.guards.type_is(source, cls)
     kind = NNModuleValue if isinstance(real, torch.nn.Module) else ObjectValue
     return kind(
-        cls,
-        attributes=_attributes(tracer, real, source),
-        base=_base_of(tracer, real, source),
-        real=real,
-        source=source,
+        cls, attributes=_attributes(tracer, real, source), base=_base_of(tracer, real, source), real=real, source=source
     )
 
 

@@ -176,11 +176,7 @@ class GraphBuilder:
         used = {name for node in self.nodes for name in node_references(node)}.union(outputs)
         self.inputs = sorted(self._kept(used), key=lambda item: item.value.name in self.made)
         self.used = used
-        return Graph(
-            tuple(item.value for item in self.inputs),
-            tuple(self.nodes),
-            tuple(Ref(name) for name in outputs),
-        )
+        return Graph(tuple(item.value for item in self.inputs), tuple(self.nodes), tuple(Ref(name) for name in outputs))
 
     def _kept(self, used: set[str]) -> list[Input]:
         """The inputs that are used, by themselves or for their sizes."""

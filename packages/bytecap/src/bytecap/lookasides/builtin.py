@@ -39,15 +39,7 @@ from bytecap.objects.signals import End, NotConcrete, PythonRaise, fold, run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
 from bytecap.semantics.methods import PROTOCOL
-from bytecap.semantics.operations import (
-    BINARY,
-    COMPARE,
-    UNARY,
-    binary,
-    compare,
-    is_same,
-    unary,
-)
+from bytecap.semantics.operations import BINARY, COMPARE, UNARY, binary, compare, is_same, unary
 from bytecap.semantics.string_conversion import format_of, str_of
 from bytecap.torch_capabilities import TORCH
 

@@ -130,11 +130,7 @@ class _Call:
         return self.arguments[-1]
 
     def record(
-        self,
-        operands: Sequence[TensorValue],
-        bodies: Sequence[Body],
-        types: Sequence[AbstractTensor],
-        **options: Any,
+        self, operands: Sequence[TensorValue], bodies: Sequence[Body], types: Sequence[AbstractTensor], **options: Any
     ) -> Iterator[TensorValue]:
         """Add the node; its results. bodies: one function or two. types: what the results are like."""
         tracer, graph, arguments = self.tracer, self.tracer.graph, self.arguments
@@ -181,13 +177,7 @@ def cond(tracer: Tracer, pred: Value, true_fn: Value, false_fn: Value, operands:
 
 
 def scan(
-    tracer: Tracer,
-    combine_fn: Value,
-    init: Value,
-    xs: Value,
-    *,
-    dim: Value = _ZERO,
-    reverse: Value = _FALSE,
+    tracer: Tracer, combine_fn: Value, init: Value, xs: Value, *, dim: Value = _ZERO, reverse: Value = _FALSE
 ) -> Value:
     """`scan` of torch._higher_order_ops: `carry, y = combine_fn(carry, x)` for each slice `x` of xs along `dim`."""
     if not leaves_of(tracer, xs):
@@ -295,10 +285,7 @@ def _known_steps(tracer: Tracer, cond_fn: Value, body_fn: Value, carried: Value)
 
 
 def _with_carries(
-    kind: str,
-    tracer: Tracer,
-    carried: list[TensorValue],
-    evaluate: Callable[[_Call, Sequence[TensorValue]], Body],
+    kind: str, tracer: Tracer, carried: list[TensorValue], evaluate: Callable[[_Call, Sequence[TensorValue]], Body]
 ) -> tuple[_Call, list[TensorValue], Body]:
     """The function for carries whose layout it keeps: where it gives another one, all are in row-major order."""
     functions = len(tracer.graph.functions)

@@ -16,13 +16,7 @@ from absint.symbolic.size import is_unbacked as is_open_size
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap.context_types import Tracer
-from bytecap.errors import (
-    AbstractCallFailed,
-    DataDependent,
-    StageError,
-    UnsupportedCall,
-    UnsupportedValue,
-)
+from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
 from bytecap.nodes.call_arguments import refuse_sizes, with_index, with_known_index
 from bytecap.nodes.checked_calls import call_checked
 from bytecap.nodes.constant_tensors import note_content, with_numbers

@@ -24,12 +24,7 @@ from bytecap.replacement.plain_run import emit_guarded_call
 
 
 def replacement_code(
-    code: CodeType,
-    emitter: Emitter,
-    compiled: Callable[..., Any] | None,
-    *,
-    checked: bool = False,
-    undone: bool = True,
+    code: CodeType, emitter: Emitter, compiled: Callable[..., Any] | None, *, checked: bool = False, undone: bool = True
 ) -> CodeType:
     """Code with the arguments and free variables of `code`.
 

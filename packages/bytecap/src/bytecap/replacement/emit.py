@@ -33,18 +33,7 @@ from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.numbers.symbolic import SymbolicNumber
 from bytecap.objects.numbers.unbacked import DataCondition
-from stagewire.capture import (
-    Attribute,
-    Builtin,
-    Cell,
-    DictKey,
-    Global,
-    HandleSource,
-    Item,
-    Local,
-    Reading,
-    Source,
-)
+from stagewire.capture import Attribute, Builtin, Cell, DictKey, Global, HandleSource, Item, Local, Reading, Source
 from stagewire.capture import DictValue as ValueAt
 
 # Values with identity: built once, then loaded from a local.

@@ -16,12 +16,7 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.torch_capabilities import TORCH
 
-HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 GLOBAL_HOOKS = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",

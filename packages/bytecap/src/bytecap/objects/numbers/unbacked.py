@@ -27,14 +27,7 @@ from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import DataDependent
 from bytecap.objects.base import Value
 from bytecap.objects.constant import Constant
-from bytecap.objects.numbers.symbolic import (
-    SymbolicNumber,
-    add_number,
-    as_value,
-    emit_dim,
-    target_of,
-    write_term,
-)
+from bytecap.objects.numbers.symbolic import SymbolicNumber, add_number, as_value, emit_dim, target_of, write_term
 from stagewire.capture import Relation
 from stagewire.expr import dim_of
 from stagewire.graph import Arg, Ref
