@@ -42,7 +42,7 @@ def _wrapper(cls: type, meta: Meta, requires_grad: bool) -> Any:
 
     To make one with symbols, C++ asks Python some twenty questions, and more later about the layout. To copy one it
     asks none, so that what has the type of another tensor becomes a copy of it (not where data decides sizes: there
-    `bytecap.nodes.unbacked_sizes` has to see what each call asks).
+    `bytecap.nodes.call_arguments` has to see what each call asks).
     """
     options = dict(dtype=meta.dtype, device=CPU, requires_grad=requires_grad)
     if meta.device.type == "cuda":

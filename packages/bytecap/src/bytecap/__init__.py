@@ -21,7 +21,7 @@ from bytecap.guards.filtering import GuardEntry
 from bytecap.guards.guard_set import global_state
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.hook.directives import assume_constant, disable, graph_break, is_compiling
-from bytecap.lookasides.substitutes import substitute_in_graph
+from bytecap.lookasides.replaced_functions import substitute_in_graph
 
 __all__ = [
     "Backend",

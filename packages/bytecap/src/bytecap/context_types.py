@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bytecap.bytecode.decode import Instruction
+    from bytecap.bytecode.decode import Instruction, Program
     from bytecap.evaluator.frame import Frame
+    from bytecap.evaluator.known_objects import KnownObjects
     from bytecap.evaluator.tracer import Tracer
+    from bytecap.objects.arrays.tensors import TensorValue
     from bytecap.objects.base import Value
+    from bytecap.objects.functions import CellValue
+    from bytecap.objects.instances.objects import ObjectValue
+    from bytecap.objects.instances.writes import SlotWrites
     from bytecap.replacement.emit import Emitter
 else:
-    Emitter = Frame = Instruction = Tracer = Value = Any
+    CellValue = Emitter = Frame = Instruction = KnownObjects = ObjectValue = Any
+    Program = SlotWrites = TensorValue = Tracer = Value = Any
 
-__all__ = ["Emitter", "Frame", "Instruction", "Tracer", "Value"]
+__all__ = [
+    "CellValue", "Emitter", "Frame", "Instruction", "KnownObjects", "ObjectValue", "Program", "SlotWrites",
+    "TensorValue", "Tracer", "Value",
+]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bytecap import executor, optimize, substitute_in_graph
-from bytecap.lookasides.substitutes import SUBSTITUTES
+from bytecap.lookasides.replaced_functions import SUBSTITUTES
 from bytecap.objects.dispatch import HANDLERS
 
 X = torch.ones(3)

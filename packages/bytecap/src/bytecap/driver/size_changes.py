@@ -13,7 +13,7 @@ from bytecap.errors import FixedSizesNeeded
 from bytecap.evaluator.frame import Frame
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards.literals import MISSING
-from bytecap.nodes.unbacked_sizes import has_unbacked
+from bytecap.nodes.call_arguments import has_unbacked
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import (

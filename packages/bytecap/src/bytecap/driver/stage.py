@@ -38,14 +38,13 @@ from bytecap.nodes.chosen_tensors import check_choices
 from bytecap.nodes.constant_tensors import counted_buffers
 from bytecap.nodes.data_checks import changes_of
 from bytecap.objects.arrays.tensor_hooks import refuse_rebound
+from bytecap.objects.base import NotConcrete, PythonRaise
 from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.functions import FunctionValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.numbers.symbols import as_tensor
-from bytecap.objects.signals import NotConcrete, PythonRaise
-from bytecap.replacement.code import replacement_code
+from bytecap.replacement.code import emit_epilogue, emit_leave, replacement_code
 from bytecap.replacement.emit import Emitter
-from bytecap.replacement.leave import emit_epilogue, emit_leave
 from bytecap.semantics.effects import SeedEffect, counted_places
 from bytecap.torch_capabilities import ESSENTIAL, TORCH
 from stagewire.capabilities import MissingCapability

@@ -6,16 +6,13 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from bytecap.context_types import Frame, Value
 from bytecap.errors import LoopTooLong, UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.instances.exceptions import TracebackValue
+from bytecap.objects.iterators import GeneratorValue
 from stagewire.graph import SourceLine
-
-if TYPE_CHECKING:
-    from bytecap.objects.iterators.generators import GeneratorValue
 
 FRAME_LIMIT = 200
 ITERATION_LIMIT = 50_000

@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 from abc import ABCMeta, get_cache_token
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,25 +18,18 @@ from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
-from bytecap.objects.base import Value
+from bytecap.objects.base import Constant, NotConcrete, Value, run
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import handler_of
 from bytecap.objects.functions import FunctionValue
-from bytecap.objects.iterators.generators import GeneratorValue
+from bytecap.objects.iterators import GeneratorValue
 from bytecap.objects.opaque import refuse_unguarded
-from bytecap.objects.pure_functions import is_pure
-from bytecap.objects.signals import NotConcrete, run
-from bytecap.semantics.constant_folding import fold_call
+from bytecap.semantics.constant_folding import fold_call, is_pure
 from bytecap.semantics.methods import pairs_of
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Cell
 from stagewire.capture import DictValue as ValueAt
-
-if TYPE_CHECKING:
-    from bytecap.objects.functions import FunctionValue
-
 
 _DISPATCH: Any = functools.singledispatch(lambda value: None).dispatch
 _SINGLE_DISPATCH = _DISPATCH.__code__

@@ -13,7 +13,7 @@ from bytecap.evaluator.calls import call_builtin, call_function, inline
 from bytecap.evaluator.frame import Frame
 from bytecap.evaluator.instantiate import allocate, construct, instantiate
 from bytecap.lookasides.copies import reduce_ex
-from bytecap.lookasides.index_mode import index_by_tensors
+from bytecap.lookasides.torch_state import index_by_tensors
 from bytecap.nodes.array_calls import call_on_arrays
 from bytecap.nodes.autograd_functions import apply_function
 from bytecap.nodes.torch_calls import call_torch, data_dependent_scalar, record, record_operator, to_host

@@ -8,13 +8,10 @@ from bytecap.bytecode.decode import Handler, Instruction, InstructionTrace, deco
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedInstruction
 from bytecap.evaluator.opcodes import HANDLERS
-from bytecap.objects.base import Value
-from bytecap.objects.cells import CellValue
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import STOPPED, Constant, PythonRaise, Returned, Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import Lazy
-from bytecap.objects.functions import FunctionValue
-from bytecap.objects.signals import STOPPED, PythonRaise, Returned
+from bytecap.objects.functions import CellValue, FunctionValue
 
 
 class Frame:

@@ -17,22 +17,18 @@ from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.evaluator.calls import call_entry
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
 from bytecap.nodes.wrapper_calls import call_wrapper
-from bytecap.objects.base import Value, collect
+from bytecap.objects.base import TORCH_CONSTANTS, Value, collect, run
 from bytecap.objects.class_lookup import is_made_in_c, is_python_class, static_lookup
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import TORCH_CONSTANTS
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue, field_names
 from bytecap.objects.dispatch import HANDLERS, handler_of
 from bytecap.objects.distributed import is_value_class
 from bytecap.objects.functions import MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
-from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.instances.random_streams import RandomStream
-from bytecap.objects.pure_functions import is_pure
-from bytecap.objects.signals import run
+from bytecap.objects.instances.objects import ObjectValue, RandomStream
 from bytecap.semantics.attributes import bind
-from bytecap.semantics.constant_folding import fold_call
+from bytecap.semantics.constant_folding import fold_call, is_pure
 
 # Py_TPFLAGS_IS_ABSTRACT: a class with abstract methods, of which object.__new__ makes no instance.
 _IS_ABSTRACT = 1 << 20

@@ -19,15 +19,13 @@ from bytecap.guards.guard_set import is_exempt
 from bytecap.guards.printing import print_source
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideMemory, is_array
 from bytecap.objects.arrays.tensors import refuse_chosen
-from bytecap.objects.base import Value
-from bytecap.objects.cells import CellValue
+from bytecap.objects.base import LITERALS, Constant, Value
 from bytecap.objects.class_lookup import static_lookup
-from bytecap.objects.constant import LITERALS, Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView
 from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue
 from bytecap.objects.containers.sets import SetValue
-from bytecap.objects.functions import FunctionValue, MethodValue
+from bytecap.objects.functions import CellValue, FunctionValue, MethodValue
 from bytecap.objects.identity import Identity, IdentityToken, UserKey, WeakReference
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.nn_modules import NNModuleValue

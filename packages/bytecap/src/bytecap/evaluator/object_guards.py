@@ -15,9 +15,8 @@ from bytecap.bytecode.wrappers import inner_tensors
 from bytecap.context_types import Tracer
 from bytecap.guards.guard_set import GuardSet, Names, is_exempt, is_watched
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
+from bytecap.objects.base import LITERALS, TORCH_CONSTANTS, Constant, Value
 from bytecap.objects.class_lookup import has_own_layout, static_lookup
-from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import TupleValue, field_names
 from bytecap.objects.distributed import is_shared

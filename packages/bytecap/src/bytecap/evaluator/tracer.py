@@ -22,13 +22,12 @@ from bytecap.guards.guard_set import Names
 from bytecap.guards.process_state import TorchModes, torch_modes
 from bytecap.nodes.chosen_tensors import Choice
 from bytecap.nodes.data_checks import Checks
-from bytecap.objects.base import Value
-from bytecap.objects.cells import CellValue
+from bytecap.objects.base import PythonRaise, Value
 from bytecap.objects.classes import ClassValue
+from bytecap.objects.functions import CellValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.writes import ClassWrites, TensorWrites
 from bytecap.objects.numbers.symbols import Symbols
-from bytecap.objects.signals import PythonRaise
 from stagewire.capture import Source
 from stagewire.graph import SourceLine
 

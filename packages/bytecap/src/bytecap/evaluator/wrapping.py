@@ -25,10 +25,9 @@ from bytecap.guards.guard_set import is_exempt
 from bytecap.guards.printing import REGISTRIES
 from bytecap.hook import Dispatcher
 from bytecap.objects.arrays.numpy_arrays import OutsideArray, is_array, is_function, is_number, number_source
-from bytecap.objects.base import Value
+from bytecap.objects.base import LITERALS, TORCH_CONSTANTS, Constant, Value
 from bytecap.objects.class_lookup import is_python_class, static_lookup
 from bytecap.objects.classes import ClassValue, ModuleValue
-from bytecap.objects.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView, can_name
 from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
@@ -372,10 +371,6 @@ def _default(function: Source | None, where: str, key: int | str, real: Any, is_
     return Lazy(real, None if function is None or settled else Item(Attribute(function, where), key))
 
 
-def _cell(tracer: Tracer, real: types.CellType, source: Source | None) -> Value:
-    return tracer.objects.cell(real, None)
-
-
 def _method(tracer: Tracer, real: types.MethodType, source: Source | None) -> Value:
     tracer.guards.type_is(source, types.MethodType)
     function = tracer.objects.wrap(real.__func__, tracer.places.attribute(source, "__func__"))
@@ -530,10 +525,6 @@ def _is_iterator(real: Any) -> bool:
     return issubclass(type(real), Iterator) and not issubclass(type(real), (IOBase, *weakref.ProxyTypes))
 
 
-def _has_python_attributes(real: Any) -> bool:
-    return is_python_class(type(real))
-
-
 _BY_TYPE: dict[type, Wrapper] = {
     **dict.fromkeys(LITERALS, _literal),
     **{kind: _identity_constant for kind in TORCH_CONSTANTS if kind is not torch.device},
@@ -552,7 +543,7 @@ _BY_TYPE: dict[type, Wrapper] = {
     slice: _slice,
     **dict.fromkeys(_VIEWS, _view),
     types.FunctionType: _function,
-    types.CellType: _cell,
+    types.CellType: lambda tracer, real, source: tracer.objects.cell(real, None),
     types.MethodType: _method,
     functools.partial: _partial,
     Dispatcher: _dispatcher,
@@ -578,7 +569,7 @@ _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (_is_plain_tuple, _tuple),
     (lambda real: isinstance(real, BaseException), _exception),
     (lambda real: is_constant_class(type(real)), _distributed),
-    (_has_python_attributes, _object),
+    (lambda real: is_python_class(type(real)), _object),
     (is_number, _numpy_number),
     (is_function, _builtin),
     (is_array, _array),

@@ -6,26 +6,19 @@ called at capture time when all their arguments are real objects.
 
 from __future__ import annotations
 
-from bytecap.lookasides.argument_checks import CHECKED_FUNCTIONS
 from bytecap.lookasides.builtin import BUILTIN
-from bytecap.lookasides.class_statements import CLASS_STATEMENTS
-from bytecap.lookasides.classes import CLASSES
-from bytecap.lookasides.content_sized_functions import KNOWN_CONTENTS
+from bytecap.lookasides.classes import CLASS_STATEMENTS, CLASSES
+from bytecap.lookasides.constructors import LEGACY, PARAMETERS
 from bytecap.lookasides.copies import COPIES
 from bytecap.lookasides.flex_attention import FLEX_ATTENTION
-from bytecap.lookasides.index_mode import INDEX_MODE
-from bytecap.lookasides.kernel_choices import KERNEL_CHOICES
-from bytecap.lookasides.legacy import LEGACY
-from bytecap.lookasides.library import LIBRARY
-from bytecap.lookasides.native import NATIVE
+from bytecap.lookasides.library import LIBRARY, NATIVE
 from bytecap.lookasides.numpy_calls import NUMPY_CALLS
 from bytecap.lookasides.optimizers import OPTIMIZERS
-from bytecap.lookasides.parameters import PARAMETERS
 from bytecap.lookasides.replaced_functions import DISTRIBUTIONS
-from bytecap.lookasides.torch_functions import TORCH_FUNCTIONS
-from bytecap.lookasides.torch_state import REGIONS, TORCH_STATE
+from bytecap.lookasides.torch_functions import CHECKED_FUNCTIONS, KNOWN_CONTENTS, TORCH_FUNCTIONS
+from bytecap.lookasides.torch_state import INDEX_MODE, KERNEL_CHOICES, REGIONS, TORCH_STATE
 from bytecap.nodes.control_flow import CONTROL_FLOW
-from bytecap.nodes.dual_levels import DUAL_LEVELS
+from bytecap.nodes.gradients import DUAL_LEVELS
 from bytecap.nodes.torch_function import TORCH_FUNCTION
 from bytecap.nodes.transforms import TRANSFORMS
 from bytecap.nodes.triton_kernels import KERNELS

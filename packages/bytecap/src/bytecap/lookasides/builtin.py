@@ -14,15 +14,25 @@ import torch
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt, is_watched
-from bytecap.lookasides.class_statements import make_class
+from bytecap.lookasides.classes import make_class
 from bytecap.nodes.chosen_tensors import choose
 from bytecap.objects.arrays.numpy_arrays import TracedArray
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
-from bytecap.objects.base import Value, collect, result_or_stop
+from bytecap.objects.base import (
+    NONE,
+    Constant,
+    End,
+    NotConcrete,
+    PythonRaise,
+    Value,
+    collect,
+    fold,
+    result_or_stop,
+    run,
+)
 from bytecap.objects.class_lookup import has_method, static_lookup, stranger
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, Sequence, SequenceIterator, SliceValue, TupleValue
@@ -35,7 +45,6 @@ from bytecap.objects.numbers.open_constants import OpenConstant, open_format
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.objects.numbers.unbacked import extreme
 from bytecap.objects.opaque import SINGLE
-from bytecap.objects.signals import End, NotConcrete, PythonRaise, fold, run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
 from bytecap.semantics.methods import PROTOCOL
@@ -289,10 +298,6 @@ def _vars(tracer: Tracer, value: Value | None = None) -> Value:
     raise tracer.raises(TypeError, "vars() argument must have __dict__ attribute")
 
 
-def _globals(tracer: Tracer) -> Value:
-    return tracer.frames[-1].globals
-
-
 def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     """Printed after the graph, in order; the texts are those of this moment."""
     is_replaced = tracer.objects.hash_key(Constant("stdout")) in tracer.objects.module_dict(vars(sys)).written
@@ -354,10 +359,6 @@ def _divmod(tracer: Tracer, left: Value, right: Value) -> Value:
     return TupleValue([binary(tracer, "//", left, right), binary(tracer, "%", left, right)])
 
 
-def _format(tracer: Tracer, value: Value, spec: Value = Constant("")) -> Value:  # noqa: B008
-    return Constant(format_of(tracer, value, spec.concrete()))
-
-
 def _hash(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, TensorValue):
         return _id(tracer, value)
@@ -379,13 +380,14 @@ def _dir(tracer: Tracer, value: Value) -> Value:
     return fold_call(tracer, dir, [value], {})
 
 
+_NO_SPEC = Constant("")
 BUILTIN: dict[Any, Callable[..., Value]] = {
     len: _len, isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr,
     setattr: _setattr, delattr: _delattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
     any: native(any), all: native(all), sum: _sum, min: _extreme(min), max: _extreme(max), sorted: native(sorted),
-    reversed: _reversed, super: _super,
-    vars: _vars, globals: _globals, locals: _locals, print: _print, round: _round, abs: _abs, pow: _pow,
-    divmod: _divmod, format: _format, hash: _hash, dir: _dir,
+    reversed: _reversed, super: _super, vars: _vars, locals: _locals, print: _print, round: _round, abs: _abs,
+    pow: _pow, divmod: _divmod, hash: _hash, dir: _dir, globals: lambda tracer: tracer.frames[-1].globals,
+    format: lambda tracer, value, spec=_NO_SPEC: Constant(format_of(tracer, value, spec.concrete())),
 }  # fmt: skip
 
 

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
 
+from bytecap.bytecode.decode import decode
 from bytecap.context_types import Tracer
+from bytecap.errors import UnsupportedCall
 from bytecap.nodes.torch_calls import number_of
 from bytecap.objects.arrays.numpy_arrays import TracedArray
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value, collect
+from bytecap.objects.base import NONE, Constant, Value, collect, run
+from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.mappings import DictValue, MappingProxyValue
 from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue, field_names
 from bytecap.objects.containers.sets import SetValue, keys_of
-from bytecap.objects.functions import MethodValue, PartialValue
+from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.live import call_native, native
 from bytecap.objects.numbers.open_constants import open_format
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.string_conversion import repr_of, str_of
-
-
-def _list(tracer: Tracer, values: Value | None = None) -> Value:
-    return ListValue([] if values is None else collect(tracer, values))
 
 
 def _tuple(tracer: Tracer, values: Value | None = None) -> Value:
@@ -87,18 +87,10 @@ def _number(cls: type, method: str) -> Callable[..., Value]:
     return make
 
 
-def _bool(tracer: Tracer, value: Value | None = None) -> Value:
-    return Constant(False if value is None else value.truth(tracer))
-
-
 def _str(tracer: Tracer, value: Value | None = None, *more: Value) -> Value:
     if more:
         return fold_call(tracer, str, [value, *more], {})  # type: ignore[list-item]
     return Constant("") if value is None else open_format(value, "") or Constant(str_of(tracer, value))
-
-
-def _repr(tracer: Tracer, value: Value) -> Value:
-    return Constant(repr_of(tracer, value))
 
 
 def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> Value:
@@ -109,16 +101,8 @@ def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> 
     return PartialValue(function, list(args), dict(kwargs))
 
 
-def _method_type(tracer: Tracer, function: Value, receiver: Value) -> Value:
-    return MethodValue(function, receiver)
-
-
 def _size(tracer: Tracer, values: Value | None = None) -> Value:
     return TupleValue([] if values is None else collect(tracer, values), cls=torch.Size)
-
-
-def _object(tracer: Tracer) -> Value:
-    return tracer.objects.new_object(object)
 
 
 def _new_object(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
@@ -147,15 +131,77 @@ def _mapping_proxy(tracer: Tracer, mapping: Value, /) -> Value:
 
 
 CLASSES: dict[Any, Callable[..., Value]] = {
-    list: _list, tuple: _tuple, deque: native(deque, 1, "maxlen"), range: native(range, 0, 1, 2),
+    list: lambda tracer, values=None: ListValue([] if values is None else collect(tracer, values)),
+    tuple: _tuple, deque: native(deque, 1, "maxlen"), range: native(range, 0, 1, 2),
     dict: _dict_of(dict), OrderedDict: _dict_of(OrderedDict), defaultdict: _defaultdict,
     set: _set_of(set), frozenset: _set_of(frozenset), slice: _slice,
     int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__"),
-    bool: _bool, str: _str, repr: _repr, functools.partial: _partial, type(_size.__get__(0)): _method_type,
-    torch.Size: _size, type.__call__: _call_class, object: _object, object.__new__: _new_object,
+    bool: lambda tracer, value=None: Constant(False if value is None else value.truth(tracer)),
+    repr: lambda tracer, value: Constant(repr_of(tracer, value)),
+    types.MethodType: lambda tracer, function, receiver: MethodValue(function, receiver),
+    object: lambda tracer: tracer.objects.new_object(object),
+    str: _str, functools.partial: _partial, torch.Size: _size, type.__call__: _call_class, object.__new__: _new_object,
     dict.__new__: _new_object,
     OrderedDict.__new__: _new_object, list.__new__: _new_object, set.__new__: _new_object,
     str.__new__: _new_object, int.__new__: _new_object, float.__new__: _new_object, tuple.__new__: _new_tuple,
     types.MappingProxyType: _mapping_proxy,
     frozenset.__new__: _new_object, BaseException.__new__: _new_object, Exception.__new__: _new_object,
 }  # fmt: skip
+
+
+# -- Class statements in captured code: the class is made when the frame is captured, and its later runs share it.
+#
+# Each run of the program makes another class, so that of the capture is nobody else's: it does not leave the code
+# (`Emitter.constant`), and nothing is stored in it. CPython itself runs the body, where that makes nothing but methods,
+# known decorators and constants: no run can tell whether it was run again.
+
+_NAMES = frozenset({"__name__", "staticmethod", "classmethod", "property"})
+_STATEMENTS = frozenset(
+    {"RESUME", "NOP", "CACHE", "MAKE_CELL", "LOAD_CLOSURE", "BUILD_TUPLE", "LOAD_CONST", "MAKE_FUNCTION",
+     "SET_FUNCTION_ATTRIBUTE", "PUSH_NULL", "PRECALL", "CALL", "COPY", "STORE_NAME", "RETURN_VALUE", "RETURN_CONST",
+     "SETUP_ANNOTATIONS", "LOAD_FAST", "LOAD_NAME"}
+)  # fmt: skip
+
+
+def _build_class(tracer: Tracer, body: Value, name: Value, *bases: Value, **options: Value) -> Value:
+    names = tracer.frames[-1].globals.real
+    is_plain = isinstance(body, FunctionValue) and names is not None and not options and _is_plain(body, names)
+    if not is_plain or not all(isinstance(base, ClassValue) and _takes_subclasses(base.real) for base in bases):
+        raise UnsupportedCall(f"the statement of class {name.concrete()}")
+    function = FunctionType(body.code, names)  # type: ignore[attr-defined,arg-type]
+    given = (function, name.concrete(), *[base.concrete() for base in bases])
+    return _made(tracer, run(tracer, builtins.__build_class__, given))
+
+
+def make_class(tracer: Tracer, name: Value, bases: Value, attributes: Value) -> Value:
+    """`type(name, bases, attributes)`, with plain bases and no attributes but constants."""
+    values = [] if not isinstance(attributes, DictValue) else attributes.pairs(tracer)
+    is_plain = isinstance(attributes, DictValue) and all(isinstance(each, Constant) for pair in values for each in pair)
+    given = bases.concrete()
+    if not is_plain or not all(map(_takes_subclasses, given)):
+        raise UnsupportedCall("creating a class with type(name, bases, dict)")
+    module = tracer.frames[-1].globals.lookup(tracer, Constant("__name__"))
+    names = {key.concrete(): value.concrete() for key, value in values}
+    return _made(tracer, run(tracer, type, (name.concrete(), given, {**names, "__module__": module.concrete()})))
+
+
+def _made(tracer: Tracer, made: type) -> Value:
+    tracer.made_classes.append(made)
+    return tracer.objects.wrap(made, None)
+
+
+def _is_plain(body: FunctionValue, names: dict[str, Any]) -> bool:
+    """Whether the body reads nothing that may differ in the next run, and does nothing but to make its attributes."""
+    hidden = (names.keys() | set(map(str, body.globals.written))) - {"__name__"}
+    rows = decode(body.code).instructions
+    loaded = {row.argval for row in rows if row.opname == "LOAD_NAME"}
+    is_known = loaded <= _NAMES and hidden.isdisjoint(loaded)
+    return is_known and not body.code.co_freevars and all(row.opname in _STATEMENTS for row in rows)
+
+
+def _takes_subclasses(base: Any) -> bool:
+    """Whether making a subclass runs no code of the program's."""
+    return type(base) is type and static_lookup(base.__mro__, "__init_subclass__")[1] is object
+
+
+CLASS_STATEMENTS: dict[Any, Callable[..., Value]] = {builtins.__build_class__: _build_class}

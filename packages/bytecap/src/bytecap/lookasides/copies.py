@@ -14,8 +14,7 @@ import torch
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import IteratorValue, Value
-from bytecap.objects.constant import NONE, Constant
+from bytecap.objects.base import NONE, Constant, IteratorValue, Value, fold
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
@@ -23,7 +22,6 @@ from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.identity import IdentityToken
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.live import NativeIterator
-from bytecap.objects.signals import fold
 
 _ATOMIC = (
     *(cls for cls, rule in copy._deepcopy_dispatch.items() if rule is copy._deepcopy_atomic),  # type: ignore[attr-defined]

@@ -21,8 +21,7 @@ from bytecap.context_types import Tracer
 from bytecap.nodes.control_flow import Body
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value
 from bytecap.objects.containers.sequences import ListValue
 from stagewire.capture import Capture, Code, CustomFunction, Input, Local, functions_of
 from stagewire.flex_attention import NO_BLOCKS

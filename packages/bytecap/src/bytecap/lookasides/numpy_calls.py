@@ -21,8 +21,7 @@ from bytecap.nodes.array_calls import array_of, call_on_arrays
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.numpy_arrays import NUMPY, ArrayValue, OutsideArray, TracedArray, refusing_warnings
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value
 from bytecap.semantics.constant_folding import fold_call
 
 # What reads or writes files, depends on hidden state, or writes into its arguments.

@@ -9,10 +9,12 @@ functools remembers in weak references, from CPython 3.13 on, which object was g
 
 from __future__ import annotations
 
+import inspect
 import sys
+import types
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.distributions import constraints
@@ -21,7 +23,7 @@ from bytecap.lookasides.flex_attention import flex_attention
 from bytecap.lookasides.torch_state import enter_settings, leave_settings
 from bytecap.nodes.triton_kernels import LAUNCHES
 from bytecap.objects.base import Value
-from bytecap.objects.dispatch import inlined
+from bytecap.objects.dispatch import HANDLERS, inlined
 from bytecap.torch_capabilities import TORCH
 
 
@@ -94,3 +96,49 @@ DISTRIBUTIONS: dict[Any, Callable[..., Value]] = {
     type(constraints.positive_definite).check: inlined(_is_positive_definite),
     TORCH.is_constraint_met: inlined(_is_constraint_met),
 }
+
+
+# -- Functions of C that a user has put Python code for: torch.compiler's `substitute_in_graph`.
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+SUBSTITUTES: dict[Any, Callable[..., Any]] = {}
+"""What users registered, by the functions of C."""
+
+
+def substitute_in_graph(
+    original: Callable[..., Any], *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Callable[[Function], Function]:
+    """A decorator: where captured code calls `original`, a function of C, the decorated one is evaluated instead.
+
+    can_constant_fold_through: it is pure, and done at once where its arguments are known (which changes nothing here).
+    skip_signature_check: it may have other parameters.
+
+    Errors: TypeError where `original` is no function of C, or the parameters differ; ValueError where it has one.
+    """
+    if not isinstance(original, types.BuiltinFunctionType):
+        raise TypeError(f"substitute_in_graph() takes a function of C, not {original!r}: others are evaluated")
+    if original in SUBSTITUTES:
+        raise ValueError(f"{original!r} is substituted by {SUBSTITUTES[original]!r}")
+
+    def register(substitute: Function) -> Function:
+        if not skip_signature_check:
+            _compare_parameters(original, substitute)
+        SUBSTITUTES[original] = substitute
+        HANDLERS[original] = inlined(substitute)
+        return substitute
+
+    return register
+
+
+def _compare_parameters(original: Callable[..., Any], substitute: Callable[..., Any]) -> None:
+    try:
+        known = inspect.signature(original)
+    except ValueError:  # C tells none
+        return
+    if [*map(_shape, known.parameters.values())] != [*map(_shape, inspect.signature(substitute).parameters.values())]:
+        raise TypeError(f"{original!r} takes {known}, its substitute {inspect.signature(substitute)}")
+
+
+def _shape(parameter: inspect.Parameter) -> tuple[object, ...]:
+    return parameter.name, parameter.kind, parameter.default

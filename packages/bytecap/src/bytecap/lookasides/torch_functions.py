@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import torch.utils.checkpoint
+from torch import Tensor
 
 from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.nodes.bodies import states_of_effects
-from bytecap.nodes.torch_calls import call_torch
+from bytecap.nodes.torch_calls import call_torch, to_host
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import NONE, Constant
+from bytecap.objects.base import NONE, Constant, Value
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
+from bytecap.objects.dispatch import evaluated
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Checkpoint
@@ -96,10 +99,6 @@ def _memory(tracer: Tracer, known: Iterable[int] = ()) -> list[Any]:
 
 class _SelectiveContext:
     """Stands for a context of a selective checkpoint, which the plain code alone could enter."""
-
-
-def _selective_contexts(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    return TupleValue([tracer.objects.wrap(_SelectiveContext, None)] * 2)
 
 
 def _chooses_ops(tracer: Tracer, context_fn: Value) -> bool:
@@ -212,8 +211,169 @@ def _typename(tracer: Tracer, value: Value) -> Value:
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Value]] = {
     torch.utils.checkpoint.checkpoint: _checkpoint,
-    torch.utils.checkpoint.create_selective_checkpoint_contexts: _selective_contexts,
+    torch.utils.checkpoint.create_selective_checkpoint_contexts: lambda tracer, *args, **kwargs: TupleValue(
+        [tracer.objects.wrap(_SelectiveContext, None)] * 2
+    ),
     torch.tensor: _tensor_from(torch.tensor),
     torch.as_tensor: _tensor_from(torch.as_tensor),
     torch.typename: _typename,
+}
+
+
+# -- Functions of torch that are evaluated as Python where their arguments fit: combinations, resize_, a loss.
+#
+# What torch refuses, and what it warns of, is left to torch: the call is then a node like others.
+
+_MOST_CHOICES = 1 << 16
+_TWO, _FALSE = Constant(2), Constant(False)
+
+
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """torch.combinations: which elements go together follows from how many there are, a constant of the graph."""
+    if r == 0:
+        return input.new_empty(0)
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(choose(range(input.shape[0]), r))
+    places = torch.tensor(rows, dtype=torch.int64, device=input.device).reshape(len(rows), r)
+    return input[places]
+
+
+def _combinations(tracer: Tracer, input: Value, r: Value = _TWO, with_replacement: Value = _FALSE) -> Value:
+    x, r_ = getattr(input, "abstract", None), r.concrete()
+    if x is None or x.dim() != 1 or type(r_) is not int or r_ < 0 or x.numel() ** max(r_, 1) > _MOST_CHOICES:
+        return call_torch(tracer, torch.combinations, [input, r, with_replacement], {})
+    python = tracer.objects.wrap(combinations, None)
+    return python.call(tracer, [input, r, with_replacement], {})
+
+
+def _resize(tracer: Tracer, tensor: Value, *sizes: Value, memory_format: Value = NONE) -> Value:
+    """resize_ to no more elements than there are: another look at the same memory."""
+    given = [to_host(tracer, size) for size in sizes]
+    shape = tuple(given[0]) if len(given) == 1 and not isinstance(given[0], int) else tuple(given)
+    if not isinstance(tensor, TensorValue) or not memory_format.is_none():
+        return _resize_by_torch(tracer, tensor, sizes, memory_format)
+    return _resized(tracer, tensor, shape) or _resize_by_torch(tracer, tensor, sizes, memory_format)
+
+
+def _resize_by_torch(tracer: Tracer, tensor: Value, sizes: Any, memory_format: Value) -> Value:
+    named = {} if memory_format.is_none() else {"memory_format": memory_format}
+    return call_torch(tracer, torch.Tensor.resize_, [tensor, *sizes], named)
+
+
+def _resize_as(tracer: Tracer, tensor: Value, other: Value, memory_format: Value = NONE) -> Value:
+    if isinstance(tensor, TensorValue) and isinstance(other, TensorValue) and memory_format.is_none():
+        made = _resized(tracer, tensor, tuple(other.abstract.shape))
+        if made is not None:
+            return made
+    named = {} if memory_format.is_none() else {"memory_format": memory_format}
+    return call_torch(tracer, torch.Tensor.resize_as_, [tensor, other], named)
+
+
+def _resized(tracer: Tracer, tensor: TensorValue, shape: tuple[int, ...]) -> Value | None:
+    """The tensor after resize_, or None where its memory would change."""
+    x = tensor.abstract
+    count = 1
+    for size in shape:
+        count *= size
+    if x.requires_grad or not x.is_contiguous() or count > x.numel() or any(size < 0 for size in shape):
+        return None
+    if tuple(x.shape) == shape:
+        return tensor
+    strides = [1] * len(shape)
+    for dim in range(len(shape) - 2, -1, -1):
+        strides[dim] = strides[dim + 1] * max(shape[dim + 1], 1)
+    sizes = [tracer.objects.fresh(shape), tracer.objects.fresh(tuple(strides))]
+    return tensor.call_method(tracer, "as_strided_", sizes, {})
+
+
+CHECKED_FUNCTIONS: dict[Any, Callable[..., Value]] = {
+    torch.combinations: _combinations,
+    F.gaussian_nll_loss: evaluated(F.gaussian_nll_loss),  # whose checks of data are branches that raise
+    torch.Tensor.resize_: _resize,
+    torch.Tensor.resize_as_: _resize_as,
+    torch.resize_as_: _resize_as,
+}
+
+
+# -- Functions whose results have as many elements as a small tensor says, one that comes from outside of the frame.
+#
+# What it holds while the frame is captured is assumed, and checked by the graph (`nodes.data_checks`): such tensors are
+# mostly constants of the program. Where it fails the frame runs plain, and after some failures the graph ends in front
+# of the call.
+
+
+def tensor_split(input: Tensor, indices: Tensor, dim: int, known: Any) -> Any:
+    """torch.tensor_split at `known`, which is what `indices` held when the program was captured."""
+    if (indices != torch.tensor(known)).any():
+        raise RuntimeError("the tensor is split elsewhere")
+    return torch.tensor_split(input, known, dim)
+
+
+def repeat_interleave(input: Tensor, repeats: Tensor, dim: Any, total: int) -> Tensor:
+    """torch.repeat_interleave to `total` elements along `dim`, as many as there were when the program was captured."""
+    if repeats.sum() != total:
+        raise RuntimeError("there are more repetitions, or less")
+    return torch.repeat_interleave(input, repeats, dim, output_size=total)
+
+
+_NONE, _ZERO = Constant(None), Constant(0)
+_MOST = 256
+
+
+def _content(value: Value, dtypes: tuple[torch.dtype, ...]) -> Any:
+    """The numbers in a small tensor from outside to which the frame has not written; None where it is none."""
+    if not isinstance(value, TensorValue) or value.real is None or value.abstract.storage_record.version:
+        return None
+    real = value.real
+    if real.dtype not in dtypes or real.device.type != "cpu" or real.numel() > _MOST:
+        return None
+    return real.tolist()
+
+
+def _tensor_split(original: Callable[..., Any]) -> Callable[..., Value]:
+    def handler(
+        tracer: Tracer, tensor: Value, indices: Value | None = None, dim: Value = _ZERO, **named: Value
+    ) -> Value:
+        given = indices if indices is not None else named.get("tensor_indices_or_sections")
+        known = None if given is None else _content(given, (torch.int64,))
+        if given is None or known is None or not isinstance(tensor, TensorValue):
+            return call_torch(tracer, original, [tensor, *([] if indices is None else [indices, dim])], named)
+        places = tracer.objects.fresh(tuple(known) if isinstance(known, list) else known)
+        python = tracer.objects.wrap(tensor_split, None)
+        return python.call(tracer, [tensor, given, named.get("dim", dim), places], {})
+
+    return handler
+
+
+def _repeat_interleave(original: Callable[..., Any]) -> Callable[..., Value]:
+    def handler(tracer: Tracer, *args: Value, **named: Value) -> Value:
+        bound = dict(zip(("input", "repeats", "dim"), args, strict=False)) | named
+        known = _content(bound.get("repeats", _NONE), (torch.int64, torch.int32))
+        is_open = bound.get("output_size", _NONE).is_none() and isinstance(bound.get("input"), TensorValue)
+        if known is None or not is_open or min(_flat(known), default=0) < 0:
+            return call_torch(tracer, original, list(args), named)
+        dim = bound.get("dim", _NONE)
+        total = tracer.objects.fresh(_total(bound["input"].abstract, _flat(known), to_host(tracer, dim)))
+        python = tracer.objects.wrap(repeat_interleave, None)
+        return python.call(tracer, [bound["input"], bound["repeats"], dim, total], {})
+
+    return handler
+
+
+def _flat(known: Any) -> list[int]:
+    return known if isinstance(known, list) else [known]
+
+
+def _total(x: Any, repeats: list[int], dim: int | None) -> int:
+    """How many elements repeat_interleave makes along its dimension: one number is for each of them."""
+    if len(repeats) != 1:
+        return sum(repeats)
+    return repeats[0] * int(x.numel() if dim is None else x.shape[dim] if x.dim() else 1)
+
+
+KNOWN_CONTENTS: dict[Any, Callable[..., Value]] = {
+    **{original: _tensor_split(original) for original in (torch.tensor_split, torch.Tensor.tensor_split)},
+    **{
+        original: _repeat_interleave(original) for original in (torch.repeat_interleave, torch.Tensor.repeat_interleave)
+    },
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,14 +18,13 @@ from bytecap.nodes.call_arguments import current_gpu
 from bytecap.nodes.gradients import autograd_grad
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import NONE, Constant
+from bytecap.objects.base import NONE, Constant, Value, fold, run
+from bytecap.objects.containers.sequences import ListValue, Sequence
 from bytecap.objects.numbers.unbacked import DataCondition
-from bytecap.objects.signals import fold, run
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect, SeedEffect
 from bytecap.semantics.operations import compare
-from bytecap.torch_capabilities import TORCH
+from bytecap.torch_capabilities import SETTINGS, TORCH
 
 
 def _entering(enter: Callable[..., Any], result: Callable[[Value], Value]) -> Callable[..., Value]:
@@ -105,11 +105,6 @@ def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
     return tracer.objects.fresh(dtype)
 
 
-def _is_compiling(tracer: Tracer) -> Value:
-    """Not for torch's encoder: it would leave its fast path, whose results at padded places are zeros."""
-    return Constant(tracer.frames.module() != "torch.nn.modules.transformer")
-
-
 def _set_anomaly(tracer: Tracer, enabled: Value, check_nan: Value = Constant(True)) -> Value:  # noqa: B008
     """Setting it to what it is; anything else belongs to plain code."""
     found = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
@@ -119,10 +114,6 @@ def _set_anomaly(tracer: Tracer, enabled: Value, check_nan: Value = Constant(Tru
     if wanted != found and (wanted[0] or found[0]):
         raise UnsupportedCall("torch.set_anomaly_enabled in captured code")
     return NONE
-
-
-def _is_tensor(tracer: Tracer, value: Value) -> Value:
-    return Constant(isinstance(value, TensorValue))
 
 
 def _check(
@@ -160,10 +151,6 @@ def _check_tensor_all(tracer: Tracer, condition: Value, message: Value | None = 
     return NONE
 
 
-def _check_tensor_all_with(tracer: Tracer, error: Value, condition: Value, message: Value | None = None) -> Value:
-    return _check_tensor_all(tracer, condition, message)
-
-
 def _check_is_size(tracer: Tracer, number: Value, message: Value | None = None, *, max: Value | None = None) -> Value:
     message = None if message is NONE else message
     _check(tracer, compare(tracer, ">=", number, Constant(0)), message)
@@ -192,10 +179,6 @@ def _break(what: str) -> Callable[..., Value]:
         raise UnsupportedCall(what)
 
     return refuse
-
-
-def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    return fold_call(tracer, torch.device, list(args), kwargs)
 
 
 _CAPTURED = frozenset(
@@ -228,7 +211,8 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     TORCH.exchange_gpu: _exchange_gpu,
     TORCH.maybe_exchange_gpu: _exchange_gpu,
     directives.is_compiling: _always(True),
-    torch.compiler.is_compiling: _is_compiling,
+    # Not for torch's encoder: it would leave its fast path, whose results at padded places are zeros.
+    torch.compiler.is_compiling: lambda tracer: Constant(tracer.frames.module() != "torch.nn.modules.transformer"),
     torch.compiler.is_dynamo_compiling: _always(True),
     torch.compiler.is_exporting: _always(False),
     torch.compiler.cudagraph_mark_step_begin: _always(None),  # for recordings of torch's compiler
@@ -245,7 +229,7 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.get_autocast_dtype: _autocast_dtype,
     torch.get_default_dtype: _live(torch.get_default_dtype),
     TORCH.default_device: _live(TORCH.default_device),
-    torch.is_tensor: _is_tensor,
+    torch.is_tensor: lambda tracer, value: Constant(isinstance(value, TensorValue)),
     TORCH.accelerator: _live(TORCH.accelerator),
     torch.set_anomaly_enabled: _set_anomaly,
     TORCH.check: _check,
@@ -253,10 +237,10 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     TORCH.check_is_size: _check_is_size,
     TORCH.check_not_implemented: _check_of_kind(NotImplementedError),
     TORCH.check_tensor_all: _check_tensor_all,
-    TORCH.check_tensor_all_with: _check_tensor_all_with,
+    TORCH.check_tensor_all_with: lambda tracer, error, *given, **named: _check_tensor_all(tracer, *given, **named),
     TORCH.check_type: _check_of_kind(TypeError),
     TORCH.check_value: _check_of_kind(ValueError),
-    torch.device: _device,
+    torch.device: lambda tracer, *args, **kwargs: fold_call(tracer, torch.device, list(args), kwargs),
     torch.manual_seed: _seed(torch.manual_seed, lambda tracer: tracer.objects.wrap(torch.default_generator, None)),
     torch.cuda.manual_seed: _seed(torch.cuda.manual_seed),
     torch.cuda.manual_seed_all: _seed(torch.cuda.manual_seed_all),
@@ -268,4 +252,121 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     function: _break(f"torch.func.{name} in captured code")
     for name, function in vars(torch.func).items()
     if isinstance(function, types.FunctionType) and name not in _CAPTURED
+}
+
+
+# -- The one torch function mode that captured code may enter: indices that are tensors stay tensors (`x[i, j]`).
+#
+# Masks of attention are written as functions of places, `mask(batch, head, query, key)`, and mapped over the places by
+# torch.vmap, which cannot look into an index. torch ships a mode for it, `TransformGetItemToIndex`: a subscript whose
+# parts are all tensors or ints is `aten.index`, with the ints as tensors.
+
+_MODE = ("torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex")
+_PUSH, _POP = TORCH.push_function_mode, TORCH.pop_function_mode
+
+
+def _enter_mode(tracer: Tracer, mode: Value) -> Value:
+    cls = mode.python_type()
+    if (cls.__module__, cls.__qualname__) != _MODE:
+        raise UnsupportedCall(f"entering the torch function mode {cls.__qualname__} in captured code")
+    tracer.index_modes.append(mode)
+    return Constant(None)
+
+
+def _leave_mode(tracer: Tracer) -> Value:
+    if not tracer.index_modes:
+        raise UnsupportedCall("leaving a torch function mode that was entered outside")
+    return tracer.index_modes.pop()
+
+
+def leave_entered(tracer: Tracer) -> None:
+    """The capture ends inside of such modes: they are entered for real."""
+    tracer.effects.extend([CallEffect(_PUSH, [mode], {}) for mode in tracer.index_modes])
+
+
+def index_by_tensors(tracer: Tracer, tensor: Value, key: Value) -> Value | None:
+    """`tensor[key]` inside of the mode; None outside, and for a key that it leaves alone."""
+    if not tracer.index_modes:
+        return None
+    parts = _parts(tracer, key)
+    if not all(isinstance(part, TensorValue) or _is_int(part) for part in parts):
+        return None
+    options = {"dtype": Constant(torch.int64), "device": tensor.get_attribute(tracer, "device")}
+    places = [
+        part if isinstance(part, TensorValue) else call_torch(tracer, torch.tensor, [part], dict(options))
+        for part in parts
+    ]
+    return call_torch(tracer, torch.ops.aten.index.Tensor, [tensor, ListValue(places)], {})
+
+
+def _parts(tracer: Tracer, key: Value) -> list[Value]:
+    if not isinstance(key, Sequence):
+        return [key]
+    return [part for item in key.values(tracer) for part in _parts(tracer, item)]
+
+
+def _is_int(part: Value) -> bool:
+    return isinstance(part, Constant) and issubclass(part.python_type(), int)
+
+
+INDEX_MODE: dict[Any, Callable[..., Value]] = {_PUSH: _enter_mode, _POP: _leave_mode}
+
+
+# -- Settings of torch that choose between kernels of one meaning: which attention, whether cuDNN or oneDNN.
+#
+# They change nothing that a graph says: captured code keeps books of them. It reads what it wrote, and what it leaves
+# changed is set when the graph has run. A setting that changes numbers (TF32, precision) may only be set to what it is;
+# anything else ends the graph.
+
+
+@dataclass(frozen=True)
+class Setting:
+    """setter(*place, value), getter(*place) -> value; places: how many arguments say which one."""
+
+    setter: Callable[..., Any]
+    getter: Callable[..., Any]
+    changes_numbers: bool
+    places: int
+
+    def read(self, tracer: Tracer, *place: Value) -> Value:
+        """What the code wrote, else what is set."""
+        key = self._key(place)
+        if key in tracer.settings:
+            return Constant(tracer.settings[key][1])
+        return Constant(self._now(tracer, key))
+
+    def write(self, tracer: Tracer, *args: Value) -> Value:
+        """Note the value."""
+        key = self._key(args[: self.places])
+        value = args[self.places].concrete()
+        before = tracer.settings[key][0] if key in tracer.settings else self._now(tracer, key)
+        if self.changes_numbers and value != before:
+            raise UnsupportedCall(f"torch._C.{self.setter.__name__} in captured code")
+        tracer.settings[key] = before, value
+        return Constant(None)
+
+    def _key(self, place: tuple[Value, ...]) -> tuple[Any, ...]:
+        return (self, *[value.concrete() for value in place])
+
+    def _now(self, tracer: Tracer, key: tuple[Any, ...]) -> Any:
+        value = self.getter(*key[1:])
+        tracer.guards.reading(self.getter, key[1:], value)
+        return value
+
+
+def apply_settings(tracer: Tracer) -> None:
+    """The capture ends: what is changed is set for real."""
+    for (setting, *place), (before, value) in tracer.settings.items():
+        if value != before:
+            tracer.effects.append(CallEffect(setting.setter, [Constant(part) for part in (*place, value)], {}))
+
+
+_ALL = [
+    Setting(getattr(TORCH, setter), getattr(TORCH, getter), numbers, places)
+    for setter, getter, numbers, places in SETTINGS
+    if TORCH.has(setter) and TORCH.has(getter)
+]
+KERNEL_CHOICES: dict[Any, Callable[..., Value]] = {
+    **{setting.setter: setting.write for setting in _ALL},
+    **{setting.getter: setting.read for setting in _ALL},
 }

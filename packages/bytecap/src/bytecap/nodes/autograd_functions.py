@@ -24,12 +24,10 @@ from bytecap.nodes.bodies import recording, states_of_effects, wires
 from bytecap.nodes.wrapper_calls import call_wrapper
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, PythonRaise, Value
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.signals import PythonRaise
 from stagewire.capture import CUSTOM, CustomFunction
 from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names
 from stagewire.graph import Value as WireValue

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,11 +22,9 @@ from absint.meta import CPU, from_tensor, leaves, map_leaves
 from absint.symbolic.size import is_unbacked
 from absint.tensor import Storage
 from bytecap.context_types import Tracer
+from bytecap.objects.arrays.tensors import TensorValue
 from stagewire.capture import Source
 from stagewire.types import numel
-
-if TYPE_CHECKING:
-    from bytecap.objects.arrays.tensors import TensorValue
 
 _MOST = 256
 _PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))

@@ -29,8 +29,7 @@ from bytecap.nodes.bodies import all_tensors, recording, states_of_effects, wire
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.nodes.transformed_functions import leaves_of, map_leaves, with_tensors
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.torch_capabilities import TORCH

@@ -17,24 +17,29 @@ from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap.context_types import Tracer
 from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
-from bytecap.nodes.call_arguments import refuse_sizes, with_index, with_known_index
-from bytecap.nodes.checked_calls import call_checked
+from bytecap.nodes.call_arguments import (
+    has_unbacked,
+    read_sizes,
+    refuse_sizes,
+    refuse_unread,
+    with_equal_sizes,
+    with_index,
+    with_known_index,
+)
 from bytecap.nodes.constant_tensors import note_content, with_numbers
+from bytecap.nodes.data_checks import call_checked
 from bytecap.nodes.torch_function import overridden_call
-from bytecap.nodes.unbacked_sizes import has_unbacked, read_sizes, refuse_unread, with_equal_sizes
 from bytecap.nodes.wrapper_calls import call_wrapper, holds_wrapper
 from bytecap.objects.arrays.inference import refuse_writes
 from bytecap.objects.arrays.numpy_arrays import TracedArray, is_number, python_number
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, NotConcrete, Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue
 from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.unbacked import FACT, read_number
-from bytecap.objects.signals import NotConcrete
 
 LONGEST = 40
 """Steps, times layers and directions. Each takes about 50 ms to compile, and a fifth of eager's time to run."""

@@ -18,10 +18,9 @@ from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.arrays.tensors import TensorValue, is_subclassed
 from bytecap.objects.arrays.wrappers import WrapperValue
-from bytecap.objects.base import Value
+from bytecap.objects.base import Constant, Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
 from bytecap.objects.functions import BuiltinMethod

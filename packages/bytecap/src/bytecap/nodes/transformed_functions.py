@@ -18,8 +18,7 @@ from bytecap.graph.builder import GraphBuilder
 from bytecap.nodes.bodies import all_tensors, recording, wires
 from bytecap.nodes.torch_calls import evaluate, tensors_in
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.torch_capabilities import TORCH

@@ -22,8 +22,7 @@ from bytecap.nodes import transform_functions
 from bytecap.nodes.bodies import all_tensors
 from bytecap.nodes.transformed_functions import TransformedFunction, leaves_of, map_leaves, spread
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import NONE, Constant
+from bytecap.objects.base import NONE, Constant, Value
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import inlined
 from bytecap.torch_capabilities import TORCH

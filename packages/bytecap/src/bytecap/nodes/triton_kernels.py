@@ -30,12 +30,10 @@ from bytecap.errors import UnsupportedCall
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.nodes.triton_writes import python_function, written_parameters
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, NotConcrete, Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.numbers.symbolic import is_symbolic
-from bytecap.objects.signals import NotConcrete
 
 NAMESPACE = "stagefold_triton"
 

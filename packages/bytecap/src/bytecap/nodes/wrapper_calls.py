@@ -44,11 +44,10 @@ from bytecap.nodes.call_arguments import refuse_sizes
 from bytecap.objects.arrays.inference import refuse_writes
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
-from bytecap.objects.base import Value
+from bytecap.objects.base import PythonRaise, Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
 from bytecap.objects.distributed import give_own_masks, is_constant_class, masks_of
-from bytecap.objects.signals import PythonRaise
 from bytecap.semantics.effects import CallEffect
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction

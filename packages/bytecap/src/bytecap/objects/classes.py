@@ -11,13 +11,11 @@ from torch.backends import ContextProp
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.base import RealValue, Value
+from bytecap.objects.base import Constant, RealValue, Value, fold, run
 from bytecap.objects.class_lookup import static_lookup
-from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import handler_of
-from bytecap.objects.signals import fold, run
 
 
 class ClassValue(RealValue):

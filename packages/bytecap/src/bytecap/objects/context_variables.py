@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
-from bytecap.objects.base import Value, state
-from bytecap.objects.constant import NONE, Constant
+from bytecap.objects.base import NONE, Constant, Value, run, state
 from bytecap.objects.opaque import OpaqueValue
-from bytecap.objects.signals import run
 from stagewire.capture import Reading
 from stagewire.graph import Ellipsis as AnyObject
 

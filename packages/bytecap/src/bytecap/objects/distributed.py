@@ -14,10 +14,8 @@ import torch
 
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value, run
 from bytecap.objects.functions import BuiltinMethod
-from bytecap.objects.signals import run
 from bytecap.torch_capabilities import TORCH
 
 

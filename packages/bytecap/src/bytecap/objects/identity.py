@@ -13,9 +13,7 @@ import torch
 
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
-from bytecap.objects.signals import NotConcrete
+from bytecap.objects.base import Constant, NotConcrete, Value
 
 
 class IdentityToken(Value):

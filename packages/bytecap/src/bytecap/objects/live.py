@@ -22,10 +22,9 @@ from typing import Any
 from bytecap.bytecode.rebuild import restored
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
-from bytecap.objects.base import IteratorValue, Value, state
+from bytecap.objects.base import EXHAUSTED, End, IteratorValue, PythonRaise, Value, state
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.containers.sequences import Lazy, Sequence
-from bytecap.objects.signals import EXHAUSTED, End, PythonRaise
 
 
 class Live:

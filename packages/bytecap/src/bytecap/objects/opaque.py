@@ -17,12 +17,10 @@ import torch
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotCapture, ChangingNumber, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
-from bytecap.objects.base import RealValue, Value
+from bytecap.objects.base import Constant, RealValue, Value, run
 from bytecap.objects.class_lookup import MISSING, static_lookup
-from bytecap.objects.constant import Constant
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.live import LiveObject, call_native
-from bytecap.objects.signals import run
 
 # (type, method names or None for all): methods whose result is fixed for the life of a capture.
 _PURE_METHODS: tuple[tuple[type, frozenset[str] | None], ...] = (

@@ -5,29 +5,22 @@ from __future__ import annotations
 import ctypes
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt, is_watched
 from bytecap.hook import Dispatcher
-from bytecap.objects.base import Value
+from bytecap.objects.base import Constant, PythonRaise, Value, run
 from bytecap.objects.class_lookup import MISSING, is_data_descriptor, missing_name, no_attribute, static_lookup
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
-from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue
+from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.nn_modules import NNModuleValue, registry_attribute
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.instances.writes import ClassWrites, SlotWrites, written_attribute
-from bytecap.objects.signals import PythonRaise, run
 from stagewire.capture import Attribute, HasAttribute, Source
-
-if TYPE_CHECKING:
-    from bytecap.objects.classes import ClassValue
-    from bytecap.objects.functions import SuperValue
-    from bytecap.objects.instances.objects import ObjectValue
 
 # What methods of classes made by pybind11 are.
 _OBJECT = ctypes.py_object

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecap.bytecode import rebuild
 from bytecap.context_types import Emitter
 from bytecap.errors import UnsupportedMutation
 from bytecap.guards.printing import print_source
 from bytecap.objects.arrays.tensor_hooks import HookHandle
-from bytecap.objects.base import Value
-from bytecap.objects.cells import CellValue
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
 from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextWrites
+from bytecap.objects.functions import CellValue
 from bytecap.objects.instances.objects import writers_of
 from bytecap.objects.instances.writes import ClassWrites, RaiseEffect, SlotWrites, TensorWrites
 from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.semantics.operations import same_object
-
-if TYPE_CHECKING:
-    from stagewire.capture import Source
+from stagewire.capture import Source
 
 Call = tuple[Any, ...]
 """A function, and what it is called with: values, tuples and dicts of them, constants."""
@@ -122,10 +119,6 @@ def _plan_call(emitter: Emitter, effect: CallEffect) -> list[Call]:
     return [(rebuild.call_with, effect.function, tuple(effect.args), effect.kwargs)]
 
 
-def _plan_seed(emitter: Emitter, effect: SeedEffect) -> list[Call]:
-    return [] if emitter.tracer.graph.nodes else _plan_call(emitter, effect)
-
-
 def _plan_raise(emitter: Emitter, effect: RaiseEffect) -> list[Call]:
     emitter.is_seen = True
     return [(rebuild.raised_in_caller, effect.error, effect.line)]
@@ -212,10 +205,6 @@ def _plan_slots(emitter: Emitter, effect: SlotWrites) -> list[Call]:
     ]
 
 
-def _plan_tensor(emitter: Emitter, effect: TensorWrites) -> list[Call]:
-    return [(setattr, effect.tensor, name, effect.tensor.attributes[name]) for name in effect.names]
-
-
 def _plan_hook(emitter: Emitter, effect: HookHandle) -> list[Call]:
     """Registered at once: nothing that is read for the stores depends on it."""
     emitter.prepare(effect)
@@ -235,11 +224,13 @@ _PLANS: dict[type, Callable[[Any, Any], list[Call]]] = {
     CellValue: _plan_cell,
     DictValue: _plan_dict,
     CallEffect: _plan_call,
-    SeedEffect: _plan_seed,
+    SeedEffect: lambda emitter, effect: [] if emitter.tracer.graph.nodes else _plan_call(emitter, effect),
     RaiseEffect: _plan_raise,
     ClassWrites: _plan_class,
     SlotWrites: _plan_slots,
-    TensorWrites: _plan_tensor,
+    TensorWrites: lambda emitter, effect: [
+        (setattr, effect.tensor, name, effect.tensor.attributes[name]) for name in effect.names
+    ],
     HookHandle: _plan_hook,
     ContextWrites: _plan_context,
 }

@@ -10,9 +10,8 @@ from typing import Any
 
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.objects.base import Value, collect
+from bytecap.objects.base import NONE, Constant, Value, collect, run
 from bytecap.objects.class_lookup import has_method, no_attribute
-from bytecap.objects.constant import NONE, Constant
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, TupleValue, one_by_one
@@ -20,9 +19,8 @@ from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.dispatch import METHODS
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
-from bytecap.objects.iterators.protocols import ContainerIterator
+from bytecap.objects.iterators import ContainerIterator
 from bytecap.objects.live import call_native, native_on_list
-from bytecap.objects.signals import run
 from bytecap.semantics.attributes import default_set_attribute, find_attribute
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.operations import binary, compare

@@ -16,14 +16,12 @@ from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray, TracedArray, is_number
 from bytecap.objects.arrays.tensors import TensorValue, patched_method, refuse_chosen
 from bytecap.objects.arrays.wrappers import WrapperValue
-from bytecap.objects.base import Value, collect
-from bytecap.objects.cells import CellValue
+from bytecap.objects.base import Constant, NotConcrete, Value, collect, fold, run
 from bytecap.objects.class_lookup import has_method, stranger
-from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.objects.containers.sets import SetValue, keys_of
-from bytecap.objects.functions import BuiltinMethod, MethodValue
+from bytecap.objects.functions import BuiltinMethod, CellValue, MethodValue
 from bytecap.objects.identity import IdentityToken, refuse_among_numbers
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
 from bytecap.objects.live import call_native, mirror_of
@@ -31,7 +29,6 @@ from bytecap.objects.numbers.open_constants import derive, open_binary
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.objects.numbers.unbacked import condition_of_data
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
-from bytecap.objects.signals import NotConcrete, fold, run
 from bytecap.semantics.attributes import special_method
 
 

@@ -13,8 +13,7 @@ import torch
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, NotConcrete, Value, run
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.containers.sets import SetValue
@@ -23,7 +22,6 @@ from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.live import Live
 from bytecap.objects.numbers.symbolic import NestedInt
-from bytecap.objects.signals import NotConcrete, run
 
 
 class Shown(Live):

@@ -11,8 +11,7 @@ from typing import Any
 
 from bytecap.evaluator.opcodes.building import BUILDING
 from bytecap.evaluator.opcodes.calling import CALLING
-from bytecap.evaluator.opcodes.control import CONTROL
-from bytecap.evaluator.opcodes.exceptions import EXCEPTIONS
+from bytecap.evaluator.opcodes.control import CONTROL, EXCEPTIONS
 from bytecap.evaluator.opcodes.refused import REFUSALS
 from bytecap.evaluator.opcodes.variables import VARIABLES
 from bytecap.evaluator.opcodes.versions import V312, V313

@@ -7,11 +7,11 @@ import sys
 from typing import Any
 
 from bytecap.context_types import Frame, Instruction
+from bytecap.evaluator.opcodes.control import on_stack
 from bytecap.lookasides.builtin import BUILTIN
-from bytecap.objects.base import collect
+from bytecap.objects.base import Constant, collect
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.objects.numbers.open_constants import open_format, open_join
@@ -141,11 +141,6 @@ def _dict_merge(frame: Frame, instruction: Instruction) -> None:
         target.set_item(frame.tracer, key, value)
 
 
-def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
-    """Turn the list on top into a tuple."""
-    frame.push(TupleValue(frame.pop().values(frame.tracer)))
-
-
 def _unpack_sequence(frame: Frame, instruction: Instruction) -> None:
     items = _some_items(frame, frame.pop(), instruction.arg + 1)
     if len(items) != instruction.arg:
@@ -241,7 +236,8 @@ BUILDING = {
     "BUILD_MAP": _build_map, "BUILD_CONST_KEY_MAP": _build_const_key_map, "BUILD_SLICE": _build_slice,
     "BUILD_STRING": _build_string, "FORMAT_VALUE": _format_value, "LIST_APPEND": _list_append, "SET_ADD": _set_add,
     "MAP_ADD": _map_add, "LIST_EXTEND": _list_extend, "SET_UPDATE": _set_update, "DICT_UPDATE": _dict_update,
-    "DICT_MERGE": _dict_merge, "LIST_TO_TUPLE": list_to_tuple, "UNPACK_SEQUENCE": _unpack_sequence,
+    "DICT_MERGE": _dict_merge, "UNPACK_SEQUENCE": _unpack_sequence,
+    "LIST_TO_TUPLE": on_stack(1, lambda tracer, made: TupleValue(made.values(tracer))),
     "UNPACK_EX": _unpack_ex, "MATCH_SEQUENCE": _match_flag(_SEQUENCE), "MATCH_MAPPING": _match_flag(_MAPPING),
     "MATCH_KEYS": _match_keys, "MATCH_CLASS": _match_class,
     "BUILD_TUPLE": lambda frame, instruction: frame.push(TupleValue(frame.pop_many(instruction.arg))),

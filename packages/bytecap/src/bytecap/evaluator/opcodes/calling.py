@@ -11,9 +11,8 @@ from bytecap.evaluator.calls import expand_mapping
 from bytecap.evaluator.opcodes.building import function_text
 from bytecap.guards.global_sources import module_place
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.base import collect
+from bytecap.objects.base import NULL, collect, run
 from bytecap.objects.functions import FunctionValue
-from bytecap.objects.signals import NULL, run
 
 
 def _kw_names(frame: Frame, instruction: Instruction) -> None:
@@ -64,17 +63,24 @@ def make_function(frame: Frame, code: Any) -> FunctionValue:
     return FunctionValue(code, frame.globals, name=code.co_name)
 
 
+def set_function_part(frame: Frame, function: FunctionValue, flag: int, value: Any) -> None:
+    """What the instructions give a new function besides its code, by the flags of MAKE_FUNCTION."""
+    match flag:
+        case 1:
+            function.defaults = tuple(value.values(frame.tracer))
+        case 2:
+            function.kwdefaults = expand_mapping(frame.tracer, value)
+        case 4:
+            function.annotate(frame.tracer, value)
+        case 8:
+            function.closure = tuple(value.values(frame.tracer))
+
+
 def _make_function(frame: Frame, instruction: Instruction) -> None:
     function = make_function(frame, frame.pop().concrete())
-    tracer = frame.tracer
-    if instruction.arg & 8:
-        function.closure = tuple(frame.pop().values(tracer))
-    if instruction.arg & 4:
-        function.annotate(tracer, frame.pop())
-    if instruction.arg & 2:
-        function.kwdefaults = expand_mapping(tracer, frame.pop())
-    if instruction.arg & 1:
-        function.defaults = tuple(frame.pop().values(tracer))
+    for flag in (8, 4, 2, 1):
+        if instruction.arg & flag:
+            set_function_part(frame, function, flag, frame.pop())
     frame.push(function)
 
 
@@ -87,16 +93,9 @@ def _import_name(frame: Frame, instruction: Instruction) -> None:
     frame.push(tracer.objects.wrap(module, module_place(module) if is_guarded else None))
 
 
-def _import_from(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.stack[-1].get_attribute(frame.tracer, instruction.argval))
-
-
-def _load_build_class(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.tracer.objects.wrap(builtins.__build_class__, None))
-
-
 CALLING = {
-    "LOAD_BUILD_CLASS": _load_build_class,
+    "LOAD_BUILD_CLASS": lambda frame, step: frame.push(frame.tracer.objects.wrap(builtins.__build_class__, None)),
     "KW_NAMES": _kw_names, "CALL": _call, "CALL_FUNCTION_EX": _call_function_ex, "MAKE_FUNCTION": _make_function,
-    "IMPORT_NAME": _import_name, "IMPORT_FROM": _import_from,
+    "IMPORT_NAME": _import_name,
+    "IMPORT_FROM": lambda frame, step: frame.push(frame.stack[-1].get_attribute(frame.tracer, step.argval)),
 }  # fmt: skip

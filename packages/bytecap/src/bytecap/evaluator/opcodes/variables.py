@@ -8,10 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bytecap.context_types import Frame, Instruction
-from bytecap.evaluator.opcodes.control import to_bool
-from bytecap.objects.constant import Constant
-from bytecap.objects.containers.sequences import SliceValue
-from bytecap.objects.signals import NULL
+from bytecap.evaluator.opcodes.control import on_stack, to_bool
+from bytecap.objects.base import NULL, Constant
 from bytecap.semantics.operations import binary, compare, is_same, unary
 from stagewire.capture import Global
 
@@ -75,15 +73,6 @@ def _load_global(frame: Frame, instruction: Instruction) -> None:
         frame.push(NULL)
 
 
-def _store_global(frame: Frame, instruction: Instruction) -> None:
-    frame.globals.set_item(frame.tracer, Constant(instruction.argval), frame.pop())
-
-
-def _load_attr(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
-    frame.push(value.get_attribute(frame.tracer, instruction.argval))
-
-
 def _load_method(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
     frame.push(NULL)
@@ -93,43 +82,6 @@ def _load_method(frame: Frame, instruction: Instruction) -> None:
 def _store_attr(frame: Frame, instruction: Instruction) -> None:
     target = frame.pop()
     target.set_attribute(frame.tracer, instruction.argval, frame.pop())
-
-
-def _binary_subscr(frame: Frame, instruction: Instruction) -> None:
-    key = frame.pop()
-    frame.push(frame.pop().get_item(frame.tracer, key))
-
-
-def _store_subscr(frame: Frame, instruction: Instruction) -> None:
-    key = frame.pop()
-    container = frame.pop()
-    container.set_item(frame.tracer, key, frame.pop())
-
-
-def _delete_subscr(frame: Frame, instruction: Instruction) -> None:
-    key = frame.pop()
-    frame.pop().delete_item(frame.tracer, key)
-
-
-def binary_slice(frame: Frame, instruction: Instruction) -> None:
-    """container[start:stop]."""
-    stop, start = frame.pop(), frame.pop()
-    frame.push(frame.pop().get_item(frame.tracer, SliceValue(start, stop, Constant(None))))
-
-
-def store_slice(frame: Frame, instruction: Instruction) -> None:
-    """container[start:stop] = value."""
-    stop, start, container = frame.pop(), frame.pop(), frame.pop()
-    container.set_item(frame.tracer, SliceValue(start, stop, Constant(None)), frame.pop())
-
-
-def _pop_top(frame: Frame, instruction: Instruction) -> None:
-    frame.pop()
-
-
-def push_null(frame: Frame, instruction: Instruction) -> None:
-    """Push NULL."""
-    frame.push(NULL)
 
 
 def _swap(frame: Frame, instruction: Instruction) -> None:
@@ -172,28 +124,30 @@ def _contains_op(frame: Frame, instruction: Instruction) -> None:
     frame.push(Constant(container.contains(frame.tracer, item) != bool(instruction.arg)))
 
 
-def _unary(symbol: str) -> Any:
-    return lambda frame, instruction: frame.push(unary(frame.tracer, symbol, frame.pop()))
-
-
 VARIABLES: dict[str, Callable[[Any, Any], Any]] = {
     "NOP": nothing, "RESUME": nothing, "CACHE": nothing, "PRECALL": nothing, "EXTENDED_ARG": nothing,
     "LOAD_CONST": _load_const, "LOAD_FAST": load_fast, "LOAD_FAST_CHECK": load_fast, "STORE_FAST": _store_fast,
     "DELETE_FAST": _delete_fast, "LOAD_DEREF": _load_deref,
     "DELETE_DEREF": _delete_deref, "LOAD_CLASSDEREF": _load_deref, "LOAD_GLOBAL": _load_global,
-    "LOAD_ATTR": _load_attr, "LOAD_METHOD": _load_method, "STORE_ATTR": _store_attr,
-    "BINARY_SUBSCR": _binary_subscr, "STORE_SUBSCR": _store_subscr, "DELETE_SUBSCR": _delete_subscr,
-    "POP_TOP": _pop_top, "PUSH_NULL": push_null, "SWAP": _swap, "BINARY_OP": _binary_op,
-    "COMPARE_OP": _compare_op, "IS_OP": _is_op, "CONTAINS_OP": _contains_op, "UNARY_NEGATIVE": _unary("-"),
-    "UNARY_POSITIVE": _unary("+"), "UNARY_INVERT": _unary("~"),
+    "LOAD_METHOD": _load_method, "STORE_ATTR": _store_attr, "SWAP": _swap, "BINARY_OP": _binary_op,
+    "COMPARE_OP": _compare_op, "IS_OP": _is_op, "CONTAINS_OP": _contains_op,
+    "LOAD_ATTR": lambda frame, step: frame.push(frame.pop().get_attribute(frame.tracer, step.argval)),
+    "PUSH_NULL": lambda frame, instruction: frame.push(NULL),
+    "POP_TOP": on_stack(1, lambda tracer, value: None),
+    "BINARY_SUBSCR": on_stack(2, lambda tracer, container, key: container.get_item(tracer, key)),
+    "STORE_SUBSCR": on_stack(3, lambda tracer, item, container, key: container.set_item(tracer, key, item)),
+    "DELETE_SUBSCR": on_stack(2, lambda tracer, container, key: container.delete_item(tracer, key)),
+    "UNARY_NEGATIVE": on_stack(1, lambda tracer, value: unary(tracer, "-", value)),
+    "UNARY_POSITIVE": on_stack(1, lambda tracer, value: unary(tracer, "+", value)),
+    "UNARY_INVERT": on_stack(1, lambda tracer, value: unary(tracer, "~", value)),
+    "UNARY_NOT": on_stack(1, lambda tracer, value: Constant(not value.truth(tracer))),
     "MAKE_CELL": lambda frame, instruction: frame.make_cell(instruction.argval),
     "COPY_FREE_VARS": lambda frame, instruction: frame.copy_free_variables(),
     "LOAD_CLOSURE": lambda frame, instruction: frame.push(frame.cells[instruction.argval]),
     "LOAD_NAME": lambda frame, instruction: frame.push(read_global(frame, instruction.argval)),
-    "STORE_GLOBAL": _store_global,
+    "STORE_GLOBAL": lambda frame, step: frame.globals.set_item(frame.tracer, Constant(step.argval), frame.pop()),
     "DELETE_GLOBAL": lambda frame, instruction: frame.globals.delete_item(frame.tracer, Constant(instruction.argval)),
     "DELETE_ATTR": lambda frame, instruction: frame.pop().delete_attribute(frame.tracer, instruction.argval),
     "COPY": lambda frame, instruction: frame.push(frame.stack[-instruction.arg]),
-    "UNARY_NOT": lambda frame, instruction: frame.push(Constant(not frame.pop().truth(frame.tracer))),
     "STORE_DEREF": lambda frame, instruction: frame.cells[instruction.argval].set(frame.tracer, frame.pop()),
 }  # fmt: skip

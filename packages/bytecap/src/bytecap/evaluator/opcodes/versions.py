@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from bytecap.context_types import Frame, Instruction
+from bytecap.context_types import Frame, Instruction, Tracer
 from bytecap.errors import UnsupportedInstruction
-from bytecap.evaluator.calls import expand_mapping
-from bytecap.evaluator.opcodes.building import format_value, list_to_tuple
-from bytecap.evaluator.opcodes.calling import call, make_function
-from bytecap.evaluator.opcodes.control import to_bool
-from bytecap.evaluator.opcodes.variables import VARIABLES, binary_slice, load_fast, store_slice
-from bytecap.objects.constant import Constant
+from bytecap.evaluator.opcodes.building import BUILDING, format_value
+from bytecap.evaluator.opcodes.calling import call, make_function, set_function_part
+from bytecap.evaluator.opcodes.control import on_stack, to_bool
+from bytecap.evaluator.opcodes.variables import VARIABLES, load_fast
+from bytecap.objects.base import NONE, NULL, Constant, PythonRaise, Returned, Saved
+from bytecap.objects.containers.sequences import SliceValue
 from bytecap.objects.functions import SuperValue
-from bytecap.objects.iterators.generators import stop_iteration_error
-from bytecap.objects.signals import NULL, PythonRaise, Returned, Saved
+from bytecap.objects.iterators import stop_iteration_error
 
 # 3.13 pushes NULL after the callable, where 3.11 and 3.12 push it before.
 _NULL_AFTER = sys.version_info >= (3, 13)
@@ -52,18 +52,6 @@ def _store(frame: Frame, name: str) -> None:
             variables[name] = before
 
 
-def _end_for(frame: Frame, instruction: Instruction) -> None:
-    frame.pop()
-    if not _NULL_AFTER:
-        frame.pop()
-
-
-def _end_send(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
-    frame.pop()
-    frame.push(value)
-
-
 def _cleanup_throw(frame: Frame, instruction: Instruction) -> None:
     raised = frame.pop()
     if issubclass(raised.python_type(), StopIteration):
@@ -74,15 +62,14 @@ def _cleanup_throw(frame: Frame, instruction: Instruction) -> None:
     raise PythonRaise(raised)
 
 
-def _stop_iteration_error(frame: Frame, instruction: Instruction) -> None:
-    raised = frame.pop()
-    if issubclass(raised.python_type(), StopIteration):
-        raised = stop_iteration_error(frame.tracer, raised)
-    frame.push(raised)
+def _as_runtime_error(tracer: Tracer, raised: Any) -> Any:
+    return stop_iteration_error(tracer, raised) if issubclass(raised.python_type(), StopIteration) else raised
 
 
 # CALL_INTRINSIC_1 by argument (Include/internal/pycore_intrinsics.h).
-_INTRINSICS: dict[int, Any] = {3: _stop_iteration_error, 5: VARIABLES["UNARY_POSITIVE"], 6: list_to_tuple}
+_INTRINSICS: dict[int, Any] = {
+    3: on_stack(1, _as_runtime_error), 5: VARIABLES["UNARY_POSITIVE"], 6: BUILDING["LIST_TO_TUPLE"],
+}  # fmt: skip
 
 
 def _call_intrinsic(frame: Frame, instruction: Instruction) -> None:
@@ -94,8 +81,13 @@ def _call_intrinsic(frame: Frame, instruction: Instruction) -> None:
 
 V312 = {
     "LOAD_ATTR": _load_attr, "LOAD_SUPER_ATTR": _load_super_attr, "LOAD_FAST_CHECK": load_fast,
-    "LOAD_FAST_AND_CLEAR": _load_fast_and_clear, "BINARY_SLICE": binary_slice, "STORE_SLICE": store_slice,
-    "END_FOR": _end_for, "END_SEND": _end_send, "CALL_INTRINSIC_1": _call_intrinsic, "CLEANUP_THROW": _cleanup_throw,
+    "LOAD_FAST_AND_CLEAR": _load_fast_and_clear, "CALL_INTRINSIC_1": _call_intrinsic, "CLEANUP_THROW": _cleanup_throw,
+    "END_FOR": on_stack(1 if _NULL_AFTER else 2, lambda tracer, *entries: None),
+    "END_SEND": on_stack(2, lambda tracer, receiver, value: value),
+    "BINARY_SLICE": on_stack(3, lambda tracer, container, *ends: container.get_item(tracer, SliceValue(*ends, NONE))),
+    "STORE_SLICE": on_stack(
+        4, lambda tracer, item, container, *ends: container.set_item(tracer, SliceValue(*ends, NONE), item)
+    ),
     "RETURN_CONST": lambda frame, instruction: Returned(frame.tracer.objects.constant(instruction.argval)),
     "STORE_FAST": lambda frame, instruction: _store(frame, instruction.argval),
 }  # fmt: skip
@@ -103,20 +95,19 @@ V312 = {
 # -- 3.13
 
 
-def _load_fast_load_fast(frame: Frame, instruction: Instruction) -> None:
-    for name in instruction.argval:  # type: ignore[attr-defined]
-        frame.push(frame.load_local(name))
+def _load(frame: Frame, name: str) -> None:
+    frame.push(frame.load_local(name))
 
 
-def _store_fast_store_fast(frame: Frame, instruction: Instruction) -> None:
-    for name in instruction.argval:  # type: ignore[attr-defined]
-        _store(frame, name)
+def _both(first: Callable[[Frame, str], None], second: Callable[[Frame, str], None]) -> Any:
+    """Two instructions on a local in one."""
 
+    def handler(frame: Frame, instruction: Instruction) -> None:
+        names: Any = instruction.argval
+        first(frame, names[0])
+        second(frame, names[1])
 
-def _store_fast_load_fast(frame: Frame, instruction: Instruction) -> None:
-    stored, loaded = instruction.argval  # type: ignore[misc]
-    _store(frame, stored)
-    frame.push(frame.load_local(loaded))
+    return handler
 
 
 def _call_kw(frame: Frame, instruction: Instruction) -> None:
@@ -131,15 +122,7 @@ def _format_with_spec(frame: Frame, instruction: Instruction) -> None:
 
 def _set_function_attribute(frame: Frame, instruction: Instruction) -> None:
     function, value = frame.pop(), frame.pop()
-    match instruction.arg:
-        case 1:
-            function.defaults = tuple(value.values(frame.tracer))
-        case 2:
-            function.kwdefaults = expand_mapping(frame.tracer, value)
-        case 4:
-            function.annotate(frame.tracer, value)
-        case 8:
-            function.closure = tuple(value.values(frame.tracer))
+    set_function_part(frame, function, instruction.arg, value)
     frame.push(function)
 
 
@@ -148,8 +131,8 @@ def _load_common_constant(frame: Frame, instruction: Instruction) -> None:
 
 
 V313 = {
-    "LOAD_FAST_LOAD_FAST": _load_fast_load_fast, "STORE_FAST_STORE_FAST": _store_fast_store_fast,
-    "STORE_FAST_LOAD_FAST": _store_fast_load_fast, "CALL_KW": _call_kw, "FORMAT_WITH_SPEC": _format_with_spec,
+    "LOAD_FAST_LOAD_FAST": _both(_load, _load), "STORE_FAST_STORE_FAST": _both(_store, _store),
+    "STORE_FAST_LOAD_FAST": _both(_store, _load), "CALL_KW": _call_kw, "FORMAT_WITH_SPEC": _format_with_spec,
     "SET_FUNCTION_ATTRIBUTE": _set_function_attribute, "LOAD_COMMON_CONSTANT": _load_common_constant,
     "TO_BOOL": lambda frame, instruction: frame.push(to_bool(frame, frame.pop())),
     "CONVERT_VALUE": lambda frame, instruction: frame.push(format_value(frame, frame.pop(), instruction.arg, "")),

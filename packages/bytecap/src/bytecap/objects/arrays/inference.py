@@ -16,8 +16,7 @@ from absint import AbstractTensor
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
 from bytecap.hook import plain
-from bytecap.objects.base import Value, state
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value, state
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.torch_capabilities import TORCH
 
@@ -120,10 +119,6 @@ def _set_grad(tracer: Tracer, enabled: bool) -> None:
     tracer.objects.wrap(TORCH.set_grad_enabled, None).call(tracer, [Constant(enabled)], {})
 
 
-def _context(tracer: Tracer, enabled: Value = Constant(True)) -> Value:  # noqa: B008
-    return InferenceContext(bool(enabled.concrete()))
-
-
 def _is_inference(tracer: Tracer, tensor: Value) -> Value:
     abstract = getattr(tensor, "abstract", None)
     if not isinstance(abstract, AbstractTensor):
@@ -132,7 +127,7 @@ def _is_inference(tracer: Tracer, tensor: Value) -> Value:
 
 
 INFERENCE: dict[Any, Callable[..., Value]] = {
-    TORCH.inference_mode: _context,
+    TORCH.inference_mode: lambda tracer, enabled=None: InferenceContext(enabled is None or bool(enabled.concrete())),
     torch.is_inference_mode_enabled: lambda tracer: Constant(is_inferring(tracer)),
     torch.is_inference: _is_inference,
     torch.Tensor.is_inference: _is_inference,

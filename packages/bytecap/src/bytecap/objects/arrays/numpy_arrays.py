@@ -13,11 +13,9 @@ import torch
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation, UnsupportedValue
 from bytecap.graph.builder import tensor_type
-from bytecap.objects.base import RealValue, Value, state
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, RealValue, Value, run, state
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import BuiltinMethod
-from bytecap.objects.signals import run
 from bytecap.torch_capabilities import numpy_on_tensors
 from stagewire.capture import Reading, Source
 

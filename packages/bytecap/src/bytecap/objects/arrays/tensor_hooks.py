@@ -20,11 +20,9 @@ from torch.utils.hooks import RemovableHandle
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Value, state
-from bytecap.objects.cells import CellValue
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value, state
 from bytecap.objects.containers.sequences import TupleValue
-from bytecap.objects.functions import BuiltinMethod, FunctionValue, MethodValue, PartialValue
+from bytecap.objects.functions import BuiltinMethod, CellValue, FunctionValue, MethodValue, PartialValue
 from stagewire.graph import node_references
 
 

@@ -18,9 +18,8 @@ from bytecap.objects.arrays.tensors import (
     TensorValue,
     view_attribute,
 )
-from bytecap.objects.base import Value, state
+from bytecap.objects.base import Constant, Value, state
 from bytecap.objects.class_lookup import no_attribute, static_lookup
-from bytecap.objects.constant import Constant
 from bytecap.objects.distributed import masks_of
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.torch_capabilities import TORCH

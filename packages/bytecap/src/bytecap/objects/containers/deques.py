@@ -7,11 +7,9 @@ from collections import deque
 from typing import Any
 
 from bytecap.context_types import Emitter, Tracer
-from bytecap.objects.base import Value, state
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, NotConcrete, Value, run, state
 from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue
-from bytecap.objects.iterators.protocols import ContainerIterator
-from bytecap.objects.signals import NotConcrete, run
+from bytecap.objects.iterators import ContainerIterator
 
 
 class DequeValue(ListValue):

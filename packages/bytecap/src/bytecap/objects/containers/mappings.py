@@ -15,12 +15,10 @@ from typing import Any
 
 from bytecap.bytecode.rebuild import stored_items
 from bytecap.context_types import Emitter, Tracer
-from bytecap.objects.base import Value, state
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, NotConcrete, Value, state
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.identity import holds_identity, refuse_among_numbers, with_number
-from bytecap.objects.iterators.protocols import ContainerIterator
-from bytecap.objects.signals import NotConcrete
+from bytecap.objects.iterators import ContainerIterator
 from stagewire.capture import HasAttribute, Source
 
 DICT_TYPES = (dict, OrderedDict, defaultdict)

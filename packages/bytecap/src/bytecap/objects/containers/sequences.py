@@ -11,10 +11,8 @@ import torch
 
 from bytecap.bytecode.rebuild import new_tuple, placed, resumed
 from bytecap.context_types import Emitter, Tracer
-from bytecap.objects.base import IteratorValue, Value, collect, state
+from bytecap.objects.base import EXHAUSTED, Constant, IteratorValue, NotConcrete, Value, collect, run, state
 from bytecap.objects.class_lookup import stranger
-from bytecap.objects.constant import Constant
-from bytecap.objects.signals import EXHAUSTED, NotConcrete, run
 from stagewire.capture import Source
 
 

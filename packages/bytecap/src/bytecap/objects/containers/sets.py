@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecap.bytecode.rebuild import new_set
-from bytecap.context_types import Emitter, Tracer
+from bytecap.context_types import Emitter, KnownObjects, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedMutation
-from bytecap.objects.base import Value, state
+from bytecap.objects.base import NotConcrete, Value, state
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import one_by_one
 from bytecap.objects.identity import is_lasting_key, refuse_among_numbers
-from bytecap.objects.iterators.protocols import ContainerIterator
-from bytecap.objects.signals import NotConcrete
-
-if TYPE_CHECKING:
-    from bytecap.evaluator.known_objects import KnownObjects
+from bytecap.objects.iterators import ContainerIterator
 
 
 class SetValue(Value):

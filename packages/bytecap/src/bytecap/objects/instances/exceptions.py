@@ -11,13 +11,11 @@ from typing import Any
 from bytecap.bytecode.rebuild import new_exception, raised_in_caller, static_base
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import StageError, UnsupportedMutation
-from bytecap.objects.base import Value, collect, state
-from bytecap.objects.constant import NONE, Constant
+from bytecap.objects.base import NONE, Constant, NotConcrete, Value, collect, state
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.instances.objects import ObjectValue, writers_of
 from bytecap.objects.instances.writes import RaiseEffect
-from bytecap.objects.signals import NotConcrete
 from stagewire.capture import Source
 
 

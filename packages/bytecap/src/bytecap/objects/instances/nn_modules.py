@@ -9,9 +9,8 @@ from torch.nn.modules import module as torch_module
 
 from bytecap.context_types import Tracer
 from bytecap.guards.printing import REGISTRIES
-from bytecap.objects.base import Value
+from bytecap.objects.base import Constant, Value
 from bytecap.objects.class_lookup import no_attribute
-from bytecap.objects.constant import Constant
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.torch_capabilities import TORCH

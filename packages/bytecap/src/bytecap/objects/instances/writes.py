@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecap.context_types import ObjectValue, TensorValue
 from bytecap.objects.base import Value
-
-if TYPE_CHECKING:
-    from bytecap.objects.arrays.tensors import TensorValue
-    from bytecap.objects.instances.objects import ObjectValue
 
 
 @dataclass(slots=True, eq=False)

@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 from bytecap.context_types import Emitter
 from bytecap.errors import ChangingNumber
 from bytecap.guards import print_source
-from bytecap.objects.base import Value, state
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value, state
 from bytecap.objects.numbers.symbolic import SymbolicNumber, is_symbolic
 from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Source
 from stagewire.capture import DictValue as ValueAt

@@ -22,8 +22,7 @@ from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float
 from absint.wire import to_arg
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value
 from stagewire.capture import Source
 from stagewire.expr import Dim, dim_of, steps_of
 from stagewire.graph import Arg, Node, Ref

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -23,17 +23,13 @@ from absint import symbolic
 from absint.symbolic import SizeFloat, Term, create_float
 from absint.symbolic.floats import term_of
 from absint.symbolic.size import sym_max, sym_min
-from bytecap.context_types import Emitter, Tracer
+from bytecap.context_types import Emitter, TensorValue, Tracer
 from bytecap.errors import DataDependent
-from bytecap.objects.base import Value
-from bytecap.objects.constant import Constant
+from bytecap.objects.base import Constant, Value
 from bytecap.objects.numbers.symbolic import SymbolicNumber, add_number, as_value, emit_dim, target_of, write_term
 from stagewire.capture import Relation
 from stagewire.expr import dim_of
 from stagewire.graph import Arg, Ref
-
-if TYPE_CHECKING:
-    from bytecap.objects.arrays.tensors import TensorValue
 
 FACT = "Say what holds before this line, by torch._check(...), or use torch.where or masks."
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}

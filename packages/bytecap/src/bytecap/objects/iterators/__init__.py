@@ -1,1 +1,0 @@
-"""Iterators, each with the state of CPython's own object."""
