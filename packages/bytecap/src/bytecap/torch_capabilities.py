@@ -111,6 +111,10 @@ TORCH = Capabilities(
         name: Capability(f"torch.func.{path}", f"torch.func.{name}", f"programs that call torch.func.{name} run plain")
         for name, path in _TRANSFORMS.items()
     },
+    **{
+        name: Capability(f"torch._higher_order_ops.{name}", name, "programs that call it run plain")
+        for name in ("associative_scan", "while_loop", "scan", "map")
+    },
     dispatch_mode_stack=Capability(
         "torch.utils._python_dispatch._get_current_dispatch_mode_stack", "guards on torch's modes", _ALL
     ),
@@ -170,14 +174,6 @@ TORCH = Capabilities(
     tree_leaves=Capability(
         "torch.utils._pytree.tree_leaves", "arguments of associative_scan", "programs that call it run plain"
     ),
-    associative_scan=Capability(
-        "torch._higher_order_ops.associative_scan", "associative_scan",
-        "programs that call it run plain",
-    ),
-    while_loop=Capability(
-        "torch._higher_order_ops.while_loop", "torch.while_loop", "programs that call it run plain"
-    ),
-    scan=Capability("torch._higher_order_ops.scan", "scan", "programs that call it run plain"),
     opaque_type_info=Capability(
         "torch._library.opaque_object.get_opaque_obj_info", "meshes, groups and placements as constants",
         "programs on DTensors run plain",
@@ -190,7 +186,6 @@ TORCH = Capabilities(
         "torch._C._TorchDispatchModeKey.FAKE", "telling what a wrapper class works out on fake tensors",
         "programs on DTensors run plain", accepts=is_anything,
     ),
-    map=Capability("torch._higher_order_ops.map", "map", "programs that call it run plain"),
 )  # fmt: skip
 
 

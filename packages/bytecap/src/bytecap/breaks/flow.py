@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 
-from bytecap.bytecode.decode import Instruction, Program, decode, per_code
+from bytecap.bytecode.decode import Instruction, Program, argument_names, decode, per_code
 
 ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"})
 ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
@@ -175,11 +175,10 @@ def _maybe_unbound(
     count = len(program.instructions)
     states: list[frozenset[str] | None] = [None] * count
     waiting = [0]
-    states[0] = names - set(code.co_varnames[: argument_count(code)])
+    states[0] = names - set(argument_names(code))
     while waiting:
         index = waiting.pop()
         before = states[index]
-        assert before is not None
         after = before
         for kind, name in steps(program.instructions[index]):
             after = after | {name} if kind == "drop" else after - {name}
@@ -196,8 +195,3 @@ def _maybe_unbound(
     # An inlined comprehension puts a variable back as it was, which may be without a value.
     put_back = frozenset(str(i.argval) for i in program.instructions if i.opname == "LOAD_FAST_AND_CLEAR")
     return tuple(names if state is None else state | put_back for state in states)
-
-
-def argument_count(code: CodeType) -> int:
-    """How many fast locals are arguments, `*args` and `**kwargs` included."""
-    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)

@@ -166,7 +166,6 @@ class Resumption:
         live = flow.live[index].union(implied_reads(code))
         variables = tuple(name for name in code.co_varnames if name in live and name not in boxed)
         shape = self._shapes[index]
-        assert shape is not None
         return Point(index, variables, flow.unbound[index].intersection(variables), shape)
 
     # -- code
@@ -308,5 +307,4 @@ def make_driver(resumption: Resumption, names: dict[str, Any], closure: tuple[Ce
 def newest_driver(reference: weakref.ref[Resumption], closure: tuple[CellType, ...]) -> FunctionType:
     """The driver that knows all targets, for the frame that calls this (its scope holds the resumption)."""
     resumption = reference()
-    assert resumption is not None
     return make_driver(resumption, sys._getframe(1).f_globals, closure)

@@ -51,7 +51,6 @@ def shapes_of(code: CodeType) -> tuple[Shape | None, ...]:
     while waiting:
         index = waiting.pop()
         before = shapes[index]
-        assert before is not None
         following = [(target, _after(program, index, before, target)) for target in successors_of(program, index)]
         handler = program.handler_at(index)
         if handler is not None and program.instructions[index].opname not in _NEVER_RAISES:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from bytecode import BinaryOp, Bytecode, FreeVar, Instr, Intrinsic1Op, Label, TryBegin, TryEnd
 
-from bytecap.bytecode.decode import decode
+from bytecap.bytecode.decode import argument_names, decode
 from bytecap.bytecode.rebuild import without_first_entry
 
 _V312 = sys.version_info >= (3, 12)
@@ -83,12 +83,7 @@ class Assembler:
 
     def push_callable(self, function: Callable[..., Any]) -> None:
         """Push a callable and the NULL beside it; arguments follow, then `call`."""
-        if _V313:
-            self.constant(function)
-            self.emit("PUSH_NULL")
-        else:
-            self.emit("PUSH_NULL")
-            self.constant(function)
+        self.push_made(lambda: self.constant(function))
 
     def push_made(self, make: Callable[[], None]) -> None:
         """Push the callable that `make` pushes and the NULL beside it; arguments follow, then `call`."""
@@ -192,15 +187,9 @@ class Assembler:
         for constant in constants:
             self.constant(constant)
         self.build("TUPLE", arguments + len(constants))
-        if _V313:
-            self.constant(function)
-            self.emit("SWAP", 2)
-            self.emit("PUSH_NULL")
-            self.emit("SWAP", 2)
-        else:
-            self.emit("PUSH_NULL")
-            self.emit("SWAP", 2)
-            self.constant(function)
+        pushes = [lambda: self.emit("PUSH_NULL"), lambda: self.constant(function)]
+        for push in reversed(pushes) if _V313 else pushes:
+            push()
             self.emit("SWAP", 2)
         self.emit("CALL_FUNCTION_EX", 0)
 
@@ -261,9 +250,7 @@ def assemble_copy(
 
 def assemble(code: CodeType, instructions: list[Any]) -> CodeType:
     """A function's code with the arguments and free variables of `code` and this body."""
-    flags = code.co_flags
-    count = code.co_argcount + code.co_kwonlyargcount + bool(flags & 4) + bool(flags & 8)
-    made = _begin(code, code.co_varnames[:count], code.co_freevars, instructions, flags & ~SUSPENDS)
+    made = _begin(code, argument_names(code), code.co_freevars, instructions, code.co_flags & ~SUSPENDS)
     made.argcount, made.posonlyargcount = code.co_argcount, code.co_posonlyargcount
     made.kwonlyargcount = code.co_kwonlyargcount
     return made.to_code()

@@ -10,6 +10,7 @@ Caches, EXTENDED_ARG and specialised forms are gone: what remains is what `dis` 
 from __future__ import annotations
 
 import dis
+import inspect
 import opcode
 import sys
 import weakref
@@ -103,6 +104,12 @@ class Program:
             if handler.start <= index < handler.end:
                 return handler
         return None
+
+
+def argument_names(code: CodeType) -> tuple[str, ...]:
+    """The fast locals that are arguments, `*args` and `**kwargs` included."""
+    variadic = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + variadic.bit_count()]
 
 
 def holds_cell(code: CodeType, slot: int) -> bool:

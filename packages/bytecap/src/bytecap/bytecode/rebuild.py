@@ -41,12 +41,12 @@ def new_tuple(items: Any, cls: type) -> Any:
 
 
 # Py_TPFLAGS_HEAPTYPE
-_HEAP_TYPE = 1 << 9
+HEAP_TYPE = 1 << 9
 
 
 def static_base(cls: type) -> Any:
     """The nearest class that is written in C."""
-    return next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+    return next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
 
 
 def new_object(cls: type) -> Any:

@@ -27,31 +27,16 @@ from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
+from bytecap import errors
 from bytecap.breaks.breaks import Break, Breaks
 from bytecap.breaks.outline import Outline, suspends
+from bytecap.driver import size_changes
 from bytecap.driver.executor import with_tensors
 from bytecap.driver.frame_selection import is_wanted
 from bytecap.driver.same_work import is_same_work
-from bytecap.driver.size_changes import (
-    changed_value,
-    needs_constants,
-    with_changes,
-    with_open_sizes,
-    with_sizes_of_before,
-)
 from bytecap.driver.stage import CaptureResult, Options, capture, place
 from bytecap.driver.stances import may_compile, register
 from bytecap.driver.undo import Checked, Seeded, undone
-from bytecap.errors import (
-    CannotCapture,
-    CannotRebuild,
-    FixedMarkedSize,
-    FixedSizesNeeded,
-    NoTensorWork,
-    RaisedInCapture,
-    RecompileLimit,
-    UnsupportedFrame,
-)
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards import GuardError, GuardProgram, compile_guards, explain, with_relations
@@ -118,39 +103,32 @@ class _Conditions:
         )
 
 
+@dataclass(eq=False)
 class Engine:
     """The captures of one `optimize` call."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        fullgraph: bool,
-        limit: int,
-        on_event: Callable[[Event], None] | None,
-        options: Options | None,
-        policy: SizePolicy,
-        keep: Filter | None = None,
-    ) -> None:
-        self.backend = backend
-        self.keep = keep
-        self.fullgraph = fullgraph
-        self.limit = limit
-        self.on_event = on_event
-        self.warns = on_event is None
-        self.options = options
-        self.owner = Owner(self.on_miss, recursive=not fullgraph, report=self.on_rejected)
-        self._capturing: dict[CodeType, int] = {}  # by which thread
-        self._resets = 0
-        register(self)
-        self._roots: set[CodeType] = set()
+    backend: Backend
+    fullgraph: bool
+    limit: int
+    on_event: Callable[[Event], None] | None
+    options: Options | None
+    policy: SizePolicy
+    keep: Filter | None = None
+    _capturing: dict[CodeType, int] = field(default_factory=dict)  # by which thread
+    _resets: int = 0
+    _roots: set[CodeType] = field(default_factory=set)
+    _changing: dict[CodeType, frozenset[Source]] = field(default_factory=dict)
+    _distrust: Distrust = field(default_factory=Distrust)
+    _policies: dict[CodeType, SizePolicy] = field(default_factory=dict)
+    _pending: dict[CodeType, list[Entry]] = field(default_factory=dict)
+    _limited: set[CodeType] = field(default_factory=set)
+    _reported: set[tuple[CodeType, str, str | None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.warns = self.on_event is None
+        self.owner = Owner(self.on_miss, recursive=not self.fullgraph, report=self.on_rejected)
         self._breaks = Breaks(lambda driver: skip(driver, self.owner))
-        self._changing: dict[CodeType, frozenset[Source]] = {}
-        self._distrust = Distrust()
-        self._policy = policy
-        self._policies: dict[CodeType, SizePolicy] = {}
-        self._pending: dict[CodeType, list[Entry]] = {}
-        self._limited: set[CodeType] = set()
-        self._reported: set[tuple[CodeType, str, str | None]] = set()
+        register(self)
 
     def adopt(self, target: Callable[..., Any], code: CodeType) -> Callable[..., Any]:
         """Capture frames of `code`, the root of `target`; what is called in its place."""
@@ -160,7 +138,7 @@ class Engine:
         outline = Outline(code, self.owner)
         self._roots.add(code)
         if not outline.is_possible:
-            refusal = UnsupportedFrame(f"{code.co_qualname} suspends and looks at its own frame", where=place(code))
+            refusal = errors.UnsupportedFrame(f"{code.co_qualname} suspends and looks at its own frame", where=place(code))
             if self.fullgraph:
                 raise refusal
             self.report(code, refusal, Refused(refusal))
@@ -215,12 +193,12 @@ class Engine:
             if entry.guard.check(view):
                 return entry
         reason = explain(known[0].guard, view, _symbols_of(known[0])) if known else None
-        changed = None if self.fullgraph else changed_value(known, view, _counted(known), self.limit)
+        changed = None if self.fullgraph else size_changes.changed_value(known, view, _counted(known), self.limit)
         if changed is not None:
             self._changing[code] = self._changing.get(code, frozenset()) | {changed}
         if known:
-            policy = with_changes(self._policy_of(code), known[0].guard, view, _symbols_of(known[0]))
-            self._policies[code] = with_sizes_of_before(policy, [entry.guard for entry in known[1:]], view)
+            policy = size_changes.with_changes(self._policy_of(code), known[0].guard, view, _symbols_of(known[0]))
+            self._policies[code] = size_changes.with_sizes_of_before(policy, [entry.guard for entry in known[1:]], view)
         if not may_compile(code, reason):
             return None
         if len(known) >= self.limit:
@@ -245,7 +223,7 @@ class Engine:
         """Whether no version of the code, nor of what starts behind its breaks, has a graph."""
         versions = [entry.payload for part in self._breaks.parts_of(code) for entry in entries(part, self.owner)]
         return all(
-            payload.function is None if isinstance(payload, _Compiled) else isinstance(payload, NoTensorWork)
+            payload.function is None if isinstance(payload, _Compiled) else isinstance(payload, errors.NoTensorWork)
             for payload in versions
         )
 
@@ -278,7 +256,7 @@ class Engine:
 
     def on_rejected(self, view: FrameView, entry: Entry) -> None:
         """A new entry whose guards do not hold for its own frame: the backend changed what they read, twice."""
-        error = CannotCapture(
+        error = errors.CannotCapture(
             f"the backend changed what the captured code depends on: {explain(entry.guard, view, _symbols_of(entry))}",
             where=place(view.code),
             fix="Leave modules and arguments as they are while compiling.",
@@ -290,13 +268,13 @@ class Engine:
     # -- captures
 
     def _policy_of(self, code: CodeType) -> SizePolicy:
-        return self._policies.get(code, self._policy)
+        return self._policies.get(code, self.policy)
 
     def _capture_as_taken(self, view: FrameView, reason: str | None) -> Entry | None:
         """The entry; with all sizes fixed where a stage of the backend cannot take the symbols."""
         try:
             return self._capture(view, reason)
-        except FixedSizesNeeded as error:
+        except errors.FixedSizesNeeded as error:
             _log.info("%s is captured for each size: %s", view.code.co_qualname, error)
             self._policies[view.code] = self._policy_of(view.code).with_changes((), (), error.sources)
             return self._capture_as_taken(view, reason)
@@ -305,7 +283,7 @@ class Engine:
             return self._capture_as_taken(view, reason)
         except _SizesRefused as refused:
             _log.info("%s is compiled for each size: %s", view.code.co_qualname, refused.__cause__)
-            self._policies[view.code] = SizePolicy(enabled=False, of_data=self.fullgraph and self._policy.of_data)
+            self._policies[view.code] = SizePolicy(enabled=False, of_data=self.fullgraph and self.policy.of_data)
             return self._capture(view, reason)
 
     def _capture(self, view: FrameView, reason: str | None) -> Entry | None:
@@ -316,17 +294,17 @@ class Engine:
                 tuple(result.guards), result.objects, result.capture.symbols, tuple(result.input_sources)
             )
             guard = conditions.compile(view, self.keep)
-        except (FixedMarkedSize, FixedSizesNeeded):
+        except (errors.FixedMarkedSize, errors.FixedSizesNeeded):
             raise
-        except (NoTensorWork, RaisedInCapture) as error:
+        except (errors.NoTensorWork, errors.RaisedInCapture) as error:
             return self._refuse(view, error)
         except CannotUndo:
             self._distrust.add(view.code)
             return self._capture(view, reason)
-        except CannotCapture as error:
+        except errors.CannotCapture as error:
             return self._broken(view, error, reason) or self._refuse(view, error)
         except GuardError as error:
-            return self._refuse(view, CannotCapture(error.message, where=error.where, fix=error.fix))
+            return self._refuse(view, errors.CannotCapture(error.message, where=error.where, fix=error.fix))
         return self._entry(view, result, conditions, guard, reason, start, whole=True)
 
     def _evaluate(self, view: FrameView, until: Break | None = None) -> CaptureResult:
@@ -361,7 +339,7 @@ class Engine:
                     assumes = getattr(function, "assumes", ())
                     compiled = self._undone(view.code, result, function)
                 except StageError as error:
-                    needed = needs_constants(result.capture, error)
+                    needed = size_changes.needs_constants(result.capture, error)
                     if needed is not None:
                         raise needed from error
                     if result.capture.symbols and error.needs_fixed_sizes:
@@ -424,7 +402,7 @@ class Engine:
 
     # -- breaks
 
-    def _broken(self, view: FrameView, error: CannotCapture, reason: str | None) -> Entry | None:
+    def _broken(self, view: FrameView, error: errors.CannotCapture, reason: str | None) -> Entry | None:
         """The entry of a frame whose graph ends at an instruction; None where nothing is won by that."""
         if self.fullgraph or error.trace is None:
             return None
@@ -450,28 +428,28 @@ class Engine:
             except CannotUndo:
                 self._distrust.add(view.code)
                 return self._capture(view, reason)
-            except FixedSizesNeeded:
+            except errors.FixedSizesNeeded:
                 raise
-            except (CannotRebuild, CannotCapture, GuardError):
+            except (errors.CannotRebuild, errors.CannotCapture, GuardError):
                 continue  # the next place may be one at which all that is live can be built again
             self._report_break(view, error, result)
             changing = result.of_data | self._policy_of(view.code).dimensions
             for segment in until.resumption.plan.segments.values() if changing else ():
-                policy = with_open_sizes(self._policy_of(segment.code), changing, segment.point.variables)
+                policy = size_changes.with_open_sizes(self._policy_of(segment.code), changing, segment.point.variables)
                 self._policies[segment.code] = policy
             return self._entry(view, result, conditions, guard, reason, start, whole=False)
         return None
 
-    def _report_break(self, view: FrameView, error: CannotCapture, result: CaptureResult) -> None:
+    def _report_break(self, view: FrameView, error: errors.CannotCapture, result: CaptureResult) -> None:
         if self._is_news(view.code, error):
             _log.info("graph break: %s", error)
         self._tell(Broke(error.let_go(), result.capture if result.has_graph else None))
 
     # -- refusals
 
-    def _refuse(self, view: FrameView, error: CannotCapture) -> Entry | None:
+    def _refuse(self, view: FrameView, error: errors.CannotCapture) -> Entry | None:
         error.__context__ = None
-        if isinstance(error, NoTensorWork | RaisedInCapture):
+        if isinstance(error, errors.NoTensorWork | errors.RaisedInCapture):
             # Nothing to compile, or the plain run raises by itself: no fault of the program.
             self._tell(Refused(error))
         elif self.fullgraph:
@@ -485,13 +463,13 @@ class Engine:
                 skip(view.code, self.owner)
             return None
         error.let_go()
-        if self.fullgraph and isinstance(error, RaisedInCapture):
+        if self.fullgraph and isinstance(error, errors.RaisedInCapture):
             return Entry(guard, raising_code(view.function, error), error)
         # What runs under a mode that sees single operations is the mode's business.
-        return Entry(guard, view.code, error, closed=isinstance(error, UnsupportedFrame))
+        return Entry(guard, view.code, error, closed=isinstance(error, errors.UnsupportedFrame))
 
     def _report_limit(self, view: FrameView, reason: str | None) -> None:
-        error = RecompileLimit(
+        error = errors.RecompileLimit(
             f"{view.code.co_qualname} was captured {self.limit} times; the last reason: {reason}",
             where=place(view.code),
         )
@@ -506,15 +484,15 @@ class Engine:
             return
         self._tell(event)
         # A fault in a callee ends graphs there alone: both sides of it are captured by themselves.
-        in_callee = isinstance(error, CannotCapture) and not str(error.where).endswith(f" in {code.co_qualname}")
+        in_callee = isinstance(error, errors.CannotCapture) and not str(error.where).endswith(f" in {code.co_qualname}")
         is_own = code in self._roots and not in_callee
-        if self.warns and (is_own or isinstance(error, RecompileLimit)):
+        if self.warns and (is_own or isinstance(error, errors.RecompileLimit)):
             warnings.warn(f"runs plain: {error}", CaptureWarning, stacklevel=4)
         else:
             _log.info("%s: %s", "runs plain" if is_own else "graph break", error)
 
     def _is_news(self, code: CodeType, error: StageError) -> bool:
-        key = (code, error.code, None if isinstance(error, RecompileLimit) else error.where)
+        key = (code, error.code, None if isinstance(error, errors.RecompileLimit) else error.where)
         if key in self._reported:
             return False
         self._reported.add(key)
@@ -543,6 +521,6 @@ def _symbols_of(entry: Entry) -> tuple[Symbol, ...]:
     match entry.payload:
         case _Compiled(capture=document):
             return document.symbols
-        case CannotCapture(symbols=symbols):
+        case errors.CannotCapture(symbols=symbols):
             return symbols
     return ()

@@ -16,36 +16,25 @@ from bytecap.guards.literals import MISSING
 from bytecap.nodes.call_arguments import has_unbacked
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import (
-    Capture,
-    Equals,
-    Guard,
-    HasKey,
-    IdentityIs,
-    KeysAre,
-    LengthIs,
-    Local,
-    Reading,
-    Relation,
-    Source,
-    Symbol,
-    TensorIs,
-    TypeIs,
-    TypeOf,
-)  # fmt: skip
+from stagewire import capture
 from stagewire.errors import StageError
 from stagewire.expr import symbols_of
 
 
 def with_changes(
-    policy: SizePolicy, program: GuardProgram | None, view: FrameView, symbols: tuple[Symbol, ...]
+    policy: SizePolicy, program: GuardProgram | None, view: FrameView, symbols: tuple[capture.Symbol, ...]
 ) -> SizePolicy:
     """The policy for the next capture of a frame for which `program`, of a capture with `symbols`, does not hold."""
     if not policy.enabled or program is None:
         return policy
     found = list(_checked(program, view))
     return policy.with_changes(
-        [place for guard, value, _ in found if isinstance(guard, TensorIs) for place in _changed_dims(guard, value)],
+        [
+            place
+            for guard, value, _ in found
+            if isinstance(guard, capture.TensorIs)
+            for place in _changed_dims(guard, value)
+        ],
         [guard.source for guard, value, owner in found if _is_changed_number(guard, value, owner)],
         _fixed_numbers(program, view, symbols),
     )
@@ -57,14 +46,19 @@ def with_sizes_of_before(policy: SizePolicy, programs: list[GuardProgram | None]
     if not policy.enabled:
         return policy
     found = [item for program in programs if program is not None for item in _checked(program, view)]
-    dims = [place for guard, value, _ in found if isinstance(guard, TensorIs) for place in _changed_dims(guard, value)]
+    dims = [
+        place
+        for guard, value, _ in found
+        if isinstance(guard, capture.TensorIs)
+        for place in _changed_dims(guard, value)
+    ]
     return policy.with_changes(dims, ())
 
 
-def sizes_of_data(frame: Frame) -> frozenset[tuple[Source, int]]:
+def sizes_of_data(frame: Frame) -> frozenset[tuple[capture.Source, int]]:
     """The dimensions of the frame's variables of which the data decides the size: other calls have others."""
     return frozenset(
-        (Local(name), dim)
+        (capture.Local(name), dim)
         for name, value in frame.locals.items()
         if isinstance(value, TensorValue)
         for dim, size in enumerate(value.abstract.meta.shape)
@@ -72,9 +66,11 @@ def sizes_of_data(frame: Frame) -> frozenset[tuple[Source, int]]:
     )
 
 
-def with_open_sizes(policy: SizePolicy, found: Iterable[tuple[Source, int]], variables: Iterable[str]) -> SizePolicy:
+def with_open_sizes(
+    policy: SizePolicy, found: Iterable[tuple[capture.Source, int]], variables: Iterable[str]
+) -> SizePolicy:
     """The policy for what starts behind a break and is given these variables, of which some have ever other sizes."""
-    given = {Local(name) for name in variables}
+    given = {capture.Local(name) for name in variables}
     return policy.with_changes([place for place in found if place[0] in given], ()) if policy.enabled else policy
 
 
@@ -87,7 +83,7 @@ def _checked(program: GuardProgram, view: FrameView) -> Iterator[tuple[Any, Any,
             yield program.guards[check[2]], value, None if parent < 0 else values[parent]
 
 
-def _changed_dims(guard: TensorIs, value: Any) -> Iterator[tuple[Source, int]]:
+def _changed_dims(guard: capture.TensorIs, value: Any) -> Iterator[tuple[capture.Source, int]]:
     if not isinstance(value, torch.Tensor):
         return
     with TORCH.no_subclass_function():
@@ -108,28 +104,34 @@ def _changed_dims(guard: TensorIs, value: Any) -> Iterator[tuple[Source, int]]:
 
 def _is_changed_number(guard: Any, value: Any, owner: Any) -> bool:
     """A float, or an int that is no setting of a module: those are few, and decide about the program."""
-    if not isinstance(guard, Equals) or isinstance(guard.source, Reading) or type(value) is not type(guard.value):
+    if (
+        not isinstance(guard, capture.Equals)
+        or isinstance(guard.source, capture.Reading)
+        or type(value) is not type(guard.value)
+    ):
         return False
     is_open = type(value) is float or (type(value) is int and not isinstance(owner, torch.nn.Module))
     return is_open and value != guard.value
 
 
-def _fixed_numbers(program: GuardProgram, view: FrameView, symbols: tuple[Symbol, ...]) -> list[Source]:
+def _fixed_numbers(program: GuardProgram, view: FrameView, symbols: tuple[capture.Symbol, ...]) -> list[capture.Source]:
     """Ints that were symbols, and that the program fixed all the same."""
     failure = program.failure(view)
     if failure is None or failure[0] not in range(len(program.guards)):
         return []
     guard = program.guards[failure[0]]
-    if not isinstance(guard, Relation) or guard.operator != "==":
+    if not isinstance(guard, capture.Relation) or guard.operator != "==":
         return []
     used = symbols_of(guard.left) | symbols_of(guard.right)
     sources = {symbol.name: symbol.source for symbol in symbols}
-    return [source for name in used if (source := sources.get(name)) is not None and not isinstance(source, Reading)]
+    return [
+        source for name in used if (source := sources.get(name)) is not None and not isinstance(source, capture.Reading)
+    ]
 
 
-def needs_constants(capture: Capture, error: StageError) -> FixedSizesNeeded | None:
+def needs_constants(document: capture.Capture, error: StageError) -> FixedSizesNeeded | None:
     """What to raise where a backend needs floats of the capture as constants."""
-    sources = tuple(item.source for item in capture.inputs if item.value.name in error.fixed_inputs)
+    sources = tuple(item.source for item in document.inputs if item.value.name in error.fixed_inputs)
     if not sources:
         return None
     needed = FixedSizesNeeded(error.message, where=error.where)
@@ -146,7 +148,9 @@ _KINDS = (int, float, str)
 _PATIENCE = 4
 
 
-def changed_value(known: Sequence[Entry], view: FrameView, counted: frozenset[Source], limit: int) -> Source | None:
+def changed_value(
+    known: Sequence[Entry], view: FrameView, counted: frozenset[capture.Source], limit: int
+) -> capture.Source | None:
     """Where the value is that alone makes the last capture miss, if it changes too often.
 
     counted: where the numbers are that the last capture itself counts up. limit: of captures; the last of them leaves
@@ -156,27 +160,29 @@ def changed_value(known: Sequence[Entry], view: FrameView, counted: frozenset[So
     if first is None:
         return None
     source, value = first
-    if isinstance(source, TypeOf):
+    if isinstance(source, capture.TypeOf):
         return source if len(known) == limit - 1 else None
-    if source in counted or (isinstance(source, Local) and type(value) is float):
+    if source in counted or (isinstance(source, capture.Local) and type(value) is float):
         return source
     return source if len(known) >= _PATIENCE else None
 
 
-def _missed(entry: Entry, view: FrameView) -> tuple[Source, Any] | None:
+def _missed(entry: Entry, view: FrameView) -> tuple[capture.Source, Any] | None:
     """(place, value now) of the first guard that fails, if it fixes a value of a kind that may be left open."""
     failure = None if entry.guard is None else entry.guard.failure(view)
     if failure is None:
         return None
     index, found, value = failure
-    guards: Sequence[Guard] = entry.guard.guards
+    guards: Sequence[capture.Guard] = entry.guard.guards
     if not found or index not in range(len(guards)):
         return None
     match guards[index]:
-        case Equals(source, before) if type(before) is type(value) and type(value) in _KINDS:
+        case capture.Equals(source, before) if type(before) is type(value) and type(value) in _KINDS:
             return source, value
-        case TypeIs(Local() as source) | IdentityIs(Local() as source) if not isinstance(value, torch.Tensor):
-            return TypeOf(source), value
-        case LengthIs(source) | KeysAre(source) | HasKey(source):
+        case capture.TypeIs(capture.Local() as source) | capture.IdentityIs(capture.Local() as source) if (
+            not isinstance(value, torch.Tensor)
+        ):
+            return capture.TypeOf(source), value
+        case capture.LengthIs(source) | capture.KeysAre(source) | capture.HasKey(source):
             return source, value
     return None

@@ -15,20 +15,11 @@ from typing import Any
 import torch
 
 from absint.errors import DataDependentError, SpecializedSize
+from bytecap import errors
 from bytecap.breaks.breaks import Break
 from bytecap.bytecode.decode import InstructionTrace
 from bytecap.driver.size_changes import sizes_of_data
 from bytecap.driver.undo import Changes
-from bytecap.errors import (
-    CannotCapture,
-    DataDependent,
-    EvaluatorFault,
-    FixedMarkedSize,
-    NoTensorWork,
-    RaisedInCapture,
-    UnsupportedCall,
-    UnsupportedFrame,
-)
 from bytecap.evaluator.frame import Frame
 from bytecap.evaluator.tracer import Tracer, new_tracer
 from bytecap.graph.size_policy import SizePolicy
@@ -148,7 +139,7 @@ def capture(
         TORCH.require(*ESSENTIAL)
         tracer = new_tracer(changing, policy, assumes=assumes)
     except MissingCapability as error:
-        raise UnsupportedFrame(error.message, fix=error.fix) from None
+        raise errors.UnsupportedFrame(error.message, fix=error.fix) from None
     state = global_state()
     trace = InstructionTrace(None if until is None else until.count)
     with capture_environment(tracer):
@@ -229,7 +220,7 @@ def place(code: CodeType) -> str:
 
 def _refusal(
     tracer: Tracer, error: Exception, state: GlobalState, trace: InstructionTrace, code: CodeType
-) -> CannotCapture:
+) -> errors.CannotCapture:
     refused = _as_refusal(error)
     refused.guards, refused.objects = _conditions(tracer, state), tracer.names.objects
     refused.symbols = tracer.sizes.documents()
@@ -249,23 +240,23 @@ def _clear_frames(error: BaseException | None) -> None:
         error = error.__context__
 
 
-def _as_refusal(error: Exception) -> CannotCapture:
+def _as_refusal(error: Exception) -> errors.CannotCapture:
     match error:
-        case CannotCapture():
+        case errors.CannotCapture():
             return error
         case PythonRaise():
-            return RaisedInCapture(_raised(error))
+            return errors.RaisedInCapture(_raised(error))
         case SpecializedSize():
-            return FixedMarkedSize(error.message, where=error.where, fix=error.fix)
+            return errors.FixedMarkedSize(error.message, where=error.where, fix=error.fix)
         case DataDependentError():
-            return DataDependent(error.message)
+            return errors.DataDependent(error.message)
         case NotConcrete():
-            return CannotCapture(f"a plain Python value is needed, not {error.args[0]!r}")
+            return errors.CannotCapture(f"a plain Python value is needed, not {error.args[0]!r}")
         case MissingCapability():
-            return UnsupportedCall(error.message, fix=error.fix)
+            return errors.UnsupportedCall(error.message, fix=error.fix)
         case RecursionError():
-            return UnsupportedCall("calls nested too deeply to evaluate")
-    fault = EvaluatorFault(f"{type(error).__name__} in the evaluator: {error}")
+            return errors.UnsupportedCall("calls nested too deeply to evaluate")
+    fault = errors.EvaluatorFault(f"{type(error).__name__} in the evaluator: {error}")
     fault.__cause__ = error
     return fault
 
@@ -281,7 +272,7 @@ def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options
             _emit_break(emitter, frame, until)
         else:
             if not tracer.graph.has_work and not options.allow_empty:
-                raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
+                raise errors.NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
             emit_epilogue(emitter, result)
         check_choices(tracer, emitter.outputs)
         tracer.guards.written()

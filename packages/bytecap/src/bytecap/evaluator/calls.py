@@ -19,6 +19,7 @@ from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Constant, NotConcrete, Value, run
+from bytecap.objects.class_lookup import LRU_CACHE
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import handler_of
@@ -54,16 +55,9 @@ def _single_dispatch(tracer: Tracer, function: FunctionValue, args: list[Value])
 
 # Python functions of these modules are one node each; every other Python function is inlined.
 LEAF_MODULES = frozenset(
-    {
-        "torch.nn.functional",
-        "torch.functional",
-        "torch._tensor",
-        "torch.special",
-        "torch.linalg",
-        "torch.fft",
-        "torch.masked._ops",
-    }
-)
+    {"torch.nn.functional", "torch.functional", "torch._tensor", "torch.special", "torch.linalg", "torch.fft",
+     "torch.masked._ops"}
+)  # fmt: skip
 UNSEEN = frozenset(
     ("torch._dynamo.mutation_guard", f"{name}.tag") for name in ("GenerationTracker", "_GenerationTracker")
 )
@@ -76,7 +70,6 @@ BREAKS_FOR_ITSELF = frozenset({"torch.optim.optimizer"})
 # What torch keeps its own capture out of is evaluated here like any function.
 _HIDDEN_FROM_TORCH = TORCH.hide_from_dynamo(lambda: None).__code__ if TORCH.has("hide_from_dynamo") else None
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
-_LRU_CACHE = type(functools.lru_cache(lambda: None))
 _TENSOR_BASE = torch.Tensor.__mro__[1]
 
 
@@ -129,7 +122,6 @@ def _call_pure(tracer: Tracer, function: FunctionValue, args: list[Value], kwarg
 def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """A call of what carries a mark (see `bytecap.hook.directives`); None for other functions."""
     real = function.real
-    assert real is not None
     match directives.mark_of(real):
         case "break":
             if tracer.frames.module() in BREAKS_FOR_ITSELF:
@@ -192,7 +184,7 @@ def call_builtin(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str,
         return call_entry(tracer, handler, real, args, kwargs)
     if isinstance(real, _C_METHODS):
         return _call_descriptor(tracer, real, args, kwargs)
-    if isinstance(real, _LRU_CACHE):
+    if isinstance(real, LRU_CACHE):
         return _call_cached(tracer, real, args, kwargs)
     if is_torch_function(real):
         return call_torch(tracer, real, args, kwargs)

@@ -10,7 +10,7 @@ it is defined.
 from __future__ import annotations
 
 from bytecap.evaluator.calls import call_builtin, call_function, inline
-from bytecap.evaluator.frame import Frame
+from bytecap.evaluator.frame import Frame as frame
 from bytecap.evaluator.instantiate import allocate, construct, instantiate
 from bytecap.lookasides.copies import reduce_ex
 from bytecap.lookasides.torch_state import index_by_tensors
@@ -33,5 +33,3 @@ from bytecap.semantics.constant_folding import fold_call, fold_method
 from bytecap.semantics.methods import call_object_method
 from bytecap.semantics.operations import binary, compare, equal
 from bytecap.semantics.string_conversion import printable, repr_of
-
-frame = Frame

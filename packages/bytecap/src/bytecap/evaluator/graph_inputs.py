@@ -15,17 +15,7 @@ from absint.meta import from_tensor, to_wire
 from absint.symbolic import SizeFloat
 from absint.wire import to_arg
 from bytecap._evalframe import TENSOR_MAX_RANK
-from bytecap.bytecode.wrappers import (
-    PLAIN,
-    as_subclass,
-    inner_tensors,
-    is_wrapper,
-    join,
-    objects_of,
-    parts_of,
-    structure_of,
-    unflatten,
-)
+from bytecap.bytecode import wrappers
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph.builder import Outside as FromOutside
@@ -40,6 +30,7 @@ from bytecap.objects.numbers.symbolic import write_term
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, InputRole, Item, Source
 from stagewire.graph import Arg, Ref
+from stagewire.types import TensorType
 
 # Numbers and texts with a class of their own (members of an IntEnum), as the numbers and texts that they are.
 _PLAIN = ((int, int.__pos__), (float, float.__pos__), (str, str.__str__))
@@ -95,7 +86,7 @@ class GraphInputs:
     def _tensor(self, real: torch.Tensor, source: Source | None, linked: bool) -> Any:
         if hasattr(type(real), "trigger_wait"):
             return self._arriving(real, source, linked)
-        if is_wrapper(type(real)):
+        if wrappers.is_wrapper(type(real)):
             return self._wrapper(real, source, linked)
         if not is_plain_class(type(real)):
             raise UnsupportedValue(f"a tensor of class {type(real).__qualname__}")
@@ -140,7 +131,7 @@ class GraphInputs:
             if not real.is_leaf:
                 with torch.enable_grad():
                     abstract = super(torch.autograd.Function, FromOutside).apply(abstract)
-            self._links.append((source, PLAIN, [value.name]))
+            self._links.append((source, wrappers.PLAIN, [value.name]))
             value = TensorValue(abstract, value.name, real=value.real, role=value.role, source=value.source)
             self.tensors[id(abstract)] = value
         wait = torch.ops._c10d_functional.wait_tensor.default
@@ -156,7 +147,7 @@ class GraphInputs:
             source = tracer.places.handle(real)
         linked = linked or real.requires_grad
         context = real.__tensor_flatten__()[1]
-        names, objects = [name for name, _ in parts_of(real)], objects_of(real)
+        names, objects = [name for name, _ in wrappers.parts_of(real)], wrappers.objects_of(real)
         if hasattr(real, "device_mesh") and not objects:
             raise UnsupportedValue("a DTensor, whose mesh this release of torch does not flatten")
         if masks_of(real):
@@ -181,14 +172,14 @@ class GraphInputs:
             for name in ("requires_grad", *(["is_leaf"] if real.requires_grad else [])):
                 tracer.guards.literal(Attribute(source, name), getattr(real, name))
         else:
-            metas = [tensor.meta for value in inner.values() for tensor in inner_tensors(value.abstract)]
+            metas = [tensor.meta for value in inner.values() for tensor in wrappers.inner_tensors(value.abstract)]
             meta = tracer.sizes.meta_like(real, metas)
             tracer.guards.tensor(source, to_wire(meta, requires_grad=real.requires_grad), real, tracer.line())
             layout = meta.shape, meta.stride
         tracer.guards.wrapper_state(real, source, names)
 
         def make() -> Any:
-            return unflatten(type(real), held, context, *layout)
+            return wrappers.unflatten(type(real), held, context, *layout)
 
         with tracer.mode, torch.no_grad():
             abstract = make()
@@ -199,7 +190,7 @@ class GraphInputs:
             if not real.is_leaf:
                 with Recorder(tracer), torch.enable_grad():
                     abstract = super(torch.autograd.Function, Computed).apply(abstract, make)
-            names = [self.value_of(tensor).name for tensor in inner_tensors(abstract)]  # type: ignore[union-attr]
+            names = [self.value_of(tensor).name for tensor in wrappers.inner_tensors(abstract)]  # type: ignore[union-attr]
             self._links.append((source, None, [self._arrived.get(name, name) for name in names]))
         value = self.wrappers[id(abstract)] = WrapperValue(abstract, real=real, source=source)
         return value
@@ -208,35 +199,33 @@ class GraphInputs:
         """Inputs of the graph that stand for a tensor from outside, a part each of its gradient, which is a wrapper."""
         if value.source is None or value.role == "result":
             raise UnsupportedCall("a wrapper as the gradient of a tensor that the captured code makes")
-        names = []
-        for hint in like[2]:
-            name = self.tracer.graph.add_input(hint, tensor_type(value.abstract), value.source, "tensor")
-            part = AbstractTensor(value.abstract.meta, value.abstract.storage_record, requires_grad=True)
-            self.tensors[id(part)] = TensorValue(part, name, real=value.real, role="tensor", source=value.source)
-            names.append(name)
-        self.linked.update(names)
-        self._links.append((value.source, like, names))
-        return names
+        return self._link(value.source, like, [(hint, value, tensor_type(value.abstract)) for hint in like[2]])
 
     def parts_of_wrapper(self, value: WrapperValue, like: Any) -> list[str]:
         """Inputs of the graph that stand for what a wrapper from outside holds, whose gradients are parts of one of
         this structure; none where that is its own."""
-        assert value.source is not None
+        abstract = value.abstract
         with self.tracer.mode, torch.no_grad():
-            if structure_of(join(structure_of(value.abstract), inner_tensors(value.abstract))) == like:
+            again = wrappers.join(wrappers.structure_of(abstract), wrappers.inner_tensors(abstract))
+            if wrappers.structure_of(again) == like:
                 return []
         for source, known, names in self._links:
             if source == value.source and known == like:
                 return names
+        inner = [self.tensors[id(tensor)] for tensor in wrappers.inner_tensors(value.abstract)]
+        types = [msgspec.structs.replace(tensor_type(each.abstract), requires_grad=True) for each in inner]
+        return self._link(value.source, like, [("part", *pair) for pair in zip(inner, types, strict=True)])
+
+    def _link(self, source: Source, like: Any, parts: list[tuple[str, TensorValue, TensorType]]) -> list[str]:
+        """Names of new inputs (hint, what each stands for, type), which `Split` gives of what is at `source`."""
         names = []
-        for inner in inner_tensors(value.abstract):
-            of = self.tensors[id(inner)]
+        for hint, of, type_ in parts:
+            name = self.tracer.graph.add_input(hint, type_, of.source, "tensor")  # type: ignore[arg-type]
             part = AbstractTensor(of.abstract.meta, of.abstract.storage_record, requires_grad=True)
-            name = self.tracer.graph.add_input("part", tensor_type(part), of.source, "tensor")  # type: ignore[arg-type]
             self.tensors[id(part)] = TensorValue(part, name, real=of.real, role="tensor", source=of.source)
             names.append(name)
         self.linked.update(names)
-        self._links.append((value.source, like, names))
+        self._links.append((source, like, names))
         return names
 
     def value_of(self, abstract: Any) -> TensorValue | WrapperValue | None:
@@ -248,7 +237,7 @@ class GraphInputs:
         found: dict[str, Any] = {}
         for value in self.tensors.values():
             if value.role != "result":
-                real: Any = as_subclass(value.real, torch.Tensor) if is_subclassed(value.cls) else value.real  # type: ignore[arg-type]
+                real: Any = wrappers.as_subclass(value.real, torch.Tensor) if is_subclassed(value.cls) else value.real  # type: ignore[arg-type]
                 found[value.name] = real.detach().requires_grad_() if value.name in self.linked else real
         return found
 

@@ -20,7 +20,7 @@ from bytecap.nodes.wrapper_calls import call_wrapper
 from bytecap.objects.base import TORCH_CONSTANTS, Value, collect, run
 from bytecap.objects.class_lookup import is_made_in_c, is_python_class, static_lookup
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
+from bytecap.objects.containers.mappings import DICT_TYPES
 from bytecap.objects.containers.sequences import ListValue, TupleValue, field_names
 from bytecap.objects.dispatch import HANDLERS, handler_of
 from bytecap.objects.distributed import is_value_class
@@ -123,10 +123,8 @@ def allocate(tracer: Tracer, cls: type, args: list[Value]) -> Value:
 
 def _builtin_base(tracer: Tracer, cls: type, args: list[Value]) -> Value | None:
     for ancestor in cls.__mro__:
-        if ancestor in DICT_TYPES:
-            return DictValue(cls=ancestor)
-        if ancestor is list:
-            return ListValue([])
+        if ancestor in (*DICT_TYPES, list):
+            return HANDLERS[ancestor](tracer)
         if ancestor in (set, frozenset):
             return HANDLERS[ancestor](tracer, *(args[:1] if ancestor is frozenset else []))
         if ancestor is tuple:

@@ -38,16 +38,9 @@ from stagewire.capture import Builtin, Global, HandleSource, Item, Source, TypeO
 
 # Values that are the same object wherever they are read: immutable, or cheap to make again.
 _NOT_SHARED = (
-    *LITERALS,
-    tuple,
-    torch.Size,
-    slice,
-    range,
-    types.MethodType,
-    types.BuiltinFunctionType,
-    torch.SymInt,
+    *LITERALS, tuple, torch.Size, slice, range, types.MethodType, types.BuiltinFunctionType, torch.SymInt,
     torch.SymFloat,
-)
+)  # fmt: skip
 
 _DICT_VIEWS = {
     type(getattr(cls(), what)()): what for cls in (dict, OrderedDict) for what in ("keys", "values", "items")
@@ -79,18 +72,9 @@ class KnownObjects:
                 value.attributes.owner = None
         self.frame_globals = None
         for known in (
-            self.by_object,
-            self.dicts,
-            self.cells,
-            self.hashed_by_identity,
-            self.alive,
-            self.arrays,
-            self.outside_memory.read,
-            self.outside_memory.written,
-            self.iterators,
-            self.keys,
-            self.weak,
-        ):
+            self.by_object, self.dicts, self.cells, self.hashed_by_identity, self.alive, self.arrays,
+            self.outside_memory.read, self.outside_memory.written, self.iterators, self.keys, self.weak,
+        ):  # fmt: skip
             known.clear()  # type: ignore[attr-defined]
 
     def wrap(self, real: Any, source: Source | None) -> Value:

@@ -16,7 +16,7 @@ from bytecap.context_types import Tracer
 from bytecap.guards.guard_set import GuardSet, Names, is_exempt, is_watched
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import LITERALS, TORCH_CONSTANTS, Constant, Value
-from bytecap.objects.class_lookup import has_own_layout, static_lookup
+from bytecap.objects.class_lookup import filled_slots, has_own_layout, static_lookup
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import TupleValue, field_names
 from bytecap.objects.distributed import is_shared
@@ -278,13 +278,7 @@ def _computed_in_c(cls: type) -> list[str]:
 
 def _stored(real: Any) -> list[tuple[str, Any]]:
     """What an object has in its dictionary and its slots."""
-    slots = [
-        name
-        for cls in type(real).__mro__
-        for name, found in vars(cls).items()
-        if isinstance(found, types.MemberDescriptorType) and hasattr(real, name)
-    ]
-    return [*vars(real).items(), *[(name, getattr(real, name)) for name in slots]]
+    return [*vars(real).items(), *[(name, getattr(real, name)) for name in filled_slots(real)]]
 
 
 def _has_place(value: Value) -> bool:

@@ -90,14 +90,8 @@ class Tracer:
         for closed in (self.frames, self.sizes):
             closed.close()
         for known in (
-            self.class_writes,
-            self.effects,
-            self.regions,
-            self.index_modes,
-            self.choices,
-            self.hooked,
-            self.unseen,
-        ):
+            self.class_writes, self.effects, self.regions, self.index_modes, self.choices, self.hooked, self.unseen,
+        ):  # fmt: skip
             known.clear()  # type: ignore[attr-defined]
 
     def raises(self, cls: type, *args: Any) -> PythonRaise:

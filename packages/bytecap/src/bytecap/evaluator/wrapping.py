@@ -26,7 +26,7 @@ from bytecap.guards.printing import REGISTRIES
 from bytecap.hook import Dispatcher
 from bytecap.objects.arrays.numpy_arrays import OutsideArray, is_array, is_function, is_number, number_source
 from bytecap.objects.base import LITERALS, TORCH_CONSTANTS, Constant, Value
-from bytecap.objects.class_lookup import is_python_class, static_lookup
+from bytecap.objects.class_lookup import LRU_CACHE, is_python_class, static_lookup
 from bytecap.objects.classes import ClassValue, ModuleValue
 from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView, can_name
@@ -46,17 +46,10 @@ from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source
 
 _REGISTRIES = frozenset(REGISTRIES + HOOKS)
-_LRU_CACHE = type(functools.lru_cache(lambda: None))
 _BUILTIN_CALLABLES = (
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.MethodWrapperType,
-    types.ClassMethodDescriptorType,
-    _LRU_CACHE,
-    TORCH.op_overload,
-    TORCH.op_overload_packet,
-)
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+    types.ClassMethodDescriptorType, LRU_CACHE, TORCH.op_overload, TORCH.op_overload_packet,
+)  # fmt: skip
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 
 Wrapper = Callable[["Tracer", Any, "Source | None"], Value]
@@ -101,9 +94,17 @@ def _symbolic(tracer: Tracer, real: torch.SymInt | torch.SymFloat, source: Sourc
     return as_value(unwrap(real))
 
 
-def _identity_constant(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    tracer.guards.identity(source, real)
-    return Constant(real, source)
+def _identified(kind: Callable[[Any, Source | None], Value]) -> Wrapper:
+    """What is guarded by its identity alone."""
+
+    def wrap(tracer: Tracer, real: Any, source: Source | None) -> Value:
+        tracer.guards.identity(source, real)
+        return kind(real, source)
+
+    return wrap
+
+
+_identity_constant = _identified(Constant)
 
 
 def _distributed(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -207,15 +208,10 @@ def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
     factory = getattr(real, "default_factory", None)
     if isinstance(real, defaultdict) and factory is None and source is not None:
         tracer.guards.literal(Attribute(source, "default_factory"), None)
-    return DictValue(
-        cls=type(real),
-        real=real,
-        source=source,
-        item_source=None if source is None else item_source(tracer, source),
-        factory=None
-        if factory is None
-        else tracer.objects.wrap(factory, tracer.places.attribute(source, "default_factory")),
-    )
+    if factory is not None:
+        factory = tracer.objects.wrap(factory, tracer.places.attribute(source, "default_factory"))
+    place_of = None if source is None else item_source(tracer, source)
+    return DictValue(cls=type(real), real=real, source=source, item_source=place_of, factory=factory)
 
 
 def _is_registry(source: Source) -> bool:
@@ -424,11 +420,6 @@ def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None
 # -- classes, modules, objects
 
 
-def _class(tracer: Tracer, real: type, source: Source | None) -> Value:
-    tracer.guards.identity(source, real)
-    return ClassValue(real, source)
-
-
 def _module(tracer: Tracer, real: types.ModuleType, source: Source | None) -> Value:
     tracer.guards.identity(source, real)
     return ModuleValue(real, tracer.objects.module_dict(real.__dict__), source)
@@ -476,9 +467,20 @@ def _instance_dict(real: Any) -> dict[str, Any] | None:
 
 
 def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
-    for kind, cls in ((dict, DictValue), (list, ListValue), (tuple, TupleValue), ((set, frozenset), SetValue)):
-        if isinstance(real, kind):  # type: ignore[arg-type]
-            return _container_base(tracer, real, source, cls)
+    """The builtin part of an instance of a subclass, read past the subclass's own methods."""
+    if isinstance(real, dict):
+        plain = next(base for base in type(real).__mro__ if base in DICT_TYPES)
+        place_of = None if source is None else item_source(tracer, source)
+        return DictValue(cls=plain, real=real, source=source, item_source=place_of)
+    if isinstance(real, list):
+        pin = _length_pin(tracer, real, source)
+        return ListValue(_items(tracer, list(list.__iter__(real)), source), pin=pin, real=real, source=source)
+    if isinstance(real, (set, frozenset)):
+        keys = keys_in(tracer, real, set if isinstance(real, set) else frozenset, source)
+        return SetValue(tracer.objects, keys, real=real, source=source)
+    if isinstance(real, tuple):
+        tracer.guards.length(source, len(real))
+        return TupleValue(_items(tracer, list(tuple.__iter__(real)), source), real=real, source=source)
     for literal, reader in _READERS.items():
         if isinstance(real, literal):
             plain = reader(real)
@@ -494,24 +496,6 @@ def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
 
 # C functions that give the number or text under an instance of a subclass.
 _READERS: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
-
-
-def _container_base(tracer: Tracer, real: Any, source: Source | None, cls: type) -> Value:
-    """The builtin part of a container subclass, read past the subclass's own methods."""
-    if cls is DictValue:
-        plain = next(base for base in type(real).__mro__ if base in DICT_TYPES)
-        return DictValue(
-            cls=plain, real=real, source=source,
-            item_source=None if source is None else item_source(tracer, source),
-        )  # fmt: skip
-    if cls is ListValue:
-        pin = _length_pin(tracer, real, source)
-        return ListValue(_items(tracer, list(list.__iter__(real)), source), pin=pin, real=real, source=source)
-    if cls is SetValue:
-        keys = keys_in(tracer, real, set if isinstance(real, set) else frozenset, source)
-        return SetValue(tracer.objects, keys, real=real, source=source)
-    tracer.guards.length(source, len(real))
-    return TupleValue(_items(tracer, list(tuple.__iter__(real)), source), real=real, source=source)
 
 
 def _is_plain_tuple(real: Any) -> bool:
@@ -562,7 +546,7 @@ _BY_TYPE: dict[type, Wrapper] = {
 
 _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (lambda real: isinstance(real, enum.Enum), _identity_constant),
-    (lambda real: isinstance(real, type), _class),
+    (lambda real: isinstance(real, type), _identified(ClassValue)),
     (lambda real: isinstance(real, types.ModuleType), _module),
     (lambda real: isinstance(real, torch.Tensor), _tensor),
     (lambda real: isinstance(real, _BUILTIN_CALLABLES), _builtin),

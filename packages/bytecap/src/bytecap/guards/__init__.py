@@ -14,13 +14,6 @@ from bytecap.guards.literals import GuardDoesNotHold, GuardError
 from bytecap.guards.printing import print_source
 
 __all__ = [
-    "GuardDoesNotHold",
-    "GuardError",
-    "GuardProgram",
-    "compile_guards",
-    "explain",
-    "print_guard",
-    "print_guards",
-    "print_source",
-    "with_relations",
-]
+    "GuardDoesNotHold", "GuardError", "GuardProgram", "compile_guards", "explain", "print_guard", "print_guards",
+    "print_source", "with_relations",
+]  # fmt: skip

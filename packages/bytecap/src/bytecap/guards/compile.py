@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from bytecap._evalframe import FrameView, GuardProgram
+from bytecap.bytecode.decode import argument_names
 from bytecap.guards import native
 from bytecap.guards.explain import explain
 from bytecap.guards.kinds import KINDS
@@ -143,10 +144,7 @@ class _Builder:
     def slot(self, name: str) -> int:
         if not isinstance(self.scope, FrameView):
             return -1
-        code = self.scope.code
-        varargs = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
-        count = code.co_argcount + code.co_kwonlyargcount + varargs
-        arguments = code.co_varnames[:count]
+        arguments = argument_names(self.scope.code)
         return arguments.index(name) if name in arguments else -1
 
     # ---- symbols ----------------------------------------------------------------------------

@@ -20,22 +20,6 @@ from bytecap.guards.printing import print_source
 from stagewire import capture
 from stagewire.capture import Guard, Source
 
-TORCH_NAMES: dict[type[Guard], str] = {
-    capture.TypeIs: "TYPE_MATCH",
-    capture.IdentityIs: "ID_MATCH",
-    capture.Equals: "EQUALS_MATCH",
-    capture.TensorIs: "TENSOR_MATCH",
-    capture.LengthIs: "SEQUENCE_LENGTH",
-    capture.KeysAre: "DICT_KEYS_MATCH",
-    capture.HasKey: "DICT_CONTAINS",
-    capture.HasAttribute: "HASATTR",
-    capture.SameObject: "DUPLICATE_INPUT",
-    capture.Distinct: "NO_TENSOR_ALIASING",
-    capture.GlobalState: "GLOBAL_STATE",
-    capture.Relation: "SHAPE_ENV",
-}
-"""What torch.compile calls a guard of the same purpose."""
-
 
 @dataclass(frozen=True)
 class GuardEntry:
@@ -108,7 +92,7 @@ def _entry(guard: Guard, way: list[object]) -> GuardEntry:
         name="" if source is None else print_source(source),
         has_value=has_value,
         value=way[0] if has_value else None,
-        guard_type=TORCH_NAMES[type(guard)],
+        guard_type=KINDS[type(guard)].torch_name,
         derived_guard_types=(),
         is_global=isinstance(root, capture.Global | capture.Builtin),
         guard=guard,

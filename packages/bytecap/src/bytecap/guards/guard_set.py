@@ -8,20 +8,7 @@ from typing import Any
 import msgspec
 import torch
 
-from stagewire.capture import (
-    Distinct,
-    Equals,
-    GlobalState,
-    Guard,
-    HasKey,
-    IdentityIs,
-    KeysAre,
-    LengthIs,
-    SameObject,
-    Source,
-    TensorIs,
-    TypeIs,
-)
+from stagewire import capture
 from stagewire.graph import SourceLine
 from stagewire.types import TensorType
 
@@ -86,17 +73,17 @@ class GuardSet:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self._guards: dict[Guard, Guard] = {}  # by themselves without their lines
-        self._classes: dict[Source, TypeIs] = {}
-        self._valued: set[Source] = set()
+        self._guards: dict[capture.Guard, capture.Guard] = {}  # by themselves without their lines
+        self._classes: dict[capture.Source, capture.TypeIs] = {}
+        self._valued: set[capture.Source] = set()
 
-    def add(self, guard: Guard, line: SourceLine | None = None) -> None:
+    def add(self, guard: capture.Guard, line: SourceLine | None = None) -> None:
         """Add a guard (without a line) unless it is there. line: what asks, if not the line that is evaluated."""
         if guard not in self._guards:
             has_line = hasattr(guard, "line")
             self._guards[guard] = msgspec.structs.replace(guard, line=line or self.here()) if has_line else guard
 
-    def all(self) -> tuple[Guard, ...]:
+    def all(self) -> tuple[capture.Guard, ...]:
         """All guards in order, then the classes of what was read without its value."""
         return (*self._guards.values(), *self._classes.values())
 
@@ -104,65 +91,65 @@ class GuardSet:
         """The line that asks, which a guard names unless another one is given."""
         return None
 
-    def type_is(self, source: Source | None, cls: type, line: SourceLine | None = None) -> None:
+    def type_is(self, source: capture.Source | None, cls: type, line: SourceLine | None = None) -> None:
         """None: the object is no outside one, or part of something already guarded."""
         if source is not None:
-            self.add(TypeIs(source, self.names.of(cls)), line)
+            self.add(capture.TypeIs(source, self.names.of(cls)), line)
 
-    def identity(self, source: Source | None, real: Any, line: SourceLine | None = None) -> None:
+    def identity(self, source: capture.Source | None, real: Any, line: SourceLine | None = None) -> None:
         if source is not None:
-            self.add(IdentityIs(source, self.names.of(real)), line)
+            self.add(capture.IdentityIs(source, self.names.of(real)), line)
 
-    def class_unless_value(self, source: Source, cls: type, line: SourceLine | None) -> None:
+    def class_unless_value(self, source: capture.Source, cls: type, line: SourceLine | None) -> None:
         """The class of what is at `source`, unless its value is guarded too."""
         if source not in self._valued:
-            self._classes.setdefault(source, TypeIs(source, self.names.of(cls), line))
+            self._classes.setdefault(source, capture.TypeIs(source, self.names.of(cls), line))
 
-    def equals(self, source: Source, value: Any, line: SourceLine | None) -> None:
+    def equals(self, source: capture.Source, value: Any, line: SourceLine | None) -> None:
         self._valued.add(source)
         self._classes.pop(source, None)
-        self.add(Equals(source, value), line)
+        self.add(capture.Equals(source, value), line)
 
-    def length(self, source: Source | None, size: int, line: SourceLine | None = None) -> None:
+    def length(self, source: capture.Source | None, size: int, line: SourceLine | None = None) -> None:
         if source is not None:
-            self.add(LengthIs(source, size), line)
+            self.add(capture.LengthIs(source, size), line)
 
-    def has_key(self, source: Source, key: Any, present: bool) -> None:
-        self.add(HasKey(source, key, present))
+    def has_key(self, source: capture.Source, key: Any, present: bool) -> None:
+        self.add(capture.HasKey(source, key, present))
 
-    def keys(self, source: Source, keys: tuple[Any, ...], line: SourceLine | None = None) -> None:
-        self.add(KeysAre(source, keys), line)
+    def keys(self, source: capture.Source, keys: tuple[Any, ...], line: SourceLine | None = None) -> None:
+        self.add(capture.KeysAre(source, keys), line)
 
-    def same(self, first: Source, second: Source, same: bool, line: SourceLine | None = None) -> None:
-        self.add(SameObject(first, second, same), line)
+    def same(self, first: capture.Source, second: capture.Source, same: bool, line: SourceLine | None = None) -> None:
+        self.add(capture.SameObject(first, second, same), line)
 
-    def distinct(self, sources: list[Source], others: list[Source]) -> None:
+    def distinct(self, sources: list[capture.Source], others: list[capture.Source]) -> None:
         """Each of `sources` is another object than the rest of them and than each of `others`."""
         others = list(dict.fromkeys(others))  # a place may give another object each time
         match [*sources, *others]:
             case [first, second] if sources:
-                self.add(SameObject(first, second, False))
+                self.add(capture.SameObject(first, second, False))
             case [_, _, *_] if sources:
-                self.add(Distinct(tuple(sources), tuple(others)))
+                self.add(capture.Distinct(tuple(sources), tuple(others)))
 
-    def tensor(self, source: Source, type_: TensorType, real: torch.Tensor, line: SourceLine | None) -> None:
+    def tensor(self, source: capture.Source, type_: TensorType, real: torch.Tensor, line: SourceLine | None) -> None:
         name = "torch.Tensor" if type(real) is torch.Tensor else self.names.of(type(real))
         self.names.objects.setdefault(name, type(real))
         # What needs no gradient is a leaf, and parameters are; whether others are shows (is_leaf, in-place writes).
         is_leaf = real.is_leaf if real.requires_grad else None
         if isinstance(real, torch.nn.Parameter) and is_leaf:
             is_leaf = None
-        self.add(TensorIs(source, type_, name, is_leaf), line)
+        self.add(capture.TensorIs(source, type_, name, is_leaf), line)
 
 
-def global_state() -> GlobalState:
+def global_state() -> capture.GlobalState:
     """The state of torch now."""
     autocast = tuple(
         (device, str(torch.get_autocast_dtype(device)).removeprefix("torch."))
         for device in ("cpu", "cuda")
         if torch.is_autocast_enabled(device)
     )
-    return GlobalState(
+    return capture.GlobalState(
         grad_enabled=torch.is_grad_enabled(),
         inference_mode=torch.is_inference_mode_enabled(),
         default_dtype=str(torch.get_default_dtype()).removeprefix("torch."),

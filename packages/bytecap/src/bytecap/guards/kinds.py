@@ -225,9 +225,11 @@ class Kind(NamedTuple):
     the guard reads. None: a relation, which is no check of a value.
     condition: the guard as Python. sentence: what it says when it fails for a value. now: how it shows that value.
     was: what the value was, where it is missing. sources: what it reads (None: the frame), if not `guard.source`.
-    flag: the field that says which text of a pair it is. subject: what the sentence is about.
+    flag: the field that says which text of a pair it is. subject: what the sentence is about. torch_name: what
+    torch.compile calls a guard of the same purpose.
     """
 
+    torch_name: str
     check: Callable[[Any, Any], tuple[str, object]] | None
     condition: Text
     sentence: Text = "{condition} does not hold any more"
@@ -240,53 +242,56 @@ class Kind(NamedTuple):
 
 KINDS: dict[type[Guard], Kind] = {
     capture.TypeIs: Kind(
-        lambda builder, guard: ("type_is", builder.named_type(guard, guard.name)), "type({source}) is {name}",
-        "the type of {source} was {name} and is {now}", now=type_name, was="a {name}",
+        "TYPE_MATCH", lambda builder, guard: ("type_is", builder.named_type(guard, guard.name)),
+        "type({source}) is {name}", "the type of {source} was {name} and is {now}", now=type_name, was="a {name}",
     ),
     capture.IdentityIs: Kind(
-        _identity_check, "{source} is {name}", "{source} was {name} and is another object: {now}", was="{name}",
+        "ID_MATCH", _identity_check, "{source} is {name}", "{source} was {name} and is another object: {now}",
+        was="{name}",
     ),
     capture.Equals: Kind(
-        lambda builder, guard: ("equals", to_python(guard.value)), _equals_condition,
+        "EQUALS_MATCH", lambda builder, guard: ("equals", to_python(guard.value)), _equals_condition,
         "{source} was {value!r} and is {now}", was="{value!r}",
     ),
     capture.TensorIs: Kind(
-        lambda builder, guard: ("tensor", builder.tensor(guard)), _tensor_condition, _tensor_sentence, was="a tensor",
+        "TENSOR_MATCH", lambda builder, guard: ("tensor", builder.tensor(guard)), _tensor_condition, _tensor_sentence,
+        was="a tensor",
     ),
     capture.LengthIs: Kind(
-        lambda builder, guard: ("length", guard.length), "len({source}) == {length}",
+        "SEQUENCE_LENGTH", lambda builder, guard: ("length", guard.length), "len({source}) == {length}",
         "len({source}) was {length} and is {now}", now=_length,
     ),
     capture.KeysAre: Kind(
-        lambda builder, guard: ("keys", tuple([to_python(key) for key in guard.keys])), "list({source}) == [{keys!r}]",
-        "the keys of {source} were ({keys!r}) and are {now}", now=_keys,
+        "DICT_KEYS_MATCH", lambda builder, guard: ("keys", tuple([to_python(key) for key in guard.keys])),
+        "list({source}) == [{keys!r}]", "the keys of {source} were ({keys!r}) and are {now}", now=_keys,
     ),
     capture.HasKey: Kind(
-        lambda builder, guard: ("has_key" if guard.present else "lacks_key", guard.key),
+        "DICT_CONTAINS", lambda builder, guard: ("has_key" if guard.present else "lacks_key", guard.key),
         ("{key!r} not in {source}", "{key!r} in {source}"),
         ("{key!r} was not in {source} and is", "{key!r} was in {source} and is not"), flag="present",
     ),
     capture.HasAttribute: Kind(
+        "HASATTR",
         lambda builder, guard: ("has_attribute" if guard.present else "lacks_attribute", sys.intern(guard.name)),
         ("not hasattr({source}, {name!r})", "hasattr({source}, {name!r})"),
         ("{source} had no attribute {name!r} and has one", "{source} had an attribute {name!r} and has none"),
         flag="present",
     ),
     capture.SameObject: Kind(
-        lambda builder, guard: ("same" if guard.same else "not_same", min(builder.apart(guard))),
+        "DUPLICATE_INPUT", lambda builder, guard: ("same" if guard.same else "not_same", min(builder.apart(guard))),
         ("{first} is not {second}", "{first} is {second}"),
         ("{first} and {second} were two objects and are one", "{first} and {second} were one object and are two"),
         flag="same", subject="{first} or {second}", sources=lambda guard: (guard.first, guard.second),
     ),
     capture.Distinct: Kind(
-        lambda builder, guard: ("distinct", (builder.apart(guard), len(guard.sources))), _distinct_condition,
-        sources=lambda guard: (*guard.sources, *guard.others),
+        "NO_TENSOR_ALIASING", lambda builder, guard: ("distinct", (builder.apart(guard), len(guard.sources))),
+        _distinct_condition, sources=lambda guard: (*guard.sources, *guard.others),
     ),
     capture.GlobalState: Kind(
-        lambda builder, guard: ("state", _state(guard)), _state_condition, _state_sentence,
+        "GLOBAL_STATE", lambda builder, guard: ("state", _state(guard)), _state_condition, _state_sentence,
         sources=lambda guard: (None,),
     ),
-    capture.Relation: Kind(None, "{left} {operator} {right}", sources=lambda guard: ()),
+    capture.Relation: Kind("SHAPE_ENV", None, "{left} {operator} {right}", sources=lambda guard: ()),
 }  # fmt: skip
 
 NO_NAMES: Mapping[str, str] = MappingProxyType({})

@@ -51,24 +51,9 @@ from bytecap._evalframe import (
 )
 
 __all__ = [
-    "INPUTS",
-    "Dispatcher",
-    "Entry",
-    "FrameView",
-    "Owner",
-    "active_owner",
-    "call_with_owner",
-    "disable",
-    "enable",
-    "entries",
-    "hook_installed",
-    "plain",
-    "remove_entry",
-    "reset",
-    "set_capturing",
-    "skip",
-    "status",
-]
+    "INPUTS", "Dispatcher", "Entry", "FrameView", "Owner", "active_owner", "call_with_owner", "disable", "enable",
+    "entries", "hook_installed", "plain", "remove_entry", "reset", "set_capturing", "skip", "status",
+]  # fmt: skip
 
 
 def plain(fn: object) -> Dispatcher:

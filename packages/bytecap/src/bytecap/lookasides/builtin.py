@@ -39,7 +39,7 @@ from bytecap.objects.containers.sequences import ListValue, Sequence, SequenceIt
 from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.identity import Identity, IdentityToken, is_lasting_key
-from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import LiveSequence, call_native, native
 from bytecap.objects.numbers.open_constants import OpenConstant, open_format
 from bytecap.objects.numbers.symbolic import is_symbolic
@@ -131,35 +131,32 @@ def _check_name(tracer: Tracer, function: Any, name: Value) -> None:
         run(tracer, function, (object(), stranger(name), *([None] if function is setattr else [])))
 
 
+def _attribute(tracer: Tracer, value: Value, name: str) -> Value | None:
+    """An attribute, or None where the value has none."""
+    try:
+        return value.get_attribute(tracer, name)
+    except PythonRaise as error:
+        if issubclass(error.value.python_type(), AttributeError):
+            return None
+        raise
+
+
 def _getattr(tracer: Tracer, value: Value, name: Value, default: Value | None = None) -> Value:
     _check_name(tracer, getattr, name)
-    try:
+    if default is None:
         return value.get_attribute(tracer, name.concrete())
-    except PythonRaise as error:
-        if default is None or not issubclass(error.value.python_type(), AttributeError):
-            raise
-        return default
+    found = _attribute(tracer, value, name.concrete())
+    return default if found is None else found
 
 
 def _hasattr(tracer: Tracer, value: Value, name: Value) -> Value:
     _check_name(tracer, hasattr, name)
-    try:
-        value.get_attribute(tracer, name.concrete())
-    except PythonRaise as error:
-        if not issubclass(error.value.python_type(), AttributeError):
-            raise
-        return Constant(False)
-    return Constant(True)
+    return Constant(_attribute(tracer, value, name.concrete()) is not None)
 
 
 def _setattr(tracer: Tracer, value: Value, name: Value, item: Value) -> Value:
     _check_name(tracer, setattr, name)
     value.set_attribute(tracer, name.concrete(), item)
-    return NONE
-
-
-def _delattr(tracer: Tracer, value: Value, name: Value) -> Value:
-    value.delete_attribute(tracer, name.concrete())
     return NONE
 
 
@@ -233,9 +230,8 @@ def _extreme(function: Any) -> Callable[..., Value]:
 
 def _reversed(tracer: Tracer, values: Value) -> Value:
     if isinstance(values, ObjectValue):
-        method = values._special(tracer, "__reversed__")
-        if method is not None:
-            return method.call(tracer, [], {})
+        if (found := call_special(tracer, values, "__reversed__")) is not None:
+            return found
         if values.base is None or values._special(tracer, "__getitem__") is not None:
             return _reversed_items(tracer, values)
         values = values.base
@@ -290,12 +286,10 @@ def _locals(tracer: Tracer) -> Value:
 def _vars(tracer: Tracer, value: Value | None = None) -> Value:
     if value is None:
         return _locals(tracer)
-    try:
-        return value.get_attribute(tracer, "__dict__")
-    except PythonRaise as error:
-        if not issubclass(error.value.python_type(), AttributeError):
-            raise
-    raise tracer.raises(TypeError, "vars() argument must have __dict__ attribute")
+    found = _attribute(tracer, value, "__dict__")
+    if found is None:
+        raise tracer.raises(TypeError, "vars() argument must have __dict__ attribute")
+    return found
 
 
 def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
@@ -335,22 +329,14 @@ def _pow(tracer: Tracer, base: Value, exponent: Value, mod: Value | None = None)
 
 def _by_method(tracer: Tracer, function: Callable[..., Any], value: Value, *rest: Value) -> Value:
     """function(value, *rest) by the dunder method of its name, or by the builtin where Python code defines none."""
-    method = special(tracer, value, f"__{function.__name__}__")
-    if method is not None:
-        return method.call(tracer, list(rest), {})
-    return fold_call(tracer, function, [value, *rest], {})
-
-
-def special(tracer: Tracer, value: Value, name: str) -> Value | None:
-    """A dunder method that the value's class defines in Python."""
-    return value._special(tracer, name) if isinstance(value, ObjectValue) else None
+    found = call_special(tracer, value, f"__{function.__name__}__", *rest)
+    return fold_call(tracer, function, [value, *rest], {}) if found is None else found
 
 
 def _divmod(tracer: Tracer, left: Value, right: Value) -> Value:
     for receiver, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
-        method = special(tracer, receiver, name)
-        if method is not None:
-            return method.call(tracer, [other], {})
+        if (found := call_special(tracer, receiver, name, other)) is not None:
+            return found
     if isinstance(left, Constant) and isinstance(right, Constant):
         return fold_call(tracer, divmod, [left, right], {})
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
@@ -372,9 +358,8 @@ def _hash(tracer: Tracer, value: Value) -> Value:
 
 def _dir(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, ObjectValue):
-        method = value._special(tracer, "__dir__")
-        if method is not None:
-            return native(sorted)(tracer, ListValue(collect(tracer, method.call(tracer, [], {}))))
+        if (names := call_special(tracer, value, "__dir__")) is not None:
+            return native(sorted)(tracer, ListValue(collect(tracer, names)))
         own = [key.concrete() for key, _ in value.attributes.pairs(tracer)]
         return tracer.objects.fresh(sorted({*dir(value.cls), *own}))
     return fold_call(tracer, dir, [value], {})
@@ -383,7 +368,8 @@ def _dir(tracer: Tracer, value: Value) -> Value:
 _NO_SPEC = Constant("")
 BUILTIN: dict[Any, Callable[..., Value]] = {
     len: _len, isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr,
-    setattr: _setattr, delattr: _delattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
+    delattr: lambda tracer, value, name: value.delete_attribute(tracer, name.concrete()) or NONE,
+    setattr: _setattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
     any: native(any), all: native(all), sum: _sum, min: _extreme(min), max: _extreme(max), sorted: native(sorted),
     reversed: _reversed, super: _super, vars: _vars, locals: _locals, print: _print, round: _round, abs: _abs,
     pow: _pow, divmod: _divmod, hash: _hash, dir: _dir, globals: lambda tracer: tracer.frames[-1].globals,

@@ -25,7 +25,7 @@ from bytecap.objects.containers.mappings import DictValue, MappingProxyValue
 from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue, field_names
 from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
-from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import call_native, native
 from bytecap.objects.numbers.open_constants import open_format
 from bytecap.objects.numbers.symbolic import is_symbolic
@@ -75,9 +75,8 @@ def _number(cls: type, method: str) -> Callable[..., Value]:
         if args and isinstance(args[0], TensorValue):
             return number_of(tracer, args[0], method, f"{cls.__name__}() of a tensor", cls)
         if args and isinstance(args[0], ObjectValue):
-            found = args[0]._special(tracer, method)
-            if found is not None:
-                return found.call(tracer, [], {})
+            if (found := call_special(tracer, args[0], method)) is not None:
+                return found
             if args[0].base is None and args[0]._special(tracer, "__index__") is not None:
                 args = (Constant(args[0].as_int(tracer)), *args[1:])
         if cls is int and len(args) == 1 and is_symbolic(args[0], int):

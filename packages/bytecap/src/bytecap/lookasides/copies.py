@@ -20,7 +20,7 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.identity import IdentityToken
-from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import NativeIterator
 
 _ATOMIC = (
@@ -72,9 +72,8 @@ def _copy(tracer: Tracer, value: Value) -> Value:
 def reduce_ex(tracer: Tracer, value: Value, protocol: Value) -> Value:
     """What C's `__reduce_ex__` says of an object: a callable, its arguments, attributes, items."""
     cls, base = value.python_type(), value.plain()
-    own: Any = value._special(tracer, "__reduce__") if isinstance(value, ObjectValue) else None
-    if own is not None:
-        return own.call(tracer, [], {})
+    if (own := call_special(tracer, value, "__reduce__")) is not None:
+        return own
     known = tracer.objects.wrap(cls, None)
     if protocol.concrete() < 2:
         raise UnsupportedCall("pickling by protocol 0 or 1")
@@ -107,9 +106,8 @@ def _new_arguments(tracer: Tracer, value: Value) -> list[Value]:
     if not isinstance(value, ObjectValue):
         return []
     for name in ("__getnewargs_ex__", "__getnewargs__"):
-        own = value._special(tracer, name)
-        if own is not None:
-            given = own.call(tracer, [], {})
+        given = call_special(tracer, value, name)
+        if given is not None:
             if not isinstance(given, TupleValue) or name == "__getnewargs_ex__":
                 raise UnsupportedCall(f"a copy of a {value.describe()} by {name}()")
             return given.values(tracer)
@@ -121,9 +119,8 @@ def _state(tracer: Tracer, value: Value) -> Value:
         if getattr(value, "own", None):
             raise UnsupportedCall(f"a copy of a {value.describe()} with attributes")
         return NONE
-    own = value._special(tracer, "__getstate__")
-    if own is not None:
-        return own.call(tracer, [], {})
+    if (own := call_special(tracer, value, "__getstate__")) is not None:
+        return own
     attributes = value.attributes if value.cls.__dictoffset__ else NONE
     names = [name for base in value.cls.__mro__ for name in _slots(base)]
     if not names:

@@ -142,7 +142,6 @@ def _check_tensor_all(tracer: Tracer, condition: Value, message: Value | None = 
     try:
         known = holds.truth(tracer)
     except DataDependent:
-        assert isinstance(holds, TensorValue)
         known = tracer.checks.assume(tracer, holds, True)
         if not known:
             raise
@@ -182,19 +181,9 @@ def _break(what: str) -> Callable[..., Value]:
 
 
 _CAPTURED = frozenset(
-    {
-        "functional_call",
-        "grad",
-        "grad_and_value",
-        "vmap",
-        "jvp",
-        "vjp",
-        "jacrev",
-        "jacfwd",
-        "hessian",
-        "stack_module_state",
-    }
-)
+    {"functional_call", "grad", "grad_and_value", "vmap", "jvp", "vjp", "jacrev", "jacfwd", "hessian",
+     "stack_module_state"}
+)  # fmt: skip
 
 
 def _exchange_gpu(tracer: Tracer, index: Value) -> Value:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -113,17 +112,14 @@ class _Application:
         tracer = self.tracer
         needs = [Constant(self._needs_gradient(arg)) for arg in self.args]
         ctx = tracer.objects.wrap(Context, None).call(tracer, [TupleValue(list(needs))], {})
-        assert isinstance(ctx, ObjectValue)
-        forward, returned = self._forward(ctx)
+        self.forward, returned = self._forward(ctx)
         items = returned.values(tracer) if isinstance(returned, TupleValue) else [returned]
-        results = [item for item in items if isinstance(item, TensorValue)]
-        self._check_results(items, results)
-        marked = {name: self._marked(ctx, name) for name in ("to_save", "dirty", "non_differentiable")}
-        backward, gradients = self._backward_if_any(ctx, items)
-        kept = self._kept(forward, backward, gradients, results, marked["to_save"])
-        function = self._function(forward, backward, gradients, results, kept, marked)
-        outs = self._abstract_results(results, marked)
-        made = iter(self._record(forward, function, results, outs))
+        self.results = [item for item in items if isinstance(item, TensorValue)]
+        self._check_results(items)
+        self.marked = {name: self._marked(ctx, name) for name in ("to_save", "dirty", "non_differentiable")}
+        self.backward, self.gradients = self._backward_if_any(ctx, items)
+        function = self._function(*self._kept())
+        made = iter(self._record(function, self._abstract_results()))
         values = [next(made) if isinstance(item, TensorValue) else item for item in items]
         return TupleValue(values) if isinstance(returned, TupleValue) else values[0]
 
@@ -189,7 +185,6 @@ class _Application:
             raise UnsupportedCall(f"{self.real.__qualname__}: set_materialize_grads(False) with {count} results")
 
     def _gradient(self, operand: Value, gradient: Value) -> Arg:
-        assert isinstance(operand, TensorValue)
         if isinstance(gradient, TensorValue):
             return Ref(gradient.name) if self._needs_gradient(operand) else None
         if not gradient.is_none():
@@ -200,62 +195,43 @@ class _Application:
         """The gradient that the backward is given for a result: a row-major tensor of its shape."""
         with self.tracer.mode, torch.no_grad():
             abstract = torch.empty(result.abstract.shape, dtype=result.abstract.dtype, device=result.abstract.device)
-        assert isinstance(abstract, AbstractTensor)
         return self.tracer.inputs.tensor_of(abstract, self.outer.name("gradient"))
 
-    @contextlib.contextmanager
-    def _body(self, gradient_order: int = 0) -> Iterator[GraphBuilder]:
+    def _body(self, gradient_order: int = 0) -> contextlib.AbstractContextManager[GraphBuilder]:
         """Record what is evaluated as a body of its own, without gradients."""
-        inside = GraphBuilder(self.outer, gradient_order=gradient_order)
-        with recording(self.tracer, inside, grad=False):
-            yield inside
+        return recording(self.tracer, GraphBuilder(self.outer, gradient_order=gradient_order), grad=False)
 
     # -- what was said on ctx
 
     def _marked(self, ctx: ObjectValue, name: str) -> list[TensorValue]:
         found = ctx.get_attribute(self.tracer, name)
-        assert isinstance(found, TupleValue)
         return [item for item in found.values(self.tracer) if isinstance(item, TensorValue)]
 
-    def _check_results(self, items: list[Value], results: list[TensorValue]) -> None:
-        if not results or len({id(result) for result in results}) != len(results):
+    def _check_results(self, items: list[Value]) -> None:
+        if not self.results or len({id(result) for result in self.results}) != len(self.results):
             raise UnsupportedCall(f"{self.real.__qualname__}.apply() that returns no tensor, or one of them twice")
         for item in items:
             if not isinstance(item, (TensorValue, Constant)):
                 raise UnsupportedCall(f"{self.real.__qualname__}.apply() that returns a {item.describe()}")
 
-    def _kept(
-        self,
-        forward: GraphBuilder,
-        backward: GraphBuilder | None,
-        gradients: list[Arg],
-        results: list[TensorValue],
-        to_save: list[TensorValue],
-    ) -> tuple[list[str], int]:
+    def _kept(self) -> tuple[list[str], int]:
         """The values that the backward reads, and how many of them are saved tensors (they come first)."""
-        if backward is None:
+        if self.backward is None:
             return [], 0
         tangents = {tangent.name for tangent in self.tangents}
-        wanted = free_names(backward.nodes, gradients, tangents)
-        saved = {tensor.name for tensor in to_save}
+        wanted = free_names(self.backward.nodes, self.gradients, tangents)
+        saved = {tensor.name for tensor in self.marked["to_save"]}
         first = [name for name in wanted if name in saved]
         return [*first, *[name for name in wanted if name not in saved]], len(first)
 
     # -- the document, and the node
 
-    def _function(
-        self,
-        forward: GraphBuilder,
-        backward: GraphBuilder | None,
-        gradients: list[Arg],
-        results: list[TensorValue],
-        kept: tuple[list[str], int],
-        marked: dict[str, list[TensorValue]],
-    ) -> CustomFunction:
+    def _function(self, kept: list[str], saved: int) -> CustomFunction:
+        forward, backward, results = self.forward, self.backward, self.results
         # A tensor that is given twice has its name once, in the place of the first.
         operands = [operand.name for operand in self.operands]
         operands = [self.outer.name(n) if n in operands[:at] else n for at, n in enumerate(operands)]
-        outputs: list[Arg] = [Ref(name) for name in (*[result.name for result in results], *kept[0])]
+        outputs: list[Arg] = [Ref(name) for name in (*[result.name for result in results], *kept)]
         defined = forward.defined
         self.captured = free_names(forward.nodes, outputs, operands)
         for result in results:
@@ -268,43 +244,34 @@ class _Application:
         types = {value.name: value for value in (*inputs, *defined.values())}
         back = None
         if backward is not None:
-            back = Graph(
-                (*wires(self.tangents), *[types[name] for name in kept[0]]), tuple(backward.nodes), tuple(gradients)
-            )
+            given = (*wires(self.tangents), *[types[name] for name in kept])
+            back = Graph(given, tuple(backward.nodes), tuple(self.gradients))
         return CustomFunction(
             name=self.outer.name(self.real.__name__),
             operands=len(operands),
             results=len(results),
             forward=Graph(tuple(inputs), tuple(forward.nodes), tuple(outputs)),
             backward=back,
-            saved=kept[1],
-            non_differentiable=_numbers(results, marked["non_differentiable"]),
-            written=_numbers(results, marked["dirty"]),
+            saved=saved,
+            non_differentiable=_numbers(results, self.marked["non_differentiable"]),
+            written=_numbers(results, self.marked["dirty"]),
             once=_is_once_differentiable(self.real.backward),
         )
 
-    def _abstract_results(
-        self, results: list[TensorValue], marked: dict[str, list[TensorValue]]
-    ) -> tuple[AbstractTensor, ...]:
+    def _abstract_results(self) -> tuple[AbstractTensor, ...]:
         """The results with the history that autograd gives them."""
-        marks = [[tensor.abstract for tensor in marked[name]] for name in ("dirty", "non_differentiable")]
+        marks = [[tensor.abstract for tensor in self.marked[name]] for name in ("dirty", "non_differentiable")]
         operands = [operand.abstract for operand in self.operands]
         try:
             with self.tracer.mode:
-                return Results.apply([result.abstract for result in results], *marks, *operands)
+                return Results.apply([result.abstract for result in self.results], *marks, *operands)
         except (RuntimeError, TypeError, ValueError) as error:
             raise self.tracer.raises(type(error), UnknownText(error)) from None
 
-    def _record(
-        self,
-        forward: GraphBuilder,
-        function: CustomFunction,
-        results: list[TensorValue],
-        outs: tuple[AbstractTensor, ...],
-    ) -> list[TensorValue]:
+    def _record(self, function: CustomFunction, outs: tuple[AbstractTensor, ...]) -> list[TensorValue]:
         """The node; a result that is made inside keeps its name, so that it is one value inside and out."""
-        tracer, defined = self.tracer, forward.defined
-        names = [r.name if r.name in defined else self.outer.name(function.name) for r in results]
+        tracer, defined = self.tracer, self.forward.defined
+        names = [r.name if r.name in defined else self.outer.name(function.name) for r in self.results]
         wires = tuple(WireValue(name, tensor_type(out)) for name, out in zip(names, outs, strict=True))
         operands: list[Arg] = [Ref(operand.name) for operand in self.operands]
         captured = Tuple(tuple(Ref(name) for name in self.captured))

@@ -22,13 +22,13 @@ from stagewire.graph import Value as WireValue
 
 
 @contextlib.contextmanager
-def recording(tracer: Tracer, body: GraphBuilder, *, grad: bool | None = None) -> Iterator[None]:
+def recording(tracer: Tracer, body: GraphBuilder, *, grad: bool | None = None) -> Iterator[GraphBuilder]:
     """Record in `body` what is evaluated inside. grad: whether grad mode is on there, as now by default."""
     enabled = torch.is_grad_enabled()
     tracer.graphs.append(body)
     TORCH.set_grad_enabled(enabled if grad is None else grad)
     try:
-        yield
+        yield body
     finally:
         tracer.graphs.pop()
         TORCH.set_grad_enabled(enabled)

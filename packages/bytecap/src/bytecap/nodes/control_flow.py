@@ -89,7 +89,6 @@ class Body:
         with recording(self.tracer, self.builder):
             options: dict[str, Value] = {"memory_format": Constant(layout)}
             made = call_torch(self.tracer, torch.clone, [self.outputs[number]], options)
-        assert isinstance(made, TensorValue)
         self.outputs[number] = made
 
     def row_major(self, number: int) -> None:

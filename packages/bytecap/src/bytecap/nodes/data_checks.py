@@ -165,7 +165,6 @@ class CannotUndo(DataDependent):
 
 def _has_history(tensor: TensorValue) -> bool:
     real = tensor.real
-    assert real is not None
     return tensor_type(tensor.abstract) != tensor_type(real) or (real.requires_grad and not real.is_leaf)
 
 
@@ -174,7 +173,6 @@ def _call(tracer: Tracer, function: Any, *args: Value, **kwargs: Value) -> Tenso
         made = tracer.evaluate.call_torch(tracer, function, list(args), kwargs)
     except PythonRaise as error:
         raise DataDependent(f"a branch on a tensor that {function.__name__} does not take") from error
-    assert isinstance(made, TensorValue)
     return made
 
 

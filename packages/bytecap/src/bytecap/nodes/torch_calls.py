@@ -17,15 +17,7 @@ from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap.context_types import Tracer
 from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
-from bytecap.nodes.call_arguments import (
-    has_unbacked,
-    read_sizes,
-    refuse_sizes,
-    refuse_unread,
-    with_equal_sizes,
-    with_index,
-    with_known_index,
-)
+from bytecap.nodes import call_arguments
 from bytecap.nodes.constant_tensors import note_content, with_numbers
 from bytecap.nodes.data_checks import call_checked
 from bytecap.nodes.torch_function import overridden_call
@@ -145,12 +137,12 @@ def call_torch(
         return _NUMBERS[function](tracer, args[0])
     host_args = tuple(to_host(tracer, arg) for arg in args)
     host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
-    host_args, host_kwargs = with_index(tracer, function, host_args, host_kwargs)
+    host_args, host_kwargs = call_arguments.with_index(tracer, function, host_args, host_kwargs)
     refuse_long_recurrence(tracer, function, host_args)
     tracer.mode.read.clear()
     writes = len(tracer.mode.written)
     try:
-        result = evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
+        result = evaluate(tracer, function, call_arguments.with_known_index(function, host_args), host_kwargs)
     except _ReadByC:
         checked = call_checked(tracer, function, host_args, host_kwargs)
         if checked is None:
@@ -207,13 +199,15 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
             _refuse_lazy_flag(tracer, name, args[0])
         if name in _DATA_READERS:
             raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
-    is_open = bool(tracer.sizes.env.unbacked) and has_unbacked((*args, *kwargs.values()))
+    is_open = bool(tracer.sizes.env.unbacked) and call_arguments.has_unbacked((*args, *kwargs.values()))
     if is_open and name in _DECIDED_BY_ONES and not _squeezes_known(name, args, kwargs):
         raise DataDependent(f"{name}() of a size that depends on data")
     tracer.sizes.env.generic = True
     try:
         if is_open:
-            return with_equal_sizes(tracer, lambda: abstract_call(function, args, kwargs, mode=tracer.mode))
+            return call_arguments.with_equal_sizes(
+                tracer, lambda: abstract_call(function, args, kwargs, mode=tracer.mode)
+            )
         return abstract_call(function, args, kwargs, mode=tracer.mode)
     except DataDependentError as error:
         kind = DataDependent if is_open else _ReadByC
@@ -251,7 +245,7 @@ def _as_raised(tracer: Tracer, name: str, given: Any, error: Exception) -> Excep
     if not isinstance(error, _EAGER):
         return error
     # The call itself may have fixed the sizes that it was given: none of them is open then any more.
-    refuse_sizes(tracer, name, given, everything=_SYMBOLIC in str(error))
+    call_arguments.refuse_sizes(tracer, name, given, everything=_SYMBOLIC in str(error))
     if isinstance(error, TypeRuleError):
         return tracer.raises(error.eager, UnknownText(error))
     if _NO_MEMORY in str(error):
@@ -294,10 +288,10 @@ def record(tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str,
         raise UnsupportedValue(f"{target}: {error.message}") from None
     results = tensors_in(result)
     if tracer.sizes.env.unbacked:
-        refuse_unread(tracer, (*node_args, *node_kwargs.values()))
+        call_arguments.refuse_unread(tracer, (*node_args, *node_kwargs.values()))
     values = tracer.graph.add_node(target, node_args, node_kwargs, results, tracer.line())
     if tracer.sizes.env.unbacked:
-        read_sizes(tracer, values, results)
+        call_arguments.read_sizes(tracer, values, results)
     known = {id(tensor): tracer.inputs.tensor_of(tensor, name) for tensor, name in zip(results, values, strict=True)}
     return wrap_result(tracer, result, known)
 

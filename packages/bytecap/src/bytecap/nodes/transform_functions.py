@@ -20,28 +20,25 @@ def jacobian_of(name: str, func: Callable[..., Any], options: dict[str, Any], ar
     return getattr(torch.func, name)(func, **options)(*args)
 
 
+def _closure(name: str, func: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    def wrapper_fn(*args: Any) -> Any:
+        return jacobian_of(name, func, options, args)
+
+    return wrapper_fn
+
+
 def jacrev(
     func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, chunk_size: int | None = None
 ) -> Callable[..., Any]:
     """torch.func.jacrev."""
-
-    def wrapper_fn(*args: Any) -> Any:
-        options = {"argnums": argnums, "has_aux": has_aux, "chunk_size": chunk_size}
-        return jacobian_of("jacrev", func, options, args)
-
-    return wrapper_fn
+    return _closure("jacrev", func, {"argnums": argnums, "has_aux": has_aux, "chunk_size": chunk_size})
 
 
 def jacfwd(
     func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *, randomness: str = "error"
 ) -> Callable[..., Any]:
     """torch.func.jacfwd."""
-
-    def wrapper_fn(*args: Any) -> Any:
-        options = {"argnums": argnums, "has_aux": has_aux, "randomness": randomness}
-        return jacobian_of("jacfwd", func, options, args)
-
-    return wrapper_fn
+    return _closure("jacfwd", func, {"argnums": argnums, "has_aux": has_aux, "randomness": randomness})
 
 
 def _copy(function: Any) -> Any:

@@ -31,7 +31,6 @@ from bytecap.nodes.torch_calls import call_torch
 from bytecap.nodes.triton_writes import python_function, written_parameters
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, NotConcrete, Value
-from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.numbers.symbolic import is_symbolic
 
@@ -174,7 +173,6 @@ def _call_kernel(tracer: Tracer, kernel: Value, positional: Value, given: Value,
     real = _same_object(tracer, kernel, "its kernel")
     if warmup.truth(tracer):
         raise UnsupportedCall("warmup of a Triton kernel in captured code")
-    assert isinstance(given, DictValue)
     arguments = _Arguments(tracer)
     parameters = tuple((key.concrete(), arguments.place(key.concrete(), value)) for key, value in given.pairs(tracer))
     layout = _Layout(real, positional.concrete(), parameters)

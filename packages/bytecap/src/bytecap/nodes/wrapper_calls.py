@@ -20,26 +20,11 @@ import torch
 
 from absint import AbstractMode, AbstractTensor
 from absint.meta import leaves, map_leaves
-from bytecap.bytecode.wrappers import (
-    as_tangent,
-    differentiated,
-    inner_tensors,
-    is_wrapper,
-    join,
-    objects_of,
-    parts_of,
-    structure_of,
-)
+from bytecap import errors
+from bytecap.bytecode import wrappers
 from bytecap.context_types import Tracer
-from bytecap.errors import (
-    CannotCapture,
-    DataDependent,
-    StageError,
-    UnsupportedCall,
-    UnsupportedMutation,
-    UnsupportedValue,
-)
 from bytecap.graph.builder import GraphBuilder, tensor_type
+from bytecap.nodes.bodies import recording
 from bytecap.nodes.call_arguments import refuse_sizes
 from bytecap.objects.arrays.inference import refuse_writes
 from bytecap.objects.arrays.tensors import TensorValue
@@ -78,7 +63,7 @@ class Recorder(AbstractMode):
         self.tracer = tracer
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        if any(is_wrapper(cls) for cls in types):
+        if any(wrappers.is_wrapper(cls) for cls in types):
             self._refuse_random(func, (args, kwargs))
             return NotImplemented
         if TORCH.dispatch_mode(TORCH.fake_mode_key) is not None:
@@ -86,7 +71,7 @@ class Recorder(AbstractMode):
         if str(func) == _ASYNC:
             func = torch.ops._c10d_functional.wait_tensor.default
         if not isinstance(func, TORCH.op_overload):
-            raise UnsupportedCall(f"{func} in a __torch_dispatch__")
+            raise errors.UnsupportedCall(f"{func} in a __torch_dispatch__")
         tracer = self.tracer
         given, named = map_leaves((args, kwargs or {}), self._inside)
         return tracer.evaluate.record_operator(tracer, func, given, named)
@@ -95,7 +80,9 @@ class Recorder(AbstractMode):
         """Torch sets the random stream of a GPU, and back again, as it calls one of these operators on DTensors."""
         for tensor in _tensors(given):
             if is_distributed(tensor) and tensor.device.type != "cpu" and func in tensor._op_dispatcher._random_ops:
-                raise UnsupportedCall(f"{func} of a DTensor on a GPU, whose random numbers differ between processes")
+                raise errors.UnsupportedCall(
+                    f"{func} of a DTensor on a GPU, whose random numbers differ between processes"
+                )
 
     def _inside(self, value: Any) -> Any:
         """An argument, or the abstract tensor for a real one that the class brings along."""
@@ -118,13 +105,13 @@ class _Call:
         self.name = getattr(owner if is_applied else function, "__name__", str(function))
         self.outer = tracer.graph
         if self.outer.is_transformed:
-            raise UnsupportedCall(f"{self.name} of a wrapper under a transform of torch.func")
+            raise errors.UnsupportedCall(f"{self.name} of a wrapper under a transform of torch.func")
         to_host = tracer.evaluate.to_host
         self.args = tuple(to_host(tracer, arg) for arg in args)
         self.kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
         given = {id(tensor): tensor for tensor in _tensors((self.args, self.kwargs))}
         if any(map(is_distributed, leaves((self.args, self.kwargs)))):
-            inner = [part for tensor in given.values() for part in inner_tensors(tensor)]
+            inner = [part for tensor in given.values() for part in wrappers.inner_tensors(tensor)]
             refuse_sizes(tracer, self.name, (self.args, self.kwargs, inner))
         # Each of them without its history: what the call adds to that is differentiated by itself.
         instead = {at: self._leaf(tensor) if self._needs_gradient(tensor) else tensor for at, tensor in given.items()}
@@ -142,12 +129,12 @@ class _Call:
             leaf = AbstractTensor(tensor.meta, tensor.storage_record, requires_grad=True)
             self.tracer.inputs.tensors[id(leaf)] = self.tracer.inputs.tensors[id(tensor)]
             return leaf
-        return self._like(tensor, inner_tensors(tensor)).requires_grad_()
+        return self._like(tensor, wrappers.inner_tensors(tensor)).requires_grad_()
 
     def _like(self, tensor: Any, inner: Iterator[Any]) -> Any:
         """Another one of the class and layout, around these inner tensors."""
         with self.tracer.mode, torch.no_grad():
-            return join(structure_of(tensor, lambda size: size), inner)
+            return wrappers.join(wrappers.structure_of(tensor, lambda size: size), inner)
 
     def run(self) -> Value:
         before = [self._state(tensor) for tensor in self.given]
@@ -160,7 +147,7 @@ class _Call:
             for tensor in made:
                 give_own_masks(tensor, end=True)
         if [self._state(tensor) for tensor in self.given] != before:
-            raise UnsupportedMutation(f"{self.name} changes what a wrapper holds, or its requires_grad")
+            raise errors.UnsupportedMutation(f"{self.name} changes what a wrapper holds, or its requires_grad")
         if len(self.tracer.mode.written) > writes:
             refuse_writes(self.tracer, writes)
             self._count_versions()
@@ -168,7 +155,7 @@ class _Call:
         if not differentiable:
             self._without_gradients(forward)
         elif self._writes_given(writes) or any(tensor.is_leaf for tensor in differentiable):
-            raise UnsupportedCall(
+            raise errors.UnsupportedCall(
                 f"{self.name}, which writes a wrapper that requires grad, or makes one of such tensors"
             )
         else:
@@ -190,12 +177,12 @@ class _Call:
 
     def _set_apart(self, made: list[Any]) -> None:
         """Have results hold aliases of what the call was given to be differentiated: their gradients are others."""
-        operands = {id(inner) for tensor in self.given for inner in inner_tensors(tensor)}
+        operands = {id(inner) for tensor in self.given for inner in wrappers.inner_tensors(tensor)}
         for tensor in made:
-            if not is_wrapper(type(tensor)) or not tensor.requires_grad:
+            if not wrappers.is_wrapper(type(tensor)) or not tensor.requires_grad:
                 continue
-            asked = list(differentiated(tensor))
-            names = [name for name, _ in parts_of(tensor)]
+            asked = list(wrappers.differentiated(tensor))
+            names = [name for name, _ in wrappers.parts_of(tensor)]
             for name, is_asked in zip(names, asked, strict=len(names) == len(asked)):
                 if is_asked and id(getattr(tensor, name)) in operands:
                     with Recorder(self.tracer), torch.no_grad():
@@ -204,7 +191,9 @@ class _Call:
     def _writes_given(self, before: int) -> bool:
         """Whether the writes after the first `before` reach what the call was given."""
         written = {id(memory) for memory in self.tracer.mode.written[before:]}
-        return any(id(inner.storage_record) in written for tensor in self.given for inner in inner_tensors(tensor))
+        return any(
+            id(inner.storage_record) in written for tensor in self.given for inner in wrappers.inner_tensors(tensor)
+        )
 
     def _count_versions(self) -> None:
         """Wrappers from outside that were written count that, as the inner tensors do in the graph."""
@@ -215,7 +204,7 @@ class _Call:
 
     def _state(self, tensor: Any) -> Any:
         context = tensor.__tensor_flatten__()[1] if is_distributed(tensor) else None
-        return tensor.requires_grad, [id(inner) for inner in inner_tensors(tensor)], context
+        return tensor.requires_grad, [id(inner) for inner in wrappers.inner_tensors(tensor)], context
 
     def _natively(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call by torch itself, down to what the classes of its tensors make of it."""
@@ -223,32 +212,26 @@ class _Call:
         try:
             with Recorder(self.tracer), off:
                 return function(*args, **kwargs)
-        except DataDependent as error:
-            raise DataDependent(f"{self.name} of a wrapper: {error.message}", fix=error.fix) from None
-        except (CannotCapture, PythonRaise, StageError):
+        except errors.DataDependent as error:
+            raise errors.DataDependent(f"{self.name} of a wrapper: {error.message}", fix=error.fix) from None
+        except (errors.CannotCapture, PythonRaise, errors.StageError):
             raise
         except Exception as error:
-            raise UnsupportedCall(f"{self.name} of a wrapper raised {type(error).__name__}: {error}") from error
+            raise errors.UnsupportedCall(f"{self.name} of a wrapper raised {type(error).__name__}: {error}") from error
 
-    @contextlib.contextmanager
-    def _body(self) -> Iterator[GraphBuilder]:
-        inside = GraphBuilder(self.outer)
-        self.tracer.graphs.append(inside)
-        try:
-            yield inside
-        finally:
-            self.tracer.graphs.pop()
+    def _body(self) -> contextlib.AbstractContextManager[GraphBuilder]:
+        return recording(self.tracer, GraphBuilder(self.outer))
 
     def _inner(self, tensors: list[Any], *, asked: bool = False) -> list[TensorValue]:
         """The values of the graph inside of these tensors, each once. asked: those that gradients are of."""
         found = [
             self.tracer.inputs.value_of(inner)
             for tensor in tensors
-            for inner, is_asked in zip(inner_tensors(tensor), differentiated(tensor), strict=True)
+            for inner, is_asked in zip(wrappers.inner_tensors(tensor), wrappers.differentiated(tensor), strict=True)
             if is_asked or not asked
         ]
         if not all(isinstance(value, TensorValue) for value in found):
-            raise UnsupportedValue(f"{self.name} of a wrapper that holds a tensor from elsewhere")
+            raise errors.UnsupportedValue(f"{self.name} of a wrapper that holds a tensor from elsewhere")
         return list({value.name: value for value in found}.values())  # type: ignore[union-attr, misc]
 
     def _value(self, result: Any) -> Value:
@@ -256,13 +239,13 @@ class _Call:
         inputs = self.tracer.inputs
         if isinstance(result, torch.Tensor):
             known = inputs.value_of(self.known.get(id(result), result))
-            if known is None and is_wrapper(type(result)):
+            if known is None and wrappers.is_wrapper(type(result)):
                 if self.outer.inference.is_on:
-                    raise UnsupportedValue(f"{self.name} that makes a wrapper in torch.inference_mode")
+                    raise errors.UnsupportedValue(f"{self.name} that makes a wrapper in torch.inference_mode")
                 tangent = self.tangents.get(id(result))
                 known = inputs.wrappers[id(result)] = WrapperValue(result, tangent=tangent, producer=self)
             if known is None:
-                raise UnsupportedValue(f"{self.name} of a wrapper that gives a tensor from elsewhere")
+                raise errors.UnsupportedValue(f"{self.name} of a wrapper that gives a tensor from elsewhere")
             return known
         if type(result) in (tuple, list) or (isinstance(result, tuple) and _tensors(result)):
             items = [self._value(item) for item in result]
@@ -291,11 +274,13 @@ class _Call:
         defined = {value.name for node in forward.nodes for value in node.results}
         order = [value.name for value in self._inner(differentiable, asked=True)]
         if not defined >= set(order):
-            raise UnsupportedCall(f"{self.name} of a wrapper with a result that shares an inner tensor with an operand")
+            raise errors.UnsupportedCall(
+                f"{self.name} of a wrapper with a result that shares an inner tensor with an operand"
+            )
         results = [result for result in results if result.name in defined]
         tangents = [self._tangent(tensor) for tensor in differentiable]
         pairs = zip(differentiable, tangents, strict=True)
-        self.tangents = {id(of): structure_of(tangent) for of, tangent in pairs if hasattr(of, _COERCE)}
+        self.tangents = {id(of): wrappers.structure_of(tangent) for of, tangent in pairs if hasattr(of, _COERCE)}
         backward, gradients = self._backward(differentiable, tangents)
         self._append(forward, results, order, tangents, backward, gradients)
 
@@ -367,11 +352,11 @@ class _Call:
         (to a sum whose parts lie in several processes belongs a gradient that each of them has whole)."""
         if not hasattr(tensor, _COERCE):
             return tensor
-        copied = self._like(tensor, inner_tensors(tensor))
+        copied = self._like(tensor, wrappers.inner_tensors(tensor))
         give_own_masks(copied, end=False)
         with self._body():
             made = self._natively(copied.__coerce_tangent_metadata__, (), {})
-        return self._like(made, inner_tensors(made))
+        return self._like(made, wrappers.inner_tensors(made))
 
     def _as_expected(self, tensor: Any, gradient: Any) -> Any:
         """The gradient of an operand in a layout that its gradients may have: one from outside takes what there is, if
@@ -382,11 +367,11 @@ class _Call:
         if self._outside(tensor) and is_alike:
             return gradient
         value = self._operand(tensor)
-        expected = value.tangent or structure_of(self._like_gradients(tensor))
+        expected = value.tangent or wrappers.structure_of(self._like_gradients(tensor))
         with self._body() as conversion:
-            converted = self._natively(as_tangent, (gradient, expected), {})
+            converted = self._natively(wrappers.as_tangent, (gradient, expected), {})
         if conversion.nodes and is_alike and value.producer is not None:
-            names = self._in_layout(value, gradient, structure_of(gradient))
+            names = self._in_layout(value, gradient, wrappers.structure_of(gradient))
             if names is not None:
                 self.instead.update(zip([each.name for each in self._inner([tensor])], names, strict=True))
                 return gradient
@@ -409,7 +394,7 @@ class _Call:
         if not self.outer.hidden.isdisjoint(free_names(backward.nodes, list(gradients.values()), arriving)):
             return None
         with self._body() as forward, Recorder(self.tracer), torch.no_grad():
-            made = [torch.ops.aten.alias.default(inner) for inner in inner_tensors(value.abstract)]
+            made = [torch.ops.aten.alias.default(inner) for inner in wrappers.inner_tensors(value.abstract)]
         results = self._inner(made)
         names = [result.name for result in results]
         producer._append(forward, results, names, [tangent], backward, gradients)
@@ -430,10 +415,10 @@ class _Call:
 
     def _empty_like(self, tensor: Any) -> Any:
         inner = []
-        for known, is_asked in zip(inner_tensors(tensor), differentiated(tensor), strict=True):
+        for known, is_asked in zip(wrappers.inner_tensors(tensor), wrappers.differentiated(tensor), strict=True):
             if not is_asked:  # where sizes follow from it, the gradient that arrives has it, too
                 if not tensor.is_nested:
-                    raise UnsupportedCall(f"a gradient with more than floats in a {type(tensor).__name__}")
+                    raise errors.UnsupportedCall(f"a gradient with more than floats in a {type(tensor).__name__}")
                 inner.append(known)
                 continue
             with self.tracer.mode, torch.no_grad():
@@ -448,32 +433,36 @@ class _Call:
         for tensor, gradient in zip(inputs, found, strict=True):
             if gradient is None:
                 continue
-            if isinstance(tensor, AbstractTensor) and is_wrapper(type(gradient)):
+            if isinstance(tensor, AbstractTensor) and wrappers.is_wrapper(type(gradient)):
                 known.update(self._of_plain(tensor, gradient))
                 continue
             if type(gradient) is not type(tensor):
                 kinds = f"a {type(tensor).__qualname__}, which is a {type(gradient).__qualname__}"
-                raise UnsupportedCall(f"{self.name}: the gradient of {kinds}")
-            if not (tensor.is_nested or all(differentiated(tensor))):
-                raise UnsupportedCall(f"{self.name}: a gradient with more than floats in a {type(tensor).__name__}")
+                raise errors.UnsupportedCall(f"{self.name}: the gradient of {kinds}")
+            if not (tensor.is_nested or all(wrappers.differentiated(tensor))):
+                raise errors.UnsupportedCall(
+                    f"{self.name}: a gradient with more than floats in a {type(tensor).__name__}"
+                )
             names = [value.name for value in self._inner([tensor], asked=True)]
             outside = self._outside(tensor) if hasattr(tensor, _COERCE) else None
             if outside is not None:
-                names = self.tracer.inputs.parts_of_wrapper(outside, structure_of(gradient)) or names
+                names = self.tracer.inputs.parts_of_wrapper(outside, wrappers.structure_of(gradient)) or names
             for name, given in zip(names, self._inner([gradient], asked=True), strict=True):
                 if name in known:
-                    raise UnsupportedCall(f"{self.name}: the gradients of wrappers that share an inner tensor")
+                    raise errors.UnsupportedCall(f"{self.name}: the gradients of wrappers that share an inner tensor")
                 known[name] = Ref(given.name)
         return known
 
     def _of_plain(self, tensor: Any, gradient: Any) -> dict[str, Arg]:
         """The gradient of a plain tensor that is a wrapper."""
         names, context = gradient.__tensor_flatten__()
-        parts = [self.tracer.inputs.value_of(part) for part in inner_tensors(gradient)]
+        parts = [self.tracer.inputs.value_of(part) for part in wrappers.inner_tensors(gradient)]
         known = self.tracer.inputs.value_of(tensor)
         fits = [isinstance(part, TensorValue) and part.abstract.meta == tensor.meta for part in parts]
         if not all(fits) or len(parts) != len(names) or not isinstance(known, TensorValue):
-            raise UnsupportedCall(f"{self.name}: a {type(gradient).__qualname__} as the gradient of another type")
+            raise errors.UnsupportedCall(
+                f"{self.name}: a {type(gradient).__qualname__} as the gradient of another type"
+            )
         operands = self.tracer.inputs.parts(known, (type(gradient), context, tuple(names)))
         return {name: Ref(part.name) for name, part in zip(operands, parts, strict=True)}  # type: ignore[union-attr]
 
@@ -481,12 +470,12 @@ class _Call:
 def is_distributed(value: Any) -> bool:
     """Whether it is a DTensor, or a mesh that makes one."""
     if isinstance(value, torch.Tensor):
-        return is_wrapper(type(value)) and bool(objects_of(value))
+        return wrappers.is_wrapper(type(value)) and bool(wrappers.objects_of(value))
     return is_constant_class(type(value))
 
 
 def _types(wrapper: Any) -> list[Any]:
-    return [tensor.meta for tensor in inner_tensors(wrapper)]
+    return [tensor.meta for tensor in wrappers.inner_tensors(wrapper)]
 
 
 def _tensors(value: Any) -> list[Any]:

@@ -234,9 +234,6 @@ class RealValue(Value):
     def concrete(self) -> Any:
         return self.real
 
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.constant(self.real)
-
 
 class IteratorValue(Value):
     """Something with `__next__`."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import types
 from typing import Any
 
+from bytecap.bytecode.rebuild import HEAP_TYPE
 from bytecap.context_types import Tracer, Value
 
 MISSING: Any = object()
+LRU_CACHE: type = type(functools.lru_cache(lambda: None))
 
 
 def static_lookup(classes: tuple[type, ...], name: str) -> tuple[Any, type | None]:
@@ -28,14 +31,14 @@ def is_python_class(cls: type) -> bool:
     if issubclass(cls, threading.local):  # its attributes are another dictionary's in each thread
         return False
     for base in cls.__mro__:
-        if base.__flags__ & _HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0):
+        if base.__flags__ & HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0):
             return not is_made_in_c(base)
     return False
 
 
 def is_made_in_c(cls: type) -> bool:
     """Whether a class is one of C's: a static type, or a heap type whose `__new__` is its own and written in C."""
-    if not cls.__flags__ & _HEAP_TYPE:
+    if not cls.__flags__ & HEAP_TYPE:
         return True
     new = cls.__dict__.get("__new__")
     return isinstance(new, types.BuiltinFunctionType) and new.__self__ is cls
@@ -43,15 +46,17 @@ def is_made_in_c(cls: type) -> bool:
 
 def has_own_layout(cls: Any) -> bool:
     """Whether instances are laid out by C as no base's are: a class cannot be given such a base, nor lose it."""
-    return type(cls) is type and not cls.__flags__ & _HEAP_TYPE and cls.__basicsize__ > _size(cls.__base__)
+    return type(cls) is type and not cls.__flags__ & HEAP_TYPE and cls.__basicsize__ > _size(cls.__base__)
 
 
 def _size(cls: type | None) -> int:
     return sys.maxsize if cls is None else cls.__basicsize__
 
 
-# Py_TPFLAGS_HEAPTYPE
-_HEAP_TYPE = 1 << 9
+def filled_slots(real: Any) -> list[str]:
+    """The names of slots, and of other members in C, that an object has a value in."""
+    raw = [(name, found) for cls in type(real).__mro__ for name, found in vars(cls).items()]
+    return [name for name, found in raw if isinstance(found, types.MemberDescriptorType) and hasattr(real, name)]
 
 
 def has_method(value: Value, name: str) -> bool:
@@ -62,7 +67,7 @@ def has_method(value: Value, name: str) -> bool:
 def stranger(value: Value) -> Any:
     """An object of an empty class of the same name: what C complains of it says the value's class."""
     cls = value.python_type()
-    is_static = not cls.__flags__ & _HEAP_TYPE and cls.__module__ != "builtins"  # C calls these by their module too
+    is_static = not cls.__flags__ & HEAP_TYPE and cls.__module__ != "builtins"  # C calls these by their module too
     return type(f"{cls.__module__}.{cls.__name__}" if is_static else cls.__name__, (), {})()
 
 

@@ -120,7 +120,7 @@ class Reset(NamedTuple):
     token: Value
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ContextWrites:
     """The side effect: what was set and is still set, in its order."""
 

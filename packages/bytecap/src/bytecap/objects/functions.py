@@ -130,9 +130,6 @@ class FunctionValue(Value):
         return super().call_method(tracer, name, args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        if self.real is not None:
-            emitter.constant(self.real)
-            return
         if len(self.closure) != len(self.code.co_freevars):
             raise CannotRebuild(f"{self.describe()}, which has no cells yet")
         emitter.call_with(
@@ -238,9 +235,6 @@ class PartialValue(Value):
         return super().get_attribute(tracer, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        if self.real is not None:
-            emitter.constant(self.real)
-            return
         emitter.call_with(new_partial, self.function, self.args, self.keywords)
 
 
@@ -287,13 +281,11 @@ class CellValue(Value):
                 raise tracer.raises(UnboundLocalError, message)
             message = f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
             raise tracer.raises(NameError, message)
-        assert self.content is not None
         return self.content
 
     def is_empty(self, tracer: Tracer) -> bool:
         """Whether it holds nothing."""
         if not self.loaded:
-            assert self.real is not None
             try:
                 real = self.real.cell_contents
             except ValueError:

@@ -114,7 +114,7 @@ def _held(tracer: Tracer) -> set[Value]:
     return found
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Identity:
     """An object that is equal to itself only, as `Identity` or not."""
 
@@ -129,7 +129,7 @@ class Identity:
         return self.real is (other.real if isinstance(other, Identity) else other)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class UserKey:
     """An object whose class defines `__eq__` and `__hash__` in Python: both are evaluated."""
 

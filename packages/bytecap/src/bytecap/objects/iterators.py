@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import GeneratorType
 from typing import Any
 
+from bytecap.bytecode.decode import argument_names
 from bytecap.bytecode.rebuild import advance, new_generator
 from bytecap.context_types import Emitter, Frame, Program, Tracer
 from bytecap.errors import CannotRebuild
@@ -245,9 +246,7 @@ class GeneratorValue(IteratorValue):
         if self.started or self.finished:
             raise CannotRebuild("cannot return a suspended generator from replacement bytecode")
         frame = self.frame
-        code = frame.function.code
-        count = code.co_argcount + code.co_kwonlyargcount
-        names = code.co_varnames[: count + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
+        names = argument_names(frame.function.code)
         emitter.call_with(new_generator, frame.function, {name: frame.load_local(name) for name in names})
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from bytecap.context_types import Emitter, Tracer
+from bytecap.context_types import Tracer
 from bytecap.errors import CannotCapture, ChangingNumber, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
 from bytecap.objects.base import Constant, RealValue, Value, run
@@ -22,21 +22,11 @@ from bytecap.objects.class_lookup import MISSING, static_lookup
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.live import LiveObject, call_native
 
-# (type, method names or None for all): methods whose result is fixed for the life of a capture.
-_PURE_METHODS: tuple[tuple[type, frozenset[str] | None], ...] = (
-    (re.Pattern, None),
-    (re.Match, None),
-    (types.MappingProxyType, None),
-    (inspect.Signature, None),
-    (inspect.Parameter, None),
-    (datetime.date, None),
-    (datetime.timedelta, None),
-)
-
-
-def is_pure_method(real: Any, name: str) -> bool:
-    """Whether calling `name` on this object at capture time is sound."""
-    return any(isinstance(real, cls) and (names is None or name in names) for cls, names in _PURE_METHODS)
+PURE_CLASSES = (
+    re.Pattern, re.Match, types.MappingProxyType, inspect.Signature, inspect.Parameter, datetime.date,
+    datetime.timedelta,
+)  # fmt: skip
+"""Classes whose methods give what is fixed for the life of a capture."""
 
 
 def _call_operator(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -134,12 +124,8 @@ class OpaqueValue(Value):
 
     def _need_fixed(self) -> None:
         """The content of any other object may change, and no guard would see it."""
-        is_known = any(isinstance(self.real, cls) for cls, _ in _PURE_METHODS)
-        if not is_known or self.shows_changes():
+        if not isinstance(self.real, PURE_CLASSES) or self.shows_changes():
             raise UnsupportedCall(f"the content of a {self.describe()}")
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.constant(self.real)
 
 
 class UnknownValue(RealValue):

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from bytecap.breaks.flow import argument_count
 from bytecap.bytecode import rebuild
 from bytecap.bytecode.assembler import Assembler
+from bytecap.bytecode.decode import argument_names
 from bytecap.context_types import Tracer
 from bytecap.errors import CannotRebuild
 from bytecap.guards.literals import to_python
@@ -36,21 +36,9 @@ from stagewire.capture import DictValue as ValueAt
 
 # Values with identity: built once, then loaded from a local.
 _SHARED = (
-    ArrayValue,
-    ContextToken,
-    HookHandle,
-    TupleValue,
-    ListValue,
-    DictValue,
-    SetValue,
-    ObjectValue,
-    FunctionValue,
-    CellValue,
-    IteratorValue,
-    PartialValue,
-    OpenConstant,
-    WrapperValue,
-)
+    ArrayValue, ContextToken, HookHandle, TupleValue, ListValue, DictValue, SetValue, ObjectValue, FunctionValue,
+    CellValue, IteratorValue, PartialValue, OpenConstant, WrapperValue,
+)  # fmt: skip
 # Values whose `real` is not the object itself.
 _REBUILT = (ArrayValue, CellValue, TensorValue, WrapperValue, IdentityToken)
 _LIMIT = 150
@@ -210,8 +198,7 @@ class Emitter(Assembler):
 
     def let_go(self) -> None:
         """Forget all variables of the frame: what is needed of them is on the stack."""
-        arguments = self.code.co_varnames[: argument_count(self.code)]
-        for name in (*arguments, *self._locals.values(), *(f".out_{name}" for name in self.outputs)):
+        for name in (*argument_names(self.code), *self._locals.values(), *(f".out_{name}" for name in self.outputs)):
             self.constant(None)
             self.store_local(name)
 

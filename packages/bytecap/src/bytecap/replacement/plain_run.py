@@ -22,8 +22,8 @@ from typing import Any
 
 from bytecode import BinaryOp, Label
 
-from bytecap.breaks.flow import argument_count
 from bytecap.bytecode.assembler import Assembler, assemble
+from bytecap.bytecode.decode import argument_names
 from bytecap.events import CaptureWarning
 from bytecap.hook import plain
 from stagewire.errors import DATA_ERRORS, PartlyDone, StageError
@@ -137,7 +137,7 @@ def _must_raise(function: FunctionType, error: BaseException, /, *args: Any, **k
 def _load_arguments(out: Assembler, code: CodeType) -> None:
     """Push the positional arguments and those by name; the frame lets go of them."""
     named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    more = list(code.co_varnames[code.co_argcount + code.co_kwonlyargcount : argument_count(code)])
+    more = list(argument_names(code)[code.co_argcount + code.co_kwonlyargcount :])
     for name in code.co_varnames[: code.co_argcount]:
         out.load_local(name)
     out.build("TUPLE", code.co_argcount)
@@ -151,6 +151,6 @@ def _load_arguments(out: Assembler, code: CodeType) -> None:
     if code.co_flags & 8:
         out.load_local(more.pop())
         out.emit("DICT_UPDATE", 1)
-    for name in code.co_varnames[: argument_count(code)]:
+    for name in argument_names(code):
         out.constant(None)
         out.store_local(name)

@@ -12,7 +12,14 @@ from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt, is_watched
 from bytecap.hook import Dispatcher
 from bytecap.objects.base import Constant, PythonRaise, Value, run
-from bytecap.objects.class_lookup import MISSING, is_data_descriptor, missing_name, no_attribute, static_lookup
+from bytecap.objects.class_lookup import (
+    LRU_CACHE,
+    MISSING,
+    is_data_descriptor,
+    missing_name,
+    no_attribute,
+    static_lookup,
+)
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
@@ -27,13 +34,9 @@ _OBJECT = ctypes.py_object
 _INSTANCE_METHOD: Any = type(ctypes.PYFUNCTYPE(_OBJECT, _OBJECT)(("PyInstanceMethod_New", ctypes.pythonapi))(len))
 # Descriptors written in C that make a method of the receiver's own (C) type.
 _C_METHODS = (
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.BuiltinFunctionType,
-    types.ClassMethodDescriptorType,
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType, types.ClassMethodDescriptorType,
     _INSTANCE_METHOD,
-)
-_LRU_CACHE = type(functools.lru_cache(lambda: None))
+)  # fmt: skip
 # Py_TPFLAGS_METHOD_DESCRIPTOR: functions of Python and of what is like it (Cython).
 _METHOD_DESCRIPTOR = 1 << 17
 _C_MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -61,7 +64,7 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
             return tracer.objects.wrap(raw.fget, tracer.places.attribute(source, "fget")).call(tracer, [receiver], {})
         case functools.cached_property() if receiver is not None:
             return _cached_property(tracer, raw, receiver, tracer.places.attribute(source, "func"))
-    if isinstance(raw, _LRU_CACHE):
+    if isinstance(raw, LRU_CACHE):
         function = tracer.objects.wrap(raw, source)
         return function if receiver is None else MethodValue(function, receiver)
     if isinstance(raw, types.BuiltinFunctionType) and cls is not super:  # (which looks attributes up elsewhere)

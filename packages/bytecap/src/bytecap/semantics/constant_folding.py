@@ -17,7 +17,6 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Iterable
-from types import MemberDescriptorType
 from typing import Any
 
 import torch
@@ -26,11 +25,12 @@ from bytecap.context_types import Tracer, Value
 from bytecap.errors import UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.base import Constant, NotConcrete, fold, run
+from bytecap.objects.class_lookup import filled_slots
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import Sequence
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.symbolic import as_value, compute_of_sizes
-from bytecap.objects.opaque import OpaqueValue, is_pure_method
+from bytecap.objects.opaque import PURE_CLASSES, OpaqueValue
 from bytecap.torch_capabilities import TORCH
 
 
@@ -55,9 +55,10 @@ def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], k
 
 def fold_method(tracer: Tracer, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A method of an immutable object, done at once."""
-    if isinstance(receiver, OpaqueValue) and (receiver.shows_changes() or not is_pure_method(receiver.real, name)):
-        raise UnsupportedCall(f"method {name!r} of a {receiver.describe()}")
-    if not isinstance(receiver, (Constant, OpaqueValue)):
+    is_pure = (
+        isinstance(receiver, OpaqueValue) and not receiver.shows_changes() and isinstance(receiver.real, PURE_CLASSES)
+    )
+    if not is_pure and not isinstance(receiver, Constant):
         raise UnsupportedCall(f"method {name!r} of a {receiver.describe()}")
     method = run(tracer, getattr, (receiver.concrete(), name))
     return fold_call(tracer, method, args, kwargs)
@@ -104,13 +105,7 @@ def _parts(tracer: Tracer, value: Value) -> Iterable[Value]:
 def _parts_of_object(tracer: Tracer, value: Any) -> Iterable[Value]:
     if not is_exempt(value.cls.__module__):
         raise UnsupportedCall(f"a library function that is given a {value.describe()}, whose code it may run")
-    names = [
-        name
-        for base in value.cls.__mro__
-        for name, found in vars(base).items()
-        if isinstance(found, MemberDescriptorType) and hasattr(value.real, name)
-    ]
-    parts = [value.get_attribute(tracer, name) for name in names]
+    parts = [value.get_attribute(tracer, name) for name in filled_slots(value.real)]
     return [*parts, value.attributes, *([] if value.base is None else [value.base])]
 
 

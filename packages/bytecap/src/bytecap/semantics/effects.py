@@ -126,7 +126,6 @@ def _plan_raise(emitter: Emitter, effect: RaiseEffect) -> list[Call]:
 
 def _plan_attribute_order(emitter: Emitter, effect: DictValue) -> list[Call]:
     """Attributes that changed places: from the first that did on, they are deleted and stored again."""
-    assert effect.real is not None
     rest = _stored_keys(emitter, effect)
     moved = list(zip(effect.new, effect.pairs(emitter.tracer), strict=True))
     calls: list[Call] = []
@@ -144,7 +143,6 @@ def _plan_attribute_order(emitter: Emitter, effect: DictValue) -> list[Call]:
 
 
 def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Call]:
-    assert effect.real is not None
     if effect.reordered and effect.owner is None:  # emptied and filled again
         return [(rebuild.replace_pairs, effect, dict(effect.pairs(emitter.tracer)))]
     if effect.reordered:

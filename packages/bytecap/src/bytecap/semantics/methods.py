@@ -198,11 +198,6 @@ def _reversed(tracer: Tracer, self: Any) -> Value:
 # -- sets
 
 
-def _add(tracer: Tracer, self: SetValue, item: Value) -> Value:
-    self.add(tracer, item)
-    return NONE
-
-
 def _discard(tracer: Tracer, self: SetValue, item: Value) -> Value:
     key = self.lookup_key(item)
     self.mutate(tracer)
@@ -250,7 +245,10 @@ _SET: dict[str, Method] = {
 } | {
     name: _set_method(name, changes=True)
     for name in ("clear", "update", "intersection_update", "difference_update", "symmetric_difference_update")
-} | {"add": _add, "discard": _discard, "remove": _remove, "pop": _pop_member}  # fmt: skip
+} | {
+    "add": lambda tracer, self, item: self.add(tracer, item) or NONE, "discard": _discard, "remove": _remove,
+    "pop": _pop_member,
+}  # fmt: skip
 
 # -- dunder methods that every value answers by its protocol
 
@@ -304,21 +302,11 @@ METHODS.update(
 # -- instances of Python classes: what `object` and builtin bases implement in C
 
 
-def _object_setattr(tracer: Tracer, self: ObjectValue, name: Value, item: Value) -> Value:
-    default_set_attribute(tracer, self, name.concrete(), item)
-    return NONE
-
-
 def _object_getattribute(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
     found = find_attribute(tracer, self, name.concrete())
     if found is None:
         raise no_attribute(tracer, self, name.concrete())
     return found
-
-
-def _object_delattr(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
-    default_set_attribute(tracer, self, name.concrete(), None)
-    return NONE
 
 
 def _leaves_init_to_object(cls: type) -> bool:
@@ -340,9 +328,9 @@ def _object_init(tracer: Tracer, self: ObjectValue, *args: Value, **kwargs: Valu
 
 
 _OBJECT: dict[str, Method] = {
-    "__setattr__": _object_setattr,
+    "__setattr__": lambda tracer, self, name, item: default_set_attribute(tracer, self, name.concrete(), item) or NONE,
     "__getattribute__": _object_getattribute,
-    "__delattr__": _object_delattr,
+    "__delattr__": lambda tracer, self, name: default_set_attribute(tracer, self, name.concrete(), None) or NONE,
     "__init__": _object_init,
     "__init_subclass__": lambda tracer, self: NONE,
     "__eq__": lambda tracer, self, other: Constant(self is other),

@@ -23,13 +23,12 @@ from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue
 from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.functions import BuiltinMethod, CellValue, MethodValue
 from bytecap.objects.identity import IdentityToken, refuse_among_numbers
-from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
+from bytecap.objects.instances.objects import ObjectValue, call_special, copies_as_itself
 from bytecap.objects.live import call_native, mirror_of
 from bytecap.objects.numbers.open_constants import derive, open_binary
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.objects.numbers.unbacked import condition_of_data
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
-from bytecap.semantics.attributes import special_method
 
 
 class BinaryOperator(NamedTuple):
@@ -78,10 +77,6 @@ UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-def _user_method(tracer: Tracer, value: Value, name: str) -> Value | None:
-    return special_method(tracer, value, name) if isinstance(value, ObjectValue) else None
-
-
 def _is_not_implemented(value: Value) -> bool:
     return value.python_type() is type(NotImplemented)
 
@@ -99,11 +94,9 @@ def _user_binary(
     elif issubclass(right_class, left_class) and (ordering or _overrides(left_class, right_class, reflected)):
         attempts.reverse()
     for receiver, name, other in attempts:
-        bound = _user_method(tracer, receiver, name)
-        if bound is not None:
-            result = bound.call(tracer, [other], {})
-            if not _is_not_implemented(result):
-                return result
+        result = call_special(tracer, receiver, name, other)
+        if result is not None and not _is_not_implemented(result):
+            return result
     return None
 
 
@@ -135,11 +128,9 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
         function = row.inplace if inplace and isinstance(left, _TENSORS) else row.function
         return tracer.evaluate.call_torch(tracer, function, [left, right], {})
     if inplace:
-        bound = _user_method(tracer, left, row.inplace_method)
-        if bound is not None:
-            result = bound.call(tracer, [right], {})
-            if not _is_not_implemented(result):
-                return result
+        result = call_special(tracer, left, row.inplace_method, right)
+        if result is not None and not _is_not_implemented(result):
+            return result
         if isinstance(left, (ArrayValue, OutsideArray)):
             left.write(tracer, row.inplace, right)
             return left
@@ -201,7 +192,7 @@ def _is_own_kind(tracer: Tracer, value: Value, row: BinaryOperator) -> bool:
     if not isinstance(value, ObjectValue):
         return False
     names = (row.method, row.reflected, row.inplace_method, "__torch_function__")
-    return not isinstance(value.base, Constant) or any(_user_method(tracer, value, name) for name in names)
+    return not isinstance(value.base, Constant) or any(value._special(tracer, name) for name in names)
 
 
 def _concrete_binary(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> Value:
@@ -317,9 +308,8 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
         return tracer.evaluate.call_on_arrays(tracer, function, [value], {}, function.__name__)
     if isinstance(value, _TENSORS):
         return _patched(tracer, [(value, method, [])]) or tracer.evaluate.call_torch(tracer, function, [value], {})
-    bound = _user_method(tracer, value, method)
-    if bound is not None:
-        return bound.call(tracer, [], {})
+    if (found := call_special(tracer, value, method)) is not None:
+        return found
     value = value.plain()
     if isinstance(value, Constant) and value.python_type() in (int, float) and symbol != "~":
         left_open = derive(function, value)

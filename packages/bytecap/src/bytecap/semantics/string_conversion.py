@@ -19,7 +19,7 @@ from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
-from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import Live
 from bytecap.objects.numbers.symbolic import NestedInt
 
@@ -147,11 +147,11 @@ def _set_text(tracer: Tracer, value: SetValue) -> str:
     return f"{value.cls.__name__}({{{inner}}})" if inner else f"{value.cls.__name__}()"
 
 
-def _method(tracer: Tracer, value: Value, name: str) -> Value | None:
-    return value._special(tracer, name) if isinstance(value, ObjectValue) else None
-
-
-def _text(tracer: Tracer, made: Value, name: str) -> str:
+def _text(tracer: Tracer, value: Value, name: str, *args: Value) -> str | None:
+    """What a method in Python of this name gives; None where the class has none."""
+    made = call_special(tracer, value, name, *args)
+    if made is None:
+        return None
     if not isinstance(made, Constant) or not isinstance(made.value, str):
         kind = made.python_type().__name__
         raise tracer.raises(TypeError, f"{name} returned non-string (type {kind})")
@@ -160,9 +160,8 @@ def _text(tracer: Tracer, made: Value, name: str) -> str:
 
 def str_of(tracer: Tracer, value: Value) -> str:
     """str(value)."""
-    method = _method(tracer, value, "__str__")
-    if method is not None:
-        return _text(tracer, method.call(tracer, [], {}), "__str__")
+    if (text := _text(tracer, value, "__str__")) is not None:
+        return text
     if isinstance(value, ExceptionValue):
         return str(_twin(tracer, value))
     if isinstance(value, ObjectValue):
@@ -173,9 +172,8 @@ def str_of(tracer: Tracer, value: Value) -> str:
 
 def repr_of(tracer: Tracer, value: Value) -> str:
     """repr(value)."""
-    method = _method(tracer, value, "__repr__")
-    if method is not None:
-        return _text(tracer, method.call(tracer, [], {}), "__repr__")
+    if (text := _text(tracer, value, "__repr__")) is not None:
+        return text
     if isinstance(value, ExceptionValue):
         return repr(_twin(tracer, value))
     if not isinstance(value, ObjectValue):
@@ -213,9 +211,8 @@ def _twin(tracer: Tracer, value: ExceptionValue) -> BaseException:
 
 def format_of(tracer: Tracer, value: Value, spec: str) -> str:
     """format(value, spec)."""
-    method = _method(tracer, value, "__format__")
-    if method is not None:
-        return _text(tracer, method.call(tracer, [Constant(spec)], {}), "__format__")
+    if (text := _text(tracer, value, "__format__", Constant(spec))) is not None:
+        return text
     if isinstance(value, ObjectValue):
         if isinstance(value.base, Constant):
             return format_of(tracer, value.base, spec) if spec else str_of(tracer, value)

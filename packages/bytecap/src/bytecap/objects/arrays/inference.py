@@ -49,7 +49,6 @@ class InferenceContext(Value):
         inference.is_on = self.enabled and not is_outside
 
     def _leave(self, tracer: Tracer) -> None:
-        assert self.grad_before is not None
         tracer.graph.inference.is_on = False
         _set_grad(tracer, self.grad_before)
         tracer.graph.inference.is_on, self.grad_before = self.was_on, None

@@ -135,6 +135,10 @@ class OutsideMemory:
     written: list[Any] = field(default_factory=list)
 
 
+def _of_content(name: str) -> Callable[..., Any]:
+    return lambda self, *args: getattr(self.content(), name)(*args)
+
+
 class OutsideArray(RealValue):
     """An array from outside: its memory can be a tensor of the graph; the content of a small one can be guarded.
 
@@ -171,7 +175,6 @@ class OutsideArray(RealValue):
         tracer.objects.arrays.append(self.content())
         self._type(tracer)
         names, source = tracer.names, self.source
-        assert source is not None
         text = Reading(names.of(bytes.hex), Reading(names.of(NUMPY.ndarray.tobytes), source))
         tracer.guards.literal(text, self.real.tobytes().hex())
 
@@ -189,7 +192,6 @@ class OutsideArray(RealValue):
             real = torch.from_numpy(self.real)
         except (TypeError, ValueError) as error:
             raise UnsupportedValue(f"a NumPy array as a tensor: {error}") from None
-        assert self.source is not None
         return real, Reading(tracer.names.of(torch.from_numpy), self.source)
 
     def _type(self, tracer: Tracer) -> torch.Tensor:
@@ -208,20 +210,9 @@ class OutsideArray(RealValue):
         self._type(tracer)
         return run(tracer, len, (self.real,))
 
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.content().call_method(tracer, name, args, kwargs)
-
-    def get_item(self, tracer: Tracer, key: Value) -> Value:
-        return self.content().get_item(tracer, key)
-
-    def truth(self, tracer: Tracer) -> bool:
-        return self.content().truth(tracer)
-
-    def iterate(self, tracer: Tracer) -> Value:
-        return self.content().iterate(tracer)
-
-    def contains(self, tracer: Tracer, item: Value) -> bool:
-        return self.content().contains(tracer, item)
+    call_method, get_item, truth, iterate, contains = map(
+        _of_content, ("call_method", "get_item", "truth", "iterate", "contains")
+    )
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
         self.write(tracer, operator.setitem, key, value)

@@ -90,7 +90,6 @@ def _hook_in_graph(tracer: Tracer, self: TensorValue, hook: Value) -> Value:
     if not _reads_only(tracer, hook):
         raise UnsupportedCall("a hook that may change what the captured code makes, before the gradient is there")
     made = tracer.evaluate.apply_function(tracer, tracer.objects.wrap(_Hooked, None), self, hook)
-    assert isinstance(made, TensorValue)
     if made.abstract.meta != self.abstract.meta:
         raise UnsupportedCall("Tensor.register_hook() of a tensor whose copy has another layout")
     del tracer.inputs.tensors[id(self.abstract)]

@@ -10,14 +10,7 @@ import torch
 from bytecap.bytecode import wrappers
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedMutation, UnsupportedValue
-from bytecap.objects.arrays.tensors import (
-    OWN_CLASSES,
-    TYPE_ATTRIBUTES,
-    VIEW_ATTRIBUTES,
-    GradFunction,
-    TensorValue,
-    view_attribute,
-)
+from bytecap.objects.arrays import tensors
 from bytecap.objects.base import Constant, Value, state
 from bytecap.objects.class_lookup import no_attribute, static_lookup
 from bytecap.objects.distributed import masks_of
@@ -65,14 +58,14 @@ class WrapperValue(Value):
         if name in self.attributes:
             return self.attributes[name]
         raw, owner = static_lookup(self.cls.__mro__, name)
-        if owner is None or owner in OWN_CLASSES:
+        if owner is None or owner in tensors.OWN_CLASSES:
             found = self._of_tensor(tracer, name)
             if found is not None:
                 return found
         is_slot = isinstance(raw, MemberDescriptorType) and hasattr(self.abstract, name)
         if is_slot or (name in vars(self.abstract) and not hasattr(type(raw), "__set__")):
             return self._own(tracer, name)
-        if owner is not None and owner not in OWN_CLASSES:
+        if owner is not None and owner not in tensors.OWN_CLASSES:
             return tracer.evaluate.bind(tracer, raw, owner, self, self.cls, name)
         if callable(getattr(self.cls, name, None)):
             return BuiltinMethod(self, name)
@@ -81,15 +74,15 @@ class WrapperValue(Value):
 
     def _of_tensor(self, tracer: Tracer, name: str) -> Value | None:
         """What every tensor has."""
-        if name in TYPE_ATTRIBUTES:
+        if name in tensors.TYPE_ATTRIBUTES:
             with TORCH.no_subclass_function():
                 return tracer.objects.fresh(getattr(self.abstract, name))
-        if name in VIEW_ATTRIBUTES:
-            return view_attribute(tracer, self, name)
+        if name in tensors.VIEW_ATTRIBUTES:
+            return tensors.view_attribute(tracer, self, name)
         if name == "__class__":
             return tracer.objects.wrap(self.cls, None)
         if name == "grad_fn":
-            return GradFunction() if self.is_linked and not self.abstract.is_leaf else Constant(None)
+            return tensors.GradFunction() if self.is_linked and not self.abstract.is_leaf else Constant(None)
         if name == "grad":
             if self.real is None or self.source is None:
                 return Constant(None)
@@ -100,7 +93,7 @@ class WrapperValue(Value):
         """An attribute or slot of the object: mostly a tensor that it holds."""
         inner = getattr(self.abstract, name)
         known = tracer.inputs.value_of(inner) if isinstance(inner, torch.Tensor) else None
-        if isinstance(known, TensorValue) and known.name in tracer.inputs.linked:
+        if isinstance(known, tensors.TensorValue) and known.name in tracer.inputs.linked:
             # Below autograd it has no history.
             made = tracer.evaluate.call_torch(tracer, torch.Tensor.detach, [known], {})
             if self.real is not None and self.source is not None:
@@ -128,7 +121,7 @@ class WrapperValue(Value):
         self._special(tracer, "__setitem__", key, value)
 
     def _special(self, tracer: Tracer, name: str, *args: Value) -> Value:
-        if static_lookup(self.cls.__mro__, name)[1] not in OWN_CLASSES:
+        if static_lookup(self.cls.__mro__, name)[1] not in tensors.OWN_CLASSES:
             raise UnsupportedCall(f"{name} of a {self.describe()}")
         return self.call_method(tracer, name, list(args), {})
 

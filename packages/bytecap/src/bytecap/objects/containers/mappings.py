@@ -101,7 +101,6 @@ class DictValue(Value):
 
     def _lookup_by_position(self, tracer: Tracer, code: Hashable) -> Value | None:
         """The value under a key that no source can name: all keys are guarded, so that its place is known."""
-        assert self.real is not None
         tracer.guards.dict_keys(self)
         for index, (real_key, real) in enumerate(stored_items(self.real)):
             if tracer.objects.hash_key(tracer.objects.wrap(real_key, None)) == code:
@@ -120,7 +119,6 @@ class DictValue(Value):
         self._settle(tracer)
         if self.listed:
             return
-        assert self.real is not None
         if is_environment(self.real):
             guard_all(tracer)
         tracer.guards.dict_keys(self)

@@ -16,7 +16,7 @@ from bytecap.objects.class_lookup import stranger
 from stagewire.capture import Source
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Lazy:
     """An item that has not been looked at: no guard exists for it yet."""
 

@@ -46,6 +46,12 @@ class TracebackValue(Value):
     cls = TracebackType
 
 
+_FIELDS = {
+    "args": "arguments", "__traceback__": "traceback", "__cause__": "cause", "__context__": "context",
+    "__suppress_context__": "suppress",
+}  # fmt: skip
+
+
 class ExceptionValue(ObjectValue):
     """An exception instance.
 
@@ -90,18 +96,7 @@ class ExceptionValue(ObjectValue):
     # -- attributes
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        match name:
-            case "args":
-                return self.arguments
-            case "__traceback__":
-                return self.traceback
-            case "__cause__":
-                return self.cause
-            case "__context__":
-                return self.context
-            case "__suppress_context__":
-                return self.suppress
-        return super().get_attribute(tracer, name)
+        return getattr(self, _FIELDS[name]) if name in _FIELDS else super().get_attribute(tracer, name)
 
     def c_member(self, tracer: Tracer, name: str) -> Value:
         """A field that the C class fills from its arguments: value, code, errno, name..."""
@@ -119,19 +114,11 @@ class ExceptionValue(ObjectValue):
         return tracer.objects.fresh(getattr(twin, name))
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-        match name:
-            case "__traceback__":
-                self.traceback = value
-            case "__cause__":
-                self.cause, self.suppress = value, Constant(True)
-            case "__context__":
-                self.context = value
-            case "__suppress_context__":
-                self.suppress = value
-            case "args":
-                self.arguments = TupleValue(collect(tracer, value))
-            case _:
-                super().set_attribute(tracer, name, value)
+        if name not in _FIELDS:
+            return super().set_attribute(tracer, name, value)
+        setattr(self, _FIELDS[name], TupleValue(collect(tracer, value)) if name == "args" else value)
+        if name == "__cause__":
+            self.suppress = Constant(True)
 
     def add_note(self, tracer: Tracer, note: Value) -> Value:
         """BaseException.add_note."""
@@ -189,8 +176,8 @@ class ExceptionValue(ObjectValue):
         emitter.keep(self)
         for key, value in self.attributes.pairs(emitter.tracer):
             self._store(emitter, str(key.concrete()), value, writers_of(self, key)[0])
-        links = {"__cause__": self.cause, "__context__": self.context, "__suppress_context__": self.suppress}
-        for name, value in links.items():
+        for name in ("__cause__", "__context__", "__suppress_context__"):
+            value = getattr(self, _FIELDS[name])
             if not isinstance(value, Constant) or value.value:
                 self._store(emitter, name, value)
         if self.traceback.source is not None:

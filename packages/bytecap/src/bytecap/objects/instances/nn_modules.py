@@ -16,12 +16,7 @@ from bytecap.objects.instances.objects import ObjectValue
 from bytecap.torch_capabilities import TORCH
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-GLOBAL_HOOKS = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-)
+GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 # As torch defines them: users replace them, on classes and on instances.
 _OWN_CALL, _OWN_CALL_IMPL = torch.nn.Module.__call__, TORCH.call_impl
 

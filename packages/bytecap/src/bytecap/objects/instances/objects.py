@@ -44,6 +44,11 @@ class ObjectValue(Value):
     def _special(self, tracer: Tracer, name: str) -> Value | None:
         return tracer.evaluate.special_method(tracer, self, name)
 
+    def _call_special(self, tracer: Tracer, name: str, *args: Value) -> Value | None:
+        """What a dunder method in Python gives; None where the class has none."""
+        method = self._special(tracer, name)
+        return None if method is None else method.call(tracer, list(args), {})
+
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         return tracer.evaluate.instance_get_attribute(tracer, self, name)
 
@@ -63,11 +68,10 @@ class ObjectValue(Value):
         return tracer.evaluate.call_object_method(tracer, self, name, args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-        method = self._special(tracer, "__getitem__")
-        if method is not None:
-            return method.call(tracer, [key], {})
-        base = self._container(tracer, "is not subscriptable")
-        return self.get_base_item(tracer, base, key)
+        found = self._call_special(tracer, "__getitem__", key)
+        return (
+            self.get_base_item(tracer, self._container(tracer, "is not subscriptable"), key) if found is None else found
+        )
 
     def get_base_item(self, tracer: Tracer, base: Value, key: Value) -> Value:
         """The item of the builtin base; a dict asks the class's `__missing__`."""
@@ -78,29 +82,20 @@ class ObjectValue(Value):
         return missing.call(tracer, [key], {}) if found is None else found
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
-        method = self._special(tracer, "__setitem__")
-        if method is not None:
-            method.call(tracer, [key, value], {})
-            return
-        self._container(tracer, "does not support item assignment").set_item(tracer, key, value)
+        if self._call_special(tracer, "__setitem__", key, value) is None:
+            self._container(tracer, "does not support item assignment").set_item(tracer, key, value)
 
     def delete_item(self, tracer: Tracer, key: Value) -> None:
-        method = self._special(tracer, "__delitem__")
-        if method is not None:
-            method.call(tracer, [key], {})
-            return
-        self._container(tracer, "does not support item deletion").delete_item(tracer, key)
+        if self._call_special(tracer, "__delitem__", key) is None:
+            self._container(tracer, "does not support item deletion").delete_item(tracer, key)
 
     def length(self, tracer: Tracer) -> int:
-        method = self._special(tracer, "__len__")
-        if method is not None:
-            return _length(tracer, method.call(tracer, [], {}))
-        return self._container(tracer, "has no len()").length(tracer)
+        made = self._call_special(tracer, "__len__")
+        return self._container(tracer, "has no len()").length(tracer) if made is None else _length(tracer, made)
 
     def truth(self, tracer: Tracer) -> bool:
-        method = self._special(tracer, "__bool__")
-        if method is not None:
-            made = method.call(tracer, [], {})
+        made = self._call_special(tracer, "__bool__")
+        if made is not None:
             if not issubclass(made.python_type(), bool):
                 kind = made.python_type().__name__
                 raise tracer.raises(TypeError, f"__bool__ should return bool, returned {kind}")
@@ -110,16 +105,15 @@ class ObjectValue(Value):
         return True if self.base is None else self.base.truth(tracer)
 
     def as_int(self, tracer: Tracer) -> int:
-        method = self._special(tracer, "__index__")
-        return super().as_int(tracer) if method is None else method.call(tracer, [], {}).as_int(tracer)
+        made = self._call_special(tracer, "__index__")
+        return super().as_int(tracer) if made is None else made.as_int(tracer)
 
     def is_iterable(self) -> bool:
         return has_method(self, "__iter__") or has_method(self, "__getitem__")
 
     def iterate(self, tracer: Tracer) -> Value:
-        method = self._special(tracer, "__iter__")
-        if method is not None:
-            found = method.call(tracer, [], {})
+        found = self._call_special(tracer, "__iter__")
+        if found is not None:
             if not has_method(found, "__next__"):
                 kind = found.python_type().__name__
                 raise tracer.raises(TypeError, f"iter() returned non-iterator of type '{kind}'")
@@ -131,9 +125,9 @@ class ObjectValue(Value):
         raise tracer.raises(TypeError, f"'{self.cls.__name__}' object is not iterable")
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-        method = self._special(tracer, "__contains__")
-        if method is not None:
-            return method.call(tracer, [item], {}).truth(tracer)
+        found = self._call_special(tracer, "__contains__", item)
+        if found is not None:
+            return found.truth(tracer)
         if self.base is not None and has_method(self.base, "__contains__"):
             return self.base.contains(tracer, item)
         return super().contains(tracer, item)
@@ -148,9 +142,6 @@ class ObjectValue(Value):
         return self.base
 
     def reconstruct(self, emitter: Emitter) -> None:
-        if self.real is not None:
-            emitter.constant(self.real)
-            return
         self._allocate(emitter)
         emitter.keep(self)
         for name, value in self.slots.items():
@@ -173,6 +164,11 @@ class ObjectValue(Value):
     def _store(self, emitter: Emitter, name: str, value: Value, change: Any = object.__setattr__) -> None:
         emitter.call_with(change, self, name, value)
         emitter.pop()
+
+
+def call_special(tracer: Tracer, value: Value, name: str, *args: Value) -> Value | None:
+    """What a dunder method that the value's class defines in Python gives; None where it defines none."""
+    return value._call_special(tracer, name, *args) if isinstance(value, ObjectValue) else None
 
 
 def writers_of(owner: Value, name: Value) -> tuple[Any, Any]:

@@ -78,7 +78,6 @@ class OpenConstant(Constant):
                 yield leaf.source
 
     def reconstruct(self, emitter: Emitter) -> None:
-        assert self.function is not None
         emitter.call_with(self.function, *self.parts)
 
     def __repr__(self) -> str:
