@@ -1,4 +1,4 @@
-"""Builtin classes called as constructors, and C `__new__` functions."""
+"""Builtin classes called as constructors, C `__new__` functions, class statements."""
 
 from __future__ import annotations
 

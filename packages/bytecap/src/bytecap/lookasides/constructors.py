@@ -1,5 +1,5 @@
-"""Constructors from before torch 0.4, which many programs still call: `Variable(t)`, `torch.FloatTensor([1, 2])`,
-`t.new(2, 3)`. The same name takes sizes or content, so that a torch.Size is not any other tuple here."""
+"""Constructors of tensors: nn.Parameter, and those from before torch 0.4, which many programs still call: `Variable(t)`,
+`torch.FloatTensor([1, 2])`, `t.new(2, 3)`. These take sizes or content: a torch.Size is not any other tuple here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of the standard library: itertools, functools, contextlib, copy, dataclasses, logging, warnings."""
+"""Functions of the standard library: itertools, functools, dataclasses, heapq, bisect, logging, warnings."""
 
 from __future__ import annotations
 

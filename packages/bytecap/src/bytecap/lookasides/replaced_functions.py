@@ -1,4 +1,4 @@
-"""Python functions of libraries that are evaluated in another form.
+"""Functions of libraries that are evaluated in another form, and those that users substitute.
 
 transformers collects hidden states and attentions through hooks, which find their collector in a context variable; in
 compiled code in an attribute instead, that the innermost model empties as it ends. What the models round it collect

@@ -1,4 +1,4 @@
-"""torch functions in Python whose meaning in captured code is simpler than their text."""
+"""torch functions whose meaning in captured code is simpler than their text, or known for the arguments at hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch functions about the state of torch rather than about tensors."""
+"""torch functions about the state of torch rather than about tensors: modes, checks, seeds, choices of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of torch calls as a node takes them: known indices, GPUs by number.
+"""Arguments of torch calls as a node takes them: known indices, GPUs by number, sizes that data decides.
 
 `device="cuda"` is the GPU that is current when the call is made, which `torch.cuda.set_device` and `with
 torch.cuda.device(1)` change between calls of one function: a captured call names it by its index, under the guard that

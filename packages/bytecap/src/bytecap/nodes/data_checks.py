@@ -1,4 +1,4 @@
-"""Branches on data of which one side raises: the other side is taken, and the graph checks that this was right.
+"""Branches on data, in Python or C++, of which one side raises: the other is taken, and the graph checks it.
 
     branch ::= condition (raising side | other side)      assert, `if bad.any(): raise ValueError(...)`, torch._check
     check  ::= condition' & condition' & ...              one bool tensor of the graph for each device

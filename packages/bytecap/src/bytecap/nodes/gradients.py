@@ -1,4 +1,4 @@
-"""torch.autograd.grad in captured code: one node, whose types come from running the engine on abstract tensors.
+"""torch.autograd.grad in captured code, and dual levels: one node, whose types come from running torch's engine.
 
 A gradient is captured where all of its way lies inside of the graph. The history of an outside tensor that is no leaf
 is not known here: where it may lead to another of the wanted inputs, the call is refused.

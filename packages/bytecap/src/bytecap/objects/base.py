@@ -1,4 +1,4 @@
-"""The protocol of abstract values.
+"""The protocol of abstract values, constants among them, and what an operation may answer in the place of a value.
 
 A `Value` is what the evaluator knows about one Python object: its type, perhaps the real object, where it was read
 from (`source`, None for what the frame made itself), and how each operation on it behaves. Methods take the

@@ -1,4 +1,4 @@
-"""Callables: Python functions, bound methods, C functions, functools.partial, super()."""
+"""Callables: Python functions and their cells, bound methods, C functions, functools.partial, super()."""
 
 from __future__ import annotations
 

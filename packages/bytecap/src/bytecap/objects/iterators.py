@@ -1,4 +1,4 @@
-"""Iterators over evaluated objects: `__next__` objects, the old `__getitem__` protocol, iter(callable, sentinel)."""
+"""Iterators over evaluated objects: `__next__` objects, views, sets and deques; generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of replacement code: the result; at a break, the frame's state, for the driver or the one who called.
+"""Replacement code, its end first: the result; at a break, the frame's state, for the driver or the one who called.
 
 root    ::= state -> driver                the frame of the function itself: its driver takes over
 segment ::= state                          a segment: its driver is waiting for it

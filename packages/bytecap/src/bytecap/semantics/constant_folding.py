@@ -1,4 +1,4 @@
-"""Doing things at once: host calls on real objects whose result cannot depend on a tensor's content."""
+"""Doing things at once: host calls on real objects whose result cannot depend on a tensor's content; which are pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jumps, loops, returns, generators."""
+"""Jumps, loops, returns, generators, exceptions; what an operator of the stack is."""
 
 from __future__ import annotations
 
