@@ -1,4 +1,4 @@
-"""Constructors of tensors: nn.Parameter, and those from before torch 0.4, which many programs still call: `Variable(t)`,
+"""Constructors of tensors: nn.Parameter, and those from before torch 0.4, which many programs call: `Variable(t)`,
 `torch.FloatTensor([1, 2])`, `t.new(2, 3)`. These take sizes or content: a torch.Size is not any other tuple here."""
 
 from __future__ import annotations
