@@ -138,7 +138,8 @@ class Engine:
         outline = Outline(code, self.owner)
         self._roots.add(code)
         if not outline.is_possible:
-            refusal = errors.UnsupportedFrame(f"{code.co_qualname} suspends and looks at its own frame", where=place(code))
+            what = f"{code.co_qualname} suspends and looks at its own frame"
+            refusal = errors.UnsupportedFrame(what, where=place(code))
             if self.fullgraph:
                 raise refusal
             self.report(code, refusal, Refused(refusal))
