@@ -24,7 +24,7 @@ from loopir.testing.externs import EXTERNS
 from loopir.testing.graph_builder import Scenario, assert_same
 from loopir.testing.irregular_steps import FAMILIES
 from loopir.testing.prim_meaning import prim_meaning
-from loopir.testing.strategies import prim_scenarios, selections
+from loopir.testing.strategies import family_scenarios, prim_scenarios, selections
 from stagewire import index as ix
 from stagewire.loop import Free, Kernel, Loop, Store
 from stagewire.statements import points_of, statements_of
@@ -64,14 +64,14 @@ def run_from_the_end(kernel: Kernel, memory: Memory) -> None:
 @GENERATED
 @given(st.data())
 def test_the_stage_preserves_meaning(family: str, data: st.DataObject) -> None:
-    check(data.draw(prim_scenarios(FAMILIES[family])), Options())
+    check(data.draw(family_scenarios(family)), Options())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @GENERATED
 @given(st.data())
 def test_one_kernel_a_prim(family: str, data: st.DataObject) -> None:
-    check(data.draw(prim_scenarios(FAMILIES[family])), Options(passes=UNFUSED, kernel_passes=()))
+    check(data.draw(family_scenarios(family)), Options(passes=UNFUSED, kernel_passes=()))
 
 
 @GENERATED

@@ -36,19 +36,23 @@ def call(target: str, operands: str, results: str) -> Extern:
 
 
 def peak(schedule: Schedule) -> int:
-    """Kilobytes alive at the worst call: by the definition, one name and one call at a time."""
+    """Kilobytes alive at the worst call."""
+    return max(alive(schedule), default=0)
+
+
+def alive(schedule: Schedule) -> list[int]:
+    """Kilobytes alive at each call: by the definition, one name and one call at a time."""
     kept = {arg.name for arg in schedule.outputs if isinstance(arg, Ref)}
     touched = [{*reads_of(item), *writes_of(item)} for item in schedule.items]
-    found = 0
+    found = []
     for position in range(len(touched)):
-        alive = 0
+        found.append(0)
         for name, buffer in schedule.buffers.items():
             if name in schedule.inputs and name not in schedule.ending:
                 continue
             before = name in schedule.inputs or any(name in names for names in touched[: position + 1])
             behind = name in kept or any(name in names for names in touched[position:])
-            alive += int(buffer.type.shape[0]) // 256 if before and behind else 0
-        found = max(found, alive)
+            found[-1] += int(buffer.type.shape[0]) // 256 if before and behind else 0
     return found
 
 
@@ -98,6 +102,20 @@ def test_any_schedule_keeps_its_meaning_and_needs_no_more(drawn: Schedule, windo
         assert found == wanted
     assert_nothing_passes_writes(after, drawn)
     assert peak(after) <= peak(drawn)
+
+
+@settings(max_examples=300, deadline=None)
+@given(schedules())
+def test_neighbours_at_the_worst_moment_are_no_better_in_turn(drawn: Schedule) -> None:
+    """Those of which one does nothing but make results, and the other does not read these."""
+    after = OrderItems().run(drawn)
+    found = alive(after)
+    worst = found.index(max(found))
+    for place in range(max(worst - 1, 0), min(worst + 1, len(found) - 1)):
+        before, (first, second), behind = after.items[:place], after.items[place : place + 2], after.items[place + 2 :]
+        effects = {first.effect, second.effect}  # type: ignore[union-attr]
+        if None in effects and "acts" not in effects and not {*writes_of(first)} & {*reads_of(second)}:
+            assert peak(replace(after, items=(*before, second, first, *behind))) >= max(found)
 
 
 def assert_nothing_passes_writes(after: Schedule, drawn: Schedule) -> None:

@@ -120,29 +120,30 @@ def test_the_last_part_may_have_fewer_rows() -> None:
     shortest=st.integers(1, 4),
     seed=st.integers(0, 9),
     shared=st.booleans(),
-    parts=st.integers(0, 2),
-    turned=st.booleans(),
+    parts=st.sampled_from((0, 1, 1, 2)),
 )
 def test_the_numbers_are_the_same(
-    rows: tuple[int, ...], size: int, shortest: int, seed: int, shared: bool, parts: int, turned: bool
+    rows: tuple[int, ...], size: int, shortest: int, seed: int, shared: bool, parts: int
 ) -> None:
     loop = LoopIR().run(document(norm(rows, size)), eager(shortest))
     verify(loop)
     check(loop, rows, size, seed)
-    # Sums of something else are combined beside them; or sums over some of the rows, each of which is wanted.
+    # Sums of something else are combined beside them; or sums over some of the rows, each wanted as it is, or turned.
     shape = [*rows, size]
     factor = "%x" if shared else "%h"
     outer, kept = list(range(len(rows)))[parts:], [*rows[:parts], size]
     other = f"""%hh: f32{shape}@cuda:0 = prims.mul(%h, {factor})
 %ph: f32{kept}@cuda:0 = prims.sum(%hh, {outer})
-%sh: f32{kept}@cuda:0 = prims.{"flip(%ph, [0])" if turned else "neg(%ph)"}"""
-    text = f"input %h: f32{shape}@cuda:0\n" + norm(rows, size).replace("return %dx", f"{other}\nreturn %sh, %dx")
+%sh: f32{kept}@cuda:0 = prims.neg(%ph)
+%pt: f32{kept}@cuda:0 = prims.sum(%hh, {outer})
+%st: f32{kept}@cuda:0 = prims.flip(%pt, [0])"""
+    text = f"input %h: f32{shape}@cuda:0\n" + norm(rows, size).replace("return %dx", f"{other}\nreturn %sh, %st, %dx")
     loop = LoopIR().run(document(text), eager(shortest))
     verify(loop)
     inputs, outputs = numbers(rows, size, seed)
     h = np.random.default_rng(seed + 1).integers(-3, 4, shape).astype(np.float32)
     sums = (h * (inputs[0] if shared else h)).sum(tuple(outer))
-    wanted = [np.flip(sums, 0) if turned else -sums, *outputs]
+    wanted = [-sums, np.flip(sums, 0), *outputs]
     for found, one in zip(interpret(loop.forward, [h, *inputs]), wanted, strict=True):
         np.testing.assert_array_equal(found, one)
 

@@ -38,7 +38,7 @@ class OrderItems:
     worthwhile: float = 1 / 16
 
     def run(self, schedule: Schedule) -> Schedule:
-        if len(schedule.items) < 3:
+        if len(schedule.items) < 2:
             return schedule
         order = _Order(schedule, self)
         order.improve()

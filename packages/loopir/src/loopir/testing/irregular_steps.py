@@ -268,14 +268,20 @@ def direct_conv(b: Builder) -> None:
 
 
 def library_pool(b: Builder) -> None:
+    """And its gradient."""
     x = b.pick(dtype="float32", rank=4)
     type = b.types[x]
     if len(type.shape) == 4 and min(type.shape[2:]) > 1:
         shape = (*type.shape[:2], *(side // 2 for side in type.shape[2:]))
         two, none, one = (List((n, n)) for n in (2, 0, 1))
         results = ("float32", shape), ("int64", shape)
-        y, _ = b.call("aten.max_pool2d_with_indices.default", (Ref(x), two, two, none, one, False), results)
+        arguments = Ref(x), two, two, none, one, False
+        y, at = b.call("aten.max_pool2d_with_indices.default", arguments, results)
         b.types[y], b.bounds[y] = b.leaves.pop(y), b.bounds[x]
+        if b.draw(st.booleans()):
+            grad = Ref(b.input("float32", shape))
+            target = "aten.max_pool2d_with_indices_backward.default"
+            b.add(target, (grad, *arguments, Ref(at)), "float32", type.shape, 3)
 
 
 def update(b: Builder) -> None:

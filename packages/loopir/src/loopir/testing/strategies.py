@@ -25,17 +25,24 @@ def selections(draw: Draw) -> Options:
     return Options(passes=passes, kernel_passes=tuple(p for p in KERNEL_PASSES if draw(st.booleans(), label=p.name)))
 
 
+def family_scenarios(family: str) -> st.SearchStrategy[Scenario]:
+    """Those of a family. Passes choose the layouts of images on a GPU, of several calls that read each other's."""
+    if family == "images":
+        return prim_scenarios(FAMILIES[family], least=5, devices=("cpu", "cuda:0", "cuda:0"))
+    return prim_scenarios(FAMILIES[family])
+
+
 @st.composite
 def prim_scenarios(
     draw: Draw, steps: tuple[Step, ...] = FAMILIES["anything"], most: int = 10, among: tuple[int, ...] = SIZES,
-    devices: tuple[str, ...] = ("cpu", "cpu", "cuda:0"),
+    devices: tuple[str, ...] = ("cpu", "cpu", "cuda:0"), least: int = 1,
 ) -> Scenario:  # fmt: skip
-    """A Prim graph of up to `most` drawn steps (some add two or three nodes), and arrays for its inputs."""
+    """A Prim graph of `least` to `most` drawn steps (some add two or three nodes), and arrays for its inputs."""
     builder = Builder(draw, draw(st.sampled_from(devices)), among, draw(st.integers(0, 3)) == 0)
     rank = draw(st.integers(0, 3))
     sizes = st.sampled_from((*among, 0)) if draw(st.integers(0, 9)) == 0 else st.sampled_from(among)
     builder.input(draw(st.sampled_from(FLOATS)), tuple(draw(sizes) for _ in range(rank)))
-    for step in draw(st.lists(st.sampled_from(steps), min_size=1, max_size=most)):
+    for step in draw(st.lists(st.sampled_from(steps), min_size=least, max_size=most)):
         step(builder)
         types = (*builder.types.values(), *builder.leaves.values())
         if sum(math.prod(t.shape) for t in types) > 20_000 * max(among):
