@@ -1,14 +1,15 @@
 """Plants mutants and says which property test kills which: `nox -s mutants`.
 
     python -m tools.mutants [--area AREA]... [--count 40] [--seed 0] [--quick] [--times 2] [--examples 50]
-                            [--seconds 60] [--longest 30] [--shard K/N] [--state FILE] [--list] [--report] [TESTS...]
+                            [--seconds 60] [--longest 30] [--shard K/N] [--try] [--state FILE] [--list] [--report]
+                            [TESTS...]
     python -m tools.mutants --blame [--programs 300 | --symbols] [--area AREA]... [--count 40] [--seed 0] [--state FILE]
 
 The mutants are edits of the syntax trees of passes, decompositions, type rules, lowerings, emission and guards
 (`edits.py`), `count` of each area, drawn by `seed`. Only tests that draw their examples are run (`runner.py`). Results
 are added to `state`: a run that was stopped goes on, and `--report` prints the tables of what there is. Several
-processes may judge shards of the mutants, with one state, once one of them has tried the tests.
-`survivors.txt` has those that change nothing that users see, each with its reason.
+processes may try shards of the tests (`--try`), with one state, and then judge shards of the mutants.
+`survivors.txt` has those that change nothing that users see, each with its reason; they are judged last.
 """
 
 from __future__ import annotations
@@ -41,9 +42,16 @@ def main() -> int:
     if not options.report:
         shard, shards = map(int, options.shard.split("/"))
         limits = Limits(options.times, options.examples, options.seconds, options.longest)
-        runner = Runner(chosen, options.state, limits, chosen[shard::shards])
+        reasons = explained()
+        judged = sorted(chosen, key=lambda mutant: mutant.name in reasons)[shard::shards]
+        if options.trials:
+            runner = Runner(chosen, options.state, limits, [], (shard, shards))
+        else:
+            runner = Runner(chosen, options.state, limits, judged)
         tests = options.tests or property_tests()
         pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests], plugins=[runner])
+        if options.trials:
+            return 0
     return report(chosen, options.state)
 
 
@@ -98,7 +106,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="draws the mutants")
     parser.add_argument("--times", type=int, default=2, help="so many times the examples of an ordinary run")
     parser.add_argument("--examples", type=int, default=50, help="of each property, at most")
-    parser.add_argument("--shard", default="0/1", metavar="K/N", help="judge every N-th mutant, from the K-th on")
+    parser.add_argument("--shard", default="0/1", metavar="K/N", help="of every N-th, from the K-th on")
+    parser.add_argument("--try", action="store_true", dest="trials", help="try every N-th test, and judge nothing")
     parser.add_argument("--seconds", type=float, default=60, help="of CPU for each mutant")
     parser.add_argument("--longest", type=float, default=30, help="leave out tests that take more CPU seconds")
     parser.add_argument("--state", type=Path, default=ROOT / ".mutants.jsonl", help="where results are kept")
