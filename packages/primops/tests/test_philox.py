@@ -142,6 +142,34 @@ def test_few_numbers_are_computed_in_place(call: str, type: str, by_formula: boo
     assert ("prims.philox_uniform" in targets) == by_formula
 
 
+DRAWN = (
+    "aten.rand.default([32, 32], dtype=dtype(DTYPE), device=device(cuda:0))",
+    "aten.randn.default([32, 32], dtype=dtype(DTYPE), device=device(cuda:0))",
+    "aten.rand_like.default(%x)",
+    "aten.randn_like.default(%x)",
+    "aten.bernoulli.p(%x, 0.25)",
+    "aten.bernoulli.p(%x, 0.75)",
+)
+FARTHEST = 0.12
+"""How far apart the shares below any number are of two times 1,024 numbers of one distribution, but in one of 10^6."""
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.sampled_from(DRAWN), st.sampled_from(("f32 float32", "bf16 bfloat16", "f16 float16")), st.integers(0, 999))
+def test_what_a_gpu_draws_is_distributed_as_what_a_cpu_draws(call: str, kind: str, seed: int) -> None:
+    short, dtype = kind.split()
+    type, call = f"{short}[32, 32]@cuda:0", call.replace("DTYPE", dtype)
+    graph = parse_graph(f'input %x: {type}\n%y: {type} = {call} with effect="draws"\nreturn %y\n')
+    x = torch.zeros(32, 32, dtype=DTYPES[dtype])
+    torch.manual_seed(seed)
+    here, there = (
+        interpret(on_device(one, "cuda:0", "cpu"), [x])[0].double().flatten().sort().values
+        for one in (graph, lower_graph(graph, random_threads=H200))
+    )
+    below = [torch.searchsorted(one, torch.cat((here, there)), right=True) for one in (here, there)]
+    assert (below[0] - below[1]).abs().max() <= FARTHEST * len(x.flatten())
+
+
 @given(threads=st.sampled_from((-256, 255, 256, 768)), width=st.sampled_from((0, 1, 2, 3, 4, 8, 16, 17)))
 def test_blocks_of_threads_each_with_a_power_of_two(threads: int, width: int) -> None:
     call = f'prims.philox_uniform(%s, %o, [6], {threads}, {width}, "cpu")'
