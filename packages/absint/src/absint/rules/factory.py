@@ -13,7 +13,7 @@ from absint.kernels import Question, ones
 from absint.meta import CPU, Meta, contiguous
 from absint.promote import number_dtype
 from absint.rules.pointwise import broadcast, pointwise
-from absint.rules.shapes import empty_like, fresh, numbered
+from absint.rules.shapes import empty_like, fresh, numbered, refuse_negative
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import contiguous_stride, stride_of_format
 
@@ -28,8 +28,7 @@ def _device(device: Any) -> torch.device:
 
 
 def _made(size: Sizes, dtype: DType, device: Any) -> Meta:
-    if any(isinstance(n, int) and n < 0 for n in size):
-        raise TypeRuleError(f"Trying to create tensor with negative dimension: {list(size)}")
+    refuse_negative(size)
     return contiguous(size, dtype or torch.get_default_dtype(), _device(device))
 
 
@@ -130,7 +129,7 @@ TABLE.ask("""
     rand randn rand.generator randn.generator normal.float_float randint randint.generator randint.low
     randint.low_generator full new_full
 """, _OF_SIZE)  # fmt: skip
-TABLE.ask("rand_like randn_like full_like randint_like fill.Scalar fill.Tensor")
+TABLE.ask("scalar_tensor rand_like randn_like full_like randint_like fill.Scalar fill.Tensor")
 TABLE.ask("arange arange.start arange.start_step", Question(of=lambda end: {"start": 0, "end": 1, "step": 1}))
 TABLE.ask(
     """linspace logspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor logspace.Tensor_Tensor

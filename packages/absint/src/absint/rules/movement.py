@@ -15,7 +15,16 @@ from absint.promote import result_type
 from absint.rules import view
 from absint.rules.pointwise import broadcast, common_device
 from absint.rules.reduce import sum_dtype
-from absint.rules.shapes import dim_checked, empty_like, fresh, infer_size, resized, suggested, wrap_dim
+from absint.rules.shapes import (
+    dim_checked,
+    empty_like,
+    fresh,
+    infer_size,
+    refuse_negative,
+    resized,
+    suggested,
+    wrap_dim,
+)
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, TypeOf, f32
 from absint.rules.view import as_strided, diagonal, narrowed, selected, sliced, transposed, viewed
 from absint.signatures import full_name
@@ -46,8 +55,12 @@ def copied(self: Meta, src: Meta) -> Meta:
 
 def span_clone(self: Meta) -> Meta:
     """`clone_preserve_strides`: without overlap the whole span of memory is copied, offset and all."""
-    overlaps = any(n > 1 and step == 0 for n, step in zip(self.shape, self.stride, strict=True))
-    return empty_like(self) if overlaps else self
+    return empty_like(self) if _repeats(self.shape, self.stride) else self
+
+
+def _repeats(shape: Sizes, stride: Sizes) -> bool:
+    """Whether there are elements that lie in one place of memory, as far as eager looks."""
+    return any(n > 1 and step == 0 for n, step in zip(shape, stride, strict=True))
 
 
 def _cat(tensors: Sequence[Meta], dim: int) -> Meta:
@@ -111,6 +124,7 @@ def _repeat(self: Meta, repeats: Sizes) -> Meta:
         raise TypeRuleError(f"{len(repeats)} counts for {self.ndim} dimensions")
     padded = (1,) * lead + self.shape
     shape = [size * count for size, count in zip(padded, repeats, strict=True)]
+    refuse_negative(shape)
     return fresh(self, shape)
 
 
@@ -119,6 +133,12 @@ _WITHIN = Constraint(
         span(as_strided(copy := span_clone(self), size, stride, storage_offset)) <= span(copy)
     ),
     Refused("as_strided_scatter", (f32(3), f32(2), (2,), (3,))),
+)  # fmt: skip
+_ONCE = Constraint(
+    "C2", "the view has no element twice", lambda self, size, stride, storage_offset: (
+        0 in size or not _repeats(size, stride)
+    ),
+    Refused("as_strided_scatter", (f32(3), f32(2), (2,), (0,))),
 )  # fmt: skip
 
 
@@ -149,7 +169,7 @@ TABLE.rows({
         lambda self, src, size, stride, storage_offset: (
             _scattered(self, src, as_strided(span_clone(self), size, stride, storage_offset))
         ),
-        (_WITHIN,),
+        (_WITHIN, _ONCE),
     ),
     "slice_backward select_backward diagonal_backward unfold_backward": lambda grad, sizes, /: fresh(grad, sizes),
 })  # fmt: skip

@@ -111,6 +111,12 @@ def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
     return len(shape) <= len(target) and all(size in (wanted, 1) for size, wanted in pairs)
 
 
+def refuse_negative(size: Sequence[int]) -> None:
+    """No tensor has a dimension of fewer than no elements; what a symbol is says its range."""
+    if any(isinstance(n, int) and n < 0 for n in size):
+        raise TypeRuleError(f"Trying to create tensor with negative dimension: {list(size)}")
+
+
 def fresh(like: Meta, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Meta:
     """A row-major tensor on the device of `like`, of its shape and dtype where none is given."""
     return contiguous(like.shape if shape is None else shape, dtype or like.dtype, like.device)
