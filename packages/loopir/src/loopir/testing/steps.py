@@ -153,7 +153,7 @@ def pad(b: Builder) -> None:
     shape = tuple(n + a + z for n, (a, z) in zip(b.types[x].shape, edges, strict=True))
     y = b.add("pad", (Ref(x), List(low), List(high), b.draw(st.sampled_from((0.0, 2.0)))), b.types[x].dtype, shape,
           b.bounds[x] + 2)  # fmt: skip
-    if math.prod(shape) and b.draw(st.booleans()):
+    if all(isinstance(n, int) and n for n in shape) and b.draw(st.booleans()):
         places = [b.draw(st.integers(0, n - 1)) if only in (None, d) else None for d, n in enumerate(shape)]
         start = tuple(place or 0 for place in places)
         stop = tuple(n if place is None else place + 1 for n, place in zip(shape, places, strict=True))
