@@ -22,8 +22,6 @@ _BOUNDS: tuple[tuple[tuple[int, int], str], ...] = (
      "avg_pool2d_backward embedding_dense_backward huber_loss index_add logit "
      "logit_backward logsumexp mse_loss nextafter nll_loss2d_backward rrelu_with_noise_backward rsqrt "
      "sigmoid_backward smooth_l1_loss soft_margin_loss soft_margin_loss_backward special_entr sqrt"),
-    ((0, 4),
-     "binary_cross_entropy_with_logits"),
     ((4, 2),
      "_adaptive_avg_pool2d _fused_rms_norm _fused_rms_norm_backward _log_softmax _log_softmax_backward_data "
      "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training "
@@ -38,7 +36,7 @@ _BOUNDS: tuple[tuple[tuple[int, int], str], ...] = (
      "smooth_l1_loss_backward softplus softplus_backward special_xlog1py std std_mean tanh_backward trace "
      "upsample_bilinear2d upsample_linear1d upsample_trilinear3d var_mean xlogy"),
     ((4, 4),
-     "pow"),
+     "binary_cross_entropy_with_logits pow"),
     ((16, 2),
      "linalg_vector_norm native_layer_norm_backward var"),
     ((16, 4),
