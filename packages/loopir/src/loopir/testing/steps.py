@@ -144,22 +144,12 @@ def cat(b: Builder) -> None:
 
 
 def pad(b: Builder) -> None:
-    """In some dimension, or in any; and perhaps one place of it."""
     x = b.pick(floating=True, rank=1)
-    only = b.draw(st.none() | st.integers(0, len(b.types[x].shape) - 1))
-    edges = [(b.draw(st.integers(0, 2)), b.draw(st.integers(0, 2))) if only in (None, d) else (0, 0)
-             for d in range(len(b.types[x].shape))]  # fmt: skip
+    edges = [(b.draw(st.integers(0, 2)), b.draw(st.integers(0, 2))) for _ in b.types[x].shape]
     low, high = zip(*edges, strict=True)
     shape = tuple(n + a + z for n, (a, z) in zip(b.types[x].shape, edges, strict=True))
-    y = b.add("pad", (Ref(x), List(low), List(high), b.draw(st.sampled_from((0.0, 2.0)))), b.types[x].dtype, shape,
+    b.add("pad", (Ref(x), List(low), List(high), b.draw(st.sampled_from((0.0, 2.0)))), b.types[x].dtype, shape,
           b.bounds[x] + 2)  # fmt: skip
-    if all(isinstance(n, int) and n for n in shape) and b.draw(st.booleans()):
-        places = [b.draw(st.integers(0, n - 1)) if only in (None, d) else None for d, n in enumerate(shape)]
-        start = tuple(place or 0 for place in places)
-        stop = tuple(n if place is None else place + 1 for n, place in zip(shape, places, strict=True))
-        kept = tuple(z - a for a, z in zip(start, stop, strict=True))
-        steps = List((1,) * len(shape))
-        b.add("slice", (Ref(y), List(start), List(stop), steps), b.types[x].dtype, kept, b.bounds[y])
 
 
 def gather(b: Builder) -> None:
