@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 from bytecode import Instr, Label, TryBegin, TryEnd
 
 from bytecap.breaks.body import copy_body
-from bytecap.breaks.flow import WORK, argument_count, successors_of
+from bytecap.breaks.flow import WORK, successors_of
 from bytecap.breaks.points import CALL_PARTS, Point, Resumption
 from bytecap.bytecode.assembler import SUSPENDS, Assembler, assemble, assemble_copy
+from bytecap.bytecode.decode import argument_names
 from bytecap.hook import Owner, call_with_owner
 
 # What suspends, and what leads up to it or follows it on the outline's own stack.
@@ -173,7 +174,7 @@ class Outline(Resumption):
         def make(cells: tuple[CellType, ...]) -> Callable[..., Any]:
             return FunctionType(made, function.__globals__, function.__name__, None, cells)
 
-        arguments = code.co_varnames[: argument_count(code)]
+        arguments = argument_names(code)
         out = Assembler(code.co_firstlineno)
         for name in code.co_cellvars:
             if name in arguments:
@@ -199,8 +200,7 @@ class Outline(Resumption):
 
     def _own_arguments(self) -> tuple[str, ...]:
         """The arguments that are no cells."""
-        names = self.code.co_varnames[: argument_count(self.code)]
-        return tuple(name for name in names if name not in self.code.co_cellvars)
+        return tuple(name for name in argument_names(self.code) if name not in self.code.co_cellvars)
 
     def _outline_code(self) -> CodeType:
         out = Assembler(self.code.co_firstlineno)
