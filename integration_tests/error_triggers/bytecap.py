@@ -22,7 +22,7 @@ from absint.symbolic import make_size
 from bytecap.driver.executor import interpret
 from bytecap.evaluator.tracer import new_tracer
 from bytecap.guards import compile_guards
-from bytecap.nodes.torch_calls import refuse_sizes
+from bytecap.nodes.call_arguments import refuse_sizes
 from stagewire.capture import Equals, Local
 from stagewire.errors import StageError
 from stagewire.graph import Ref
