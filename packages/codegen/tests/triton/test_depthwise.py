@@ -75,7 +75,7 @@ class Case:
 def run(graph, tensors, directory, device):
     buffers = tuple(Buffer(b.name, TensorType(**fields(b.type) | {"device": device}), b.role) for b in graph.buffers)
     unit = emit(LoopGraph(**fields(graph) | {"buffers": buffers}), OPTIONS)
-    assert not list(check_unit(unit, None, ()))
+    assert not list(check_unit(unit))
     made = load(unit, directory)(*(one.to(device) for one in tensors if one is not None))
     return unit, [one.cpu() for one in made]
 

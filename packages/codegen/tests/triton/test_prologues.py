@@ -39,7 +39,7 @@ def test_every_alternative_computes_the_same(kept, dtype, depth, directory, devi
     expected = run_graph(graph, inputs)
     placed = replace(graph, buffers=tuple(replace(b, type=replace(b.type, device=device)) for b in graph.buffers))
     unit = emit(placed, TIMED)
-    assert not list(check_unit(unit, None, ()))
+    assert not list(check_unit(unit))
     tensors = [inputs[name].to(device).as_strided(types[name].shape, types[name].stride) for name in graph.inputs]
     (choice,) = unit.choices
     plain = [one for one in choice.alternatives if sum(isinstance(i, Launch) for i in one) == 2]
@@ -63,7 +63,7 @@ def test_the_operand_is_nowhere_and_the_memory_that_it_would_take_over_ends():
     assert sum(isinstance(i, Launch) for i in own) == 2
     assert sum(isinstance(i, CallExtern) for i in own) == 1
     alone = Excerpts(unit, types_of(graph)).of(0).unit
-    assert not list(check_unit(alone, None, ()))
+    assert not list(check_unit(alone))
     assert set(alone.inputs) == {"h", "s", "c"}
 
 
