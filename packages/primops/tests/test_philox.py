@@ -164,7 +164,7 @@ def test_what_a_gpu_draws_is_distributed_as_what_a_cpu_draws(call: str, kind: st
     torch.manual_seed(seed)
     here, there = (
         interpret(on_device(one, "cuda:0", "cpu"), [x])[0].double().flatten().sort().values
-        for one in (graph, lower_graph(graph, random_threads=H200))
+        for one in (graph, lower_graph(graph, options=Options(random_threads=H200)))
     )
     below = [torch.searchsorted(one, torch.cat((here, there)), right=True) for one in (here, there)]
     assert (below[0] - below[1]).abs().max() <= FARTHEST * len(x.flatten())
