@@ -229,7 +229,7 @@ def test_breaks_and_plain_runs_are_told_and_still_warned(tmp_path: Path) -> None
     stagefold.compile(branches, options={"trace_dir": tmp_path})(torch.ones(3))
 
     def generator(x: torch.Tensor) -> Any:
-        yield x + 1
+        yield locals()["x"] + 1
 
     with pytest.warns(UserWarning, match="runs plain"):
         next(stagefold.compile(generator, options={"trace_dir": tmp_path})(torch.ones(3)))
