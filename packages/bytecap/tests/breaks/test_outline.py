@@ -155,6 +155,25 @@ def test_an_asynchronous_generator():
     assert captured(ticks, lambda function: asyncio.run(collect(function))) == [1, 1, 1]
 
 
+def test_comprehensions_that_await():
+    async def scaled(x, factor):
+        await asyncio.sleep(0)
+        return x * factor
+
+    async def ticks(x):
+        for index in range(2):
+            yield x + index
+
+    async def gathers(x):
+        y = x.sin()
+        parts = [await scaled(y, factor) for factor in range(3)]
+        z = torch.stack(parts).sum()
+        more = [tick async for tick in ticks(z)]
+        return sum(more) * 2
+
+    assert captured(gathers, awaited) == [1, 2, 3]
+
+
 def test_it_yields_from_others():
     def inner(x):
         yield x + 1

@@ -7,7 +7,7 @@ variables live in their cells.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from types import CodeType
 
@@ -21,11 +21,11 @@ _PAIRS: dict[str, tuple[str, str]] = {
     "STORE_FAST_STORE_FAST": ("bind", "bind"),
     "STORE_FAST_LOAD_FAST": ("bind", "read"),
 }
-WORK = frozenset(
+# Instructions that may start tensor work.
+_WORK = frozenset(
     {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_OP", "BINARY_SUBSCR", "BINARY_SLICE", "COMPARE_OP",
      "UNARY_NEGATIVE", "UNARY_INVERT", "STORE_SUBSCR"}
 )  # fmt: skip
-"""Instructions that may start tensor work."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,22 @@ class Flow:
 
     def works(self, start: int) -> bool:
         """Whether an instruction that may do tensor work can be reached from `start`."""
-        seen, waiting = {start}, [start]
-        while waiting:
-            index = waiting.pop()
-            if self.program.instructions[index].opname in WORK:
-                return True
-            for after in self.successors[index]:
-                if after not in seen:
-                    seen.add(after)
-                    waiting.append(after)
-        return False
+        return self.may_work(reached(start, self.successors.__getitem__))
+
+    def may_work(self, indices: Iterable[int]) -> bool:
+        """Whether one of these instructions may do tensor work."""
+        return any(self.program.instructions[index].opname in _WORK for index in indices)
+
+
+def reached(start: int, successors: Callable[[int], tuple[int, ...]], until: Set[int] = frozenset()) -> frozenset[int]:
+    """The instructions that control comes to from `start`; it goes on behind none of `until`."""
+    seen, waiting = {start}, [start]
+    while waiting:
+        index = waiting.pop()
+        new = () if index in until else set(successors(index)) - seen
+        seen.update(new)
+        waiting.extend(new)
+    return frozenset(seen)
 
 
 def loop_exit(target: int) -> int:

@@ -15,10 +15,10 @@ from dataclasses import replace
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
-from bytecode import Instr, Label, TryBegin, TryEnd
+from bytecode import Instr, Intrinsic1Op, Label, TryBegin, TryEnd
 
 from bytecap.breaks.body import copy_body
-from bytecap.breaks.flow import WORK, successors_of
+from bytecap.breaks.flow import reached, successors_of
 from bytecap.breaks.points import CALL_PARTS, Point, Resumption
 from bytecap.bytecode.assembler import SUSPENDS, Assembler, assemble, assemble_copy
 from bytecap.bytecode.decode import argument_names
@@ -29,12 +29,10 @@ _SUSPENSIONS = frozenset(
     {"YIELD_VALUE", "SEND", "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR", "BEFORE_ASYNC_WITH",
      "ASYNC_GEN_WRAP", "GET_YIELD_FROM_ITER", "CLEANUP_THROW", "END_SEND", "RESUME"}
 )  # fmt: skip
-# What makes a coroutine or a generator is called by the outline, too, where that is awaited at once.
-_TAKES_AWAITABLE = frozenset({"GET_AWAITABLE", "GET_YIELD_FROM_ITER"})
+# What makes a coroutine or a generator is called by the outline, too, where that is awaited or iterated at once.
+_TAKES_AWAITABLE = frozenset({"GET_AWAITABLE", "GET_YIELD_FROM_ITER", "GET_AITER", "BEFORE_ASYNC_WITH"})
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 _RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
-_OF_ASYNC_GENERATORS = 4  # the intrinsic that was ASYNC_GEN_WRAP
-_OF_STOP_ITERATION = 3
 
 
 def outlined_from(target: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,29 +65,41 @@ class Outline(Resumption):
         super().__init__(code)
         self._owner = owner
         self._own = frozenset(self._own_instructions())
-        ways = [self.start, *(after for index in self._own for after in successors_of(self.flow.program, index))]
+        ways = [self.start, *(after for index in self._own for after in self._following(index))]
         starts = list(self._starts(ways))
-        self._exits = {start: self._reached(start) for start in starts}
-        reached = sorted(frozenset().union(*self._exits.values()))
-        self._can_leave = all(map(self.can_enter, reached))
-        self._points = {index: self._point(index) for index in reached} if self._can_leave else {}
+        self._exits = {
+            start: reached(start, self.flow.successors.__getitem__, self._own) & self._own for start in starts
+        }
+        ends = sorted(frozenset().union(*self._exits.values()))
+        self._can_leave = all(map(self.can_enter, ends))
+        self._points = {index: self._point(index) for index in ends} if self._can_leave else {}
         self.regions = {start: self._region(start) for start in starts} if self._can_leave else {}
 
     def _point(self, index: int) -> Point:
         return replace(super()._point(index), absent=Absent)
 
     @property
-    def is_possible(self) -> bool:
-        """Whether the function can be outlined at all."""
-        return self._can_leave and super().is_possible
+    def hindrance(self) -> str | None:
+        """Why the function cannot be outlined, in a few words; None if it can."""
+        if not self._can_leave:
+            return "suspends where its stack cannot be built again"
+        return None if self.is_possible else "suspends and looks at its own frame"
+
+    def _following(self, index: int) -> tuple[int, ...]:
+        """What may follow an instruction without an exception."""
+        return successors_of(self.flow.program, index)
 
     def _own_instructions(self) -> Iterator[int]:
         """The instructions that the outline runs itself."""
         rows = self.flow.program.instructions
-        reached = [index for index in range(self.start, len(rows)) if self._shapes[index] is not None]
-        stops = [index for index in reached if self._suspends(index)]
+        alive = [index for index in range(self.start, len(rows)) if self._shapes[index] is not None]
+        stops = [index for index in alive if self._suspends(index)]
         yield from stops
-        for index in reached:
+        closed = {index for index in alive if not self.can_enter(index)}
+        if closed.intersection(stops):  # an inlined comprehension that awaits: with what leads into it
+            yield from closed
+            yield from (index for index in alive if closed.intersection(self._following(index)))
+        for index in alive:
             row, before = rows[index], rows[index - 1]
             if row.opname in _RETURNS:
                 yield index
@@ -97,7 +107,7 @@ class Outline(Resumption):
                 yield index
                 if before.opname == "GET_ITER":
                     yield index - 1
-            elif row.opname in _TAKES_AWAITABLE and before.opname in _CALLS:
+            if row.opname in _TAKES_AWAITABLE and before.opname in _CALLS:
                 yield from self._call(index - 1)
 
     def _call(self, index: int) -> Iterator[int]:
@@ -110,33 +120,15 @@ class Outline(Resumption):
     def _suspends(self, index: int) -> bool:
         row = self.flow.program.instructions[index]
         if row.opname == "CALL_INTRINSIC_1":
-            return row.arg == _OF_ASYNC_GENERATORS
+            return row.arg == Intrinsic1Op.INTRINSIC_ASYNC_GEN_WRAP
         return row.opname in _SUSPENSIONS
 
     def _starts(self, ways: list[int]) -> Iterator[int]:
         """Where regions start, of these instructions: those behind which there is tensor work to find."""
         for start in sorted(set(map(self._carried, ways))):
-            if start not in self._own and self.can_enter(start) and self._works(start):
+            passed = reached(start, self._following, self._own) - self._own
+            if start in passed and self.can_enter(start) and self.flow.may_work(passed):
                 yield start
-
-    def _works(self, start: int) -> bool:
-        """Whether an instruction that may do tensor work comes before the next that the outline runs itself."""
-        found = self._until_own(start, lambda index: successors_of(self.flow.program, index))
-        return any(self._name(index) in WORK for index in found - self._own)
-
-    def _reached(self, start: int) -> frozenset[int]:
-        """The instructions of the outline's own that a region goes to, its handlers included."""
-        return self._until_own(start, lambda index: self.flow.successors[index]) & self._own
-
-    def _until_own(self, start: int, successors: Callable[[int], tuple[int, ...]]) -> frozenset[int]:
-        """What control comes to from `start`, up to the outline's own instructions."""
-        seen, waiting = {start}, [start]
-        while waiting:
-            index = waiting.pop()
-            new = set(successors(index)) - seen if index not in self._own else ()
-            seen.update(new)
-            waiting.extend(new)
-        return frozenset(seen)
 
     def _region(self, start: int) -> Region:
         point, begin = self._point(start), Label()
@@ -252,4 +244,4 @@ def _without_conversion(items: Sequence[Any]) -> list[Any]:
 
 
 def _converts(instruction: Instr) -> bool:
-    return instruction.name == "CALL_INTRINSIC_1" and instruction.arg == _OF_STOP_ITERATION
+    return instruction.name == "CALL_INTRINSIC_1" and instruction.arg == Intrinsic1Op.INTRINSIC_STOPITERATION_ERROR

@@ -137,9 +137,8 @@ class Engine:
             return target
         outline = Outline(code, self.owner)
         self._roots.add(code)
-        if not outline.is_possible:
-            what = f"{code.co_qualname} suspends and looks at its own frame"
-            refusal = errors.UnsupportedFrame(what, where=place(code))
+        if outline.hindrance is not None:
+            refusal = errors.UnsupportedFrame(f"{code.co_qualname} {outline.hindrance}", where=place(code))
             if self.fullgraph:
                 raise refusal
             self.report(code, refusal, Refused(refusal))
