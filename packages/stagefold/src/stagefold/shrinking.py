@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from stagewire import index as ix
 from stagewire.codec import Document
-from stagewire.graph import Graph, List, Node, Ref, Tuple, map_arg
+from stagewire.graph import Graph, List, Node, Ref, Tuple, leaves, map_arg
 from stagewire.loop import Axis, FloorDivAtom, Index, Kernel, Load, LoopGraph, ModAtom, Section, Statement, Store, Term
 from stagewire.statements import map_indices, map_operands, results
 from stagewire.types import TensorType
@@ -164,9 +164,8 @@ def plainer_calls(node: Node) -> Iterator[Node]:
 
 
 def _numbers_of(node: Node) -> list[Any]:
-    found: list[Any] = []
-    _map_arguments(node, lambda arg: map_arg(arg, lambda leaf: (found.append(leaf), leaf)[1]))
-    return [leaf for leaf in found if type(leaf) in (bool, int, float)]
+    arguments = (*node.args, *node.kwargs.values())
+    return [leaf for arg in arguments for leaf in leaves(arg) if type(leaf) in (bool, int, float)]
 
 
 def _with_number(node: Node, position: int, number: Any) -> Node:
