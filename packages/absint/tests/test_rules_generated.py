@@ -223,6 +223,19 @@ def test_movement(tensor, data):
 
 
 @RUNS
+@given(tensor=tensors(), dim=st.integers(-2, 2), start=st.integers(-4, 4), length=st.integers(-1, 4))
+def test_what_is_beyond_a_dimension_is_refused(tensor, dim, start, length):
+    """Where eager refuses the copy of a part, so does the rule."""
+    try:
+        aten.narrow_copy(tensor, dim, start, length)
+    except (RuntimeError, IndexError):
+        with pytest.raises((TypeRuleError, IndexError)):
+            abstract_call(aten.narrow_copy, (on_types(tensor), dim, start, length), mode=AbstractMode())
+    else:
+        holds(aten.narrow_copy, tensor, dim, start, length)
+
+
+@RUNS
 @given(operands=broadcastable(2))
 def test_copy(operands):
     holds(aten.copy, *operands)

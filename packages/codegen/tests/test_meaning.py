@@ -11,7 +11,7 @@ from codegen import Options, load
 from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, ValueOutOfRange
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
-from codegen.testing.exact import assert_identical, exact_buffers
+from codegen.testing.exact import BOUNDED, assert_identical, exact_buffers
 from codegen.testing.guarded_memory import guarded
 from codegen.testing.merging import graph_lists, merged, sampled
 from codegen.testing.reference import run_graph, span
@@ -89,6 +89,13 @@ def test_whatever_the_vocabulary_has(directory, number):
     graph = vocabulary_graph(order)
     seed, threshold = order.choice((0, 3, 0, 1, 2)), order.choice((1, 1 << 40))
     check(graph, seed, threshold, order.choice(("fast", "reference")), directory)
+
+
+@settings(QUICK, max_examples=10)
+@given(st.integers(0, 2**64 - 1))
+def test_numbers_that_bound_what_is_nan_infinite_or_a_zero(directory, number):
+    order = random.Random(number)
+    check(vocabulary_graph(order, (10, 40), BOUNDED), order.choice((0, 3)), 1 << 40, "fast", directory)
 
 
 @QUICK

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 pytest.importorskip("torch.testing._internal.common_methods_invocations", reason="needs the testing extra")
 
@@ -228,6 +228,42 @@ def test_pointwise_calls_of_many_numbers(part: int, seed: int) -> None:
         for args, kwargs in schema_samples(target) if torch.Tag.pointwise in resolve(target).tags else ():
             call = altered(Call(target, args, kwargs), order, ("floats",))
             check(altered(call, order, ("magnitudes", "magnitudes", "values"), most=2))
+
+
+CHECKED = ("index", "gather.", "scatter", "take", "put.", "embedding.", "multi_margin_loss.")
+"""Names of operators of which eager looks at each position; of others it reads or writes beyond their operands."""
+
+
+@pytest.mark.parametrize("target", [one for one in TARGETS if one.removeprefix("aten.").startswith(CHECKED)])
+@settings(runs, max_examples=6)
+@given(seed=seeds)
+def test_positions_from_the_end_and_out_of_range(target: str, seed: int) -> None:
+    """They are refused, or mean, what they do in eager."""
+    order = random.Random(seed)
+    for call in (Call(target, *sample) for sample in schema_samples(target)):
+        expected = expected_of(call)
+        tensors = [x for x in tree_leaves((call.args, call.kwargs)) if isinstance(x, torch.Tensor)]
+        positions = [x for x in tensors if x.dtype in (torch.int64, torch.int32) and x.numel()]
+        if expected is None or not positions:
+            continue
+        changed = order.choice(positions)
+        moved = changed.clone()
+        moved.view(-1)[order.randrange(moved.numel())] = order.choice((-1, -1, -2, 1, 100, -100))
+        other = Call(target, *tree_map(lambda x: moved if x is changed else x, (call.args, call.kwargs)))  # noqa: B023
+        try:
+            wanted = run(other)
+        except REFUSALS:
+            wanted = None
+        try:
+            found = run_as_graph(target, plain(other.args), plain(other.kwargs), types_of(expected))
+        except REFUSALS:
+            assert wanted is None, f"{other} is refused"
+            continue
+        if found is not None:
+            assert wanted is not None, f"{other} is not refused"
+            results = list(wanted) if isinstance(wanted, tuple | list) else [wanted]
+            faults = compare_results(target, other.args, other.kwargs, found, results)
+            assert not faults, f"{other}: {faults[0]}"
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import codegen
@@ -26,6 +30,8 @@ from stagewire.graph import List, Ref
 from stagewire.loop import Buffer, Extern, LoopGraph
 from stagewire.program import CallExtern, Launch, Unit
 from stagewire.types import contiguous
+
+LOG2 = math.log(2)
 
 
 def unit_of(graph: LoopGraph, **options: int) -> Unit:
@@ -83,6 +89,61 @@ def test_few_queries(length: int, dtype: str, tmp_path: Path) -> None:
     torch.testing.assert_close(found[1].double(), scores.logsumexp(-1) / math.log(2), rtol=1e-5, atol=1e-5)
 
 
+HEAD = ["%h: i64 = index i0", "%f: f32 = convert(%h)"]
+SCORE_MODS = [
+    ([], lambda score, h, q, k: score),
+    (TWICE, lambda score, h, q, k: score * 2),
+    ([*HEAD, "%out: f32 = sub(%score, %f)"], lambda score, h, q, k: score - h),
+    (["%d: i64 = index -1*i1 + i2", "%e: f32 = convert(%d)", "%f: f32 = mul(%e, 0.0625)",
+      "%out: f32 = add(%score, %f)"], lambda score, h, q, k: score + (k - q) / 16),
+    (["%t: f32 = tanh(%score)", "%out: f32 = mul(%t, 8.0)"], lambda score, h, q, k: 8 * score.tanh()),
+]  # fmt: skip
+POSITIONS = ["%h: i64 = index i0", "%q: i64 = index i1", "%k: i64 = index i2"]
+MASK_MODS = [
+    ([], lambda h, q, k: q >= 0),
+    (CAUSAL, lambda h, q, k: q >= k),
+    ([*POSITIONS, "%out: b8 = gt(%q, 3)"], lambda h, q, k: q > 3),
+    ([*POSITIONS, "%end: i64 = add(%q, %h)", "%out: b8 = le(%end, %k)"], lambda h, q, k: q + h <= k),
+]
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@drawn(st.integers(0, 2**64 - 1))
+def test_drawn_functions_sizes_and_blocks(tmp_path_factory: pytest.TempPathFactory, number: int) -> None:
+    order = random.Random(number)
+    among = (1, 2), (1, 2, 4), (1, 4, 5, 64, 70, 130), (1, 33, 64, 200)
+    batch, heads, length, keys = sizes = tuple(order.choice(each) for each in among)
+    width, shared = order.choice((8, 16, 33, 64)), max(1, heads // 2)
+    (score_lines, score_mod), (mask_lines, mask_mod) = order.choice(SCORE_MODS), order.choice(MASK_MODS)
+    functions = [
+        function(score_lines, sizes=sizes) if score_lines else "",
+        function(mask_lines, "b8", sizes=sizes) if mask_lines else "",
+    ]
+    torch.manual_seed(number % 2**32)
+    shapes = [(batch, heads, length, width), (batch, shared, keys, width), (batch, shared, keys, width)]
+    query, key, value = map(torch.randn, shapes)
+    h = torch.arange(batch * heads).view(batch, heads, 1, 1)
+    q, k = torch.arange(length).view(-1, 1), torch.arange(keys)
+    seen = mask_mod(h, q, k).expand(batch, heads, length, keys)
+    kinds, lists = order.choice(((), ("partial",), ("partial", "full"))), list[torch.Tensor]()
+    if kinds:
+        rows, columns = -(-length // 16), -(-keys // 16)
+        states = torch.randint(0, len(kinds) + 1, (rows, columns))  # 0: without a key
+        state = states.repeat_interleave(16, 0)[:length].repeat_interleave(16, 1)[:, :keys]
+        seen = (seen & (state == 1)) | (state == 2)
+        for one in range(1, len(kinds) + 1):
+            for table in (states == one, (states == one).T.contiguous()):
+                first = table.int().argsort(stable=True, dim=-1, descending=True)
+                lists += [table.sum(-1).int()[None, None], first.int()[None, None]]
+    graph = attention(functions, blocks=kinds, width=width, sizes=sizes)
+    threshold = order.choice((0, 1 << 40))
+    found = run(graph, tmp_path_factory.mktemp("code"), query, key, value, *lists, parallel_threshold=threshold)
+    wide = [query.double(), *(each.double().repeat_interleave(heads // shared, 1) for each in (key, value))]
+    scores = score_mod(wide[0] @ wide[1].mT * 0.25, h, q, k).masked_fill(~seen, -math.inf)
+    wanted = [scores.softmax(-1).nan_to_num(0) @ wide[2], scores.logsumexp(-1) / LOG2, scores.amax(-1) / LOG2]
+    torch.testing.assert_close(found, tuple(each.float() for each in wanted), rtol=1e-4, atol=1e-4)
+
+
 def test_rows_without_a_key_are_zero_and_nan_stays_in_its_row(tmp_path: Path) -> None:
     given = [each.detach() for each in operands()]
     given[0][0, 1, 5] = math.nan
@@ -105,7 +166,7 @@ def test_blocks_that_are_not_listed_are_not_computed(tmp_path: Path) -> None:
     places, of_places = (torch.zeros(1, 1, *shape, dtype=torch.int32) for shape in ((rows, columns), (columns, rows)))
     for each in given[1:]:
         each[:, :, 16:] = math.nan
-    found = run(attention(["", ""], blocks=True), tmp_path, *given, counts, places, of_keys, of_places)
+    found = run(attention(["", ""], blocks=("partial",)), tmp_path, *given, counts, places, of_keys, of_places)
     first = [given[0], *(each[:, :, :16] for each in given[1:])]
     torch.testing.assert_close(found[0], expected(*first, causal=False, factor=1.0)[0])
 

@@ -76,7 +76,7 @@ def test_blocks_that_are_not_listed_are_not_computed(tmp_path, device):
     rows, columns = 3, 4
     counts, of_keys = torch.ones(1, 1, rows, dtype=torch.int32), torch.ones(1, 1, columns, dtype=torch.int32)
     places, of_places = (torch.zeros(1, 1, *shape, dtype=torch.int32) for shape in ((rows, columns), (columns, rows)))
-    graph = attention(["", ""], blocks=True)
+    graph = attention(["", ""], blocks=("partial",))
     found = run(graph, tmp_path, device, *given, counts, places, of_keys, of_places)
     first = [given[0], *(each[:, :, :16] for each in given[1:])]
     torch.testing.assert_close(found[0], expected(*first, causal=False, factor=1.0)[0])

@@ -62,19 +62,21 @@ TWICE_BACK = ["%out: f32 = mul(%tangent, 2.0)"]
 
 
 def attention(
-    functions: list[str], *, backward: bool = False, dtype: str = "float32", width: int = 16, blocks: bool = False,
-    sizes: tuple[int, ...] = (BATCH, HEADS, LENGTH, KEYS),
+    functions: list[str], *, backward: bool = False, dtype: str = "float32", width: int = 16,
+    blocks: tuple[str, ...] = (), sizes: tuple[int, ...] = (BATCH, HEADS, LENGTH, KEYS),
 ) -> LoopGraph:  # fmt: skip
-    """One call, whose buffers are query, key, value, perhaps blocks, and what the backward takes."""
+    """One call, whose buffers are query, key, value, lists of blocks, and what the backward takes.
+
+    blocks: names of the kinds of lists, of which each has four: those with a mask, or these and those without.
+    """
     batch, heads, length, keys = sizes
     query = contiguous(dtype, (batch, heads, length, width))
     key = contiguous(dtype, (batch, max(1, heads // 2), keys, width))
     row = contiguous("float32", (batch, heads, length))
     rows, columns = -(-length // 16), -(-keys // 16)
-    counts, of_keys = contiguous("int32", (1, 1, rows)), contiguous("int32", (1, 1, columns))
-    places, of_places = contiguous("int32", (1, 1, rows, columns)), contiguous("int32", (1, 1, columns, rows))
+    listed = {"kv_num": (rows,), "kv": (rows, columns), "q_num": (columns,), "q": (columns, rows)}
     given = {"query": query, "key": key, "value": key}
-    lists = {"kv_num": counts, "kv": places, "q_num": of_keys, "q": of_places} if blocks else {}
+    lists = {f"{kind}_{name}": contiguous("int32", (1, 1, *shape)) for kind in blocks for name, shape in listed.items()}
     more = {"grad": query, "logsumexp": row, "delta": row} if backward else {}
     made = dict(zip("abc", (query, key, key) if backward else (query, row, row), strict=True))
     call = Extern(

@@ -7,7 +7,7 @@ few of its axes. A new op is drawn by itself, once `codegen.testing.reference` h
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import NoReturn
 
@@ -92,11 +92,11 @@ class _Computing(Drawing):
         """One that is exact."""
         return Ref(self.choice(self.exact[dtype]))
 
-    def compute(self) -> None:
-        """Any op: of values, and of each of the numbers in the place of one of them."""
+    def compute(self, ops: Collection[str]) -> None:
+        """One of the ops: of values, and of each of the numbers in the place of one of them."""
         choice = self.choice
         dtype = choice((self.dtype, self.dtype, self.dtype, "bool"))
-        op = choice([name for name in computed(dtype) if name != "philox"])
+        op = choice([name for name in computed(dtype) if name in ops])
         operands: list[Operand] = [self.value(dtype) for _ in range(arity(op))]
         made: DType = "bool" if op in PREDICATES else dtype
         if op in ("signbit", "copysign", *TYPED):  # no computed nan, whose sign is anything
@@ -132,7 +132,9 @@ class _Computing(Drawing):
         return Index(self.order.randint(-3, 3), tuple(terms))
 
 
-def vocabulary_graph(order: random.Random, sizes: tuple[int, ...] = (*SIZES, 0)) -> LoopGraph:
+def vocabulary_graph(
+    order: random.Random, sizes: tuple[int, ...] = (*SIZES, 0), ops: Collection[str] = frozenset(LOOP_OPS) - {"philox"}
+) -> LoopGraph:
     """A pointwise kernel that stores each of the things that it computes of values of one dtype."""
     axes = tuple(Axis(f"i{n}", order.choice(sizes)) for n in range(order.randint(0, 2)))
     dtype = order.choice((*REAL, *(kind for kind in REAL if "float" in kind)))
@@ -144,7 +146,7 @@ def vocabulary_graph(order: random.Random, sizes: tuple[int, ...] = (*SIZES, 0))
         d.read.setdefault(kind, []).append(load.result)  # type: ignore[arg-type]
     d.take(IndexValue(d.name("v"), d.index()), "int64")
     for _ in range(order.randint(2, 8)):
-        d.compute()
+        d.compute(ops)
     return graph_of(d, (Kernel("kernel", axes, (Section((), tuple(d.statements)),)),))
 
 
