@@ -1,6 +1,6 @@
 """A target whose kernels run in NumPy: `stagefold.compile(f, options={"codegen.target": "numpy"})`.
 
-The source of a unit is its kernels and buffers as JSON; loopir's interpreter runs a kernel on the memory of tensors.
+The source of a unit is its graph as JSON; loopir's interpreter runs a kernel on the memory of tensors.
 """
 
 from functools import partial
@@ -12,12 +12,8 @@ from codegen.load import run_functions
 from codegen.targets import Target
 from codegen.wrapper import launch_each, write_unit
 from loopir.interpret import Memory, run_kernel
-from stagewire.loop import Buffer, Kernel
-
-
-class Source(msgspec.Struct):
-    kernels: tuple[Kernel, ...]
-    buffers: tuple[Buffer, ...]
+from stagewire.loop import Buffer, LoopGraph
+from stagewire.program import Launch
 
 
 class NumpyTarget(Target):
@@ -26,36 +22,31 @@ class NumpyTarget(Target):
 
     def emit(self, graph, options, hints=None, multiples=()):
         infos, launches = launch_each(graph)
-        kernels = tuple(step for step in graph.steps if isinstance(step, Kernel))
-        buffers = tuple(Buffer(one.name, one.type, "kernel") for one in graph.buffers)
-        source = msgspec.json.encode(Source(kernels, buffers)).decode()
-        return write_unit(graph, launches, target=self.name, source=source, kernels=infos)
+        return write_unit(graph, launches, target=self.name, source=msgspec.json.encode(graph).decode(), kernels=infos)
 
     def load(self, units, directory, executor):
-        return [run_functions(unit, functions(unit)) for unit in units]
+        return [run_functions(unit, dict(functions(unit))) for unit in units]
 
 
 def functions(unit):
     """The kernels of a unit as functions of tensors and sizes."""
-    source = msgspec.json.decode(unit.source, type=Source)
-    launches = {one.kernel: one for one in unit.instructions if hasattr(one, "kernel")}
-    infos = {info.name: info for info in unit.kernels}
-    return {k.name: partial(run, k, source.buffers, infos[k.name].parameters, launches[k.name].sizes)
-            for k in source.kernels}  # fmt: skip
+    graph = msgspec.json.decode(unit.source, type=LoopGraph)
+    kernels = {getattr(step, "name", None): step for step in graph.steps}
+    buffers = tuple(Buffer(one.name, one.type, "kernel") for one in graph.buffers)
+    names = {info.name: info.parameters for info in unit.kernels}
+    for one in unit.instructions:
+        if isinstance(one, Launch):
+            yield one.kernel, partial(run, kernels[one.kernel], buffers, names[one.kernel], one.sizes)
 
 
 def run(kernel, buffers, names, symbols, tensors, sizes):
-    """Run a kernel on the memory of tensors."""
+    """Run a kernel on the memory of tensors, as bytes from the first element of each to its last."""
     memory = Memory(buffers, dict(zip(map(str, symbols), sizes, strict=True)))
-    memory.bytes |= {name: memory_of(tensor) for name, tensor in zip(names, tensors, strict=True)}
+    for name, tensor in zip(names, tensors, strict=True):
+        last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        flat = tensor.detach().as_strided((last + 1 if tensor.numel() else 0,), (1,))
+        memory.bytes[name] = flat.view(torch.uint8).numpy()
     run_kernel(kernel, memory)
-
-
-def memory_of(tensor):
-    """The bytes from the first element of a tensor to its last."""
-    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    span = last + 1 if tensor.numel() else 0
-    return torch.as_strided(tensor.detach(), (span,), (1,)).view(torch.uint8).numpy()
 
 
 TARGET = NumpyTarget()
