@@ -1,11 +1,11 @@
 """FlexAttention beside torch.compile and eager, in one run: milliseconds of a call, and of a call and its gradients.
 
     python benchmarks/flex_attention.py [--device cuda] [--batch 4] [--heads 16] [--length 2048] [--width 64]
-        [--dtype bfloat16] [--without-eager]
+        [--dtype bfloat16] [--without-eager] [--dynamic]
 
 The masks and scores are those of torch's own documentation. "decoding" is one query of 8 times as many keys, in half as
-many heads of these. Minima of three rounds; on the CPU of processor time of one thread, and without gradients, which
-torch has on GPUs.
+many heads of these. --dynamic: both compilers leave sizes open. Minima of three rounds; on the CPU of processor time of
+one thread, and without gradients, which torch has on GPUs.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=None)
     parser.add_argument("--width", type=int, default=64, help="of a head")
     parser.add_argument("--without-eager", action="store_true")
+    parser.add_argument("--dynamic", action="store_true", help="programs of open sizes")
     options = parser.parse_args()
     on_gpu = options.device == "cuda"
     dtype = getattr(torch, options.dtype or ("bfloat16" if on_gpu else "float32"))
@@ -102,7 +103,10 @@ def main() -> None:
             return flex_attention(*given, score, mask, enable_gqa=True)  # type: ignore[arg-type]
 
         torch._dynamo.reset()
-        engines = {"stagefold": stagefold.compile(call), "torch.compile": torch.compile(call)}
+        dynamic = True if options.dynamic else None
+        engines = {
+            "stagefold": stagefold.compile(call, dynamic=dynamic), "torch.compile": torch.compile(call, dynamic=dynamic)
+        }  # fmt: skip
         if not options.without_eager:
             engines["eager"] = call
         for trained in (False, True) if on_gpu and tensors is whole else (False,):

@@ -6,6 +6,7 @@ On the CPU torch has no gradients of it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +69,8 @@ CASES: dict[str, tuple[Mod | None, Mod | None]] = {
     "documents": (None, same_document), "alibi": (alibi, causal), "bias": (relative_bias, sliding_window),
     "moved": (moved_bias, None), "rows without a key": (alibi, nothing),
 }  # fmt: skip
+USING_NUMBERS = ("bias", "moved")
+"""Cases whose functions compute with an int, which `dynamic=True` leaves open."""
 
 
 def operands(device: str, dtype: torch.dtype = torch.float32, length: int = LENGTH) -> list[Tensor]:
@@ -119,8 +122,11 @@ def test_learned_biases_have_gradients() -> None:
     torch.testing.assert_close(found, torch.autograd.grad((weights @ value).square().sum(), bias))
 
 
-@pytest.mark.parametrize("case", ["window", "documents", "bias"])
-def test_every_document_means_the_same(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("case", "dynamic"),
+    [("window", False), ("documents", False), ("bias", False), ("window", True), ("documents", True)],
+)
+def test_every_document_means_the_same(case: str, dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flex, "_validate_device", lambda *tensors: None)  # which refuses gradients on the CPU
     score, mask = CASES[case]
     blocks, captures = block_mask(mask, "cpu"), list[stagewire.Capture]()
@@ -137,8 +143,8 @@ def test_every_document_means_the_same(case: str, monkeypatch: pytest.MonkeyPatc
         return flex_attention(query, key, value, score, blocks, enable_gqa=True)
 
     with pytest.raises(Captured):
-        stagefold.compile(attend, stages={"aotgrad": keep}, options={"cache": False})(*tensors)
-    (capture,) = captures
+        stagefold.compile(attend, stages={"aotgrad": keep}, options={"cache": False}, dynamic=dynamic)(*tensors)
+    capture = captures[0]  # of open sizes, and then of those of the call
     named = {"query": tensors[0], "key": tensors[1], "value": tensors[2]}
     named |= {f"blocks_{name}": each for name, each in vars(blocks).items() if isinstance(each, Tensor)}
     given = [named[one.value.name] if one.value.name in named else held(one.value.name) for one in capture.inputs]
@@ -197,16 +203,28 @@ def test_block_masks_are_made_in_graphs() -> None:
         torch.testing.assert_close(compiled(*tensors), attend(*tensors))
 
 
-def test_changing_lengths_are_symbols() -> None:
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return flex_attention(query, key, value, alibi, enable_gqa=True)
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dynamic", [None, True], ids=["the second length", "dynamic"])
+@pytest.mark.parametrize("case", CASES)
+def test_changing_lengths_are_symbols(case: str, dynamic: bool | None, device: str, tmp_path: Path) -> None:
+    """Where batches and lengths are open, too, no scores are in memory, unless a function uses an open number."""
+    score, mask = CASES[case]
 
-    compiled = stagefold.compile(attend, fullgraph=True, dynamic=True)
-    for length in (LENGTH, 77, 33):
-        tensors = operands("cpu", length=length)
-        torch.testing.assert_close(compiled(*tensors), attend(*tensors))
+    def attend(query: Tensor, key: Tensor, value: Tensor, blocks: BlockMask | None) -> Any:
+        return flex_attention(query, key, value, score, blocks, enable_gqa=True, return_lse=True)
+
+    compiled = stagefold.compile(attend, fullgraph=True, dynamic=dynamic)
+    for batch, length in ((2, LENGTH), (3, 77), (4, 100), (5, 120)):
+        tensors = [each.repeat(3, 1, 1, 1)[:batch] for each in operands(device, length=length)]
+        blocks = block_mask(mask, device, length)
+        torch.compiler.reset()  # eager's FlexAttention is compiled by torch, for a few lengths only
+        torch.testing.assert_close(compiled(*tensors, blocks), attend(*tensors, blocks))
     with stagefold.set_stance("fail_on_recompile"):
-        compiled(*operands("cpu", length=50))
+        compiled(*operands(device, length=50), block_mask(mask, device, 50))
+    capsule = stagefold.record(attend, *tensors, blocks, dynamic=True, to=tmp_path / "flex.capsule")
+    loops, program = (str(capsule.document(capsule.runs[0], form)) for form in ("loop", "program"))
+    assert ("stagefold.flex_attention" in loops) == (case not in USING_NUMBERS)
+    assert "stagefold.flex_attention" not in program
 
 
 def test_what_a_mod_captures_may_change() -> None:
@@ -234,8 +252,9 @@ def test_refusals_are_eagers() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch has gradients of FlexAttention on GPUs alone")
+@pytest.mark.parametrize("dynamic", [None, True], ids=["fixed", "open"])
 @pytest.mark.parametrize("case", CASES)
-def test_gradients_are_those_of_eager(case: str) -> None:
+def test_gradients_are_those_of_eager(case: str, dynamic: bool | None) -> None:
     score, mask = CASES[case]
     blocks = block_mask(mask, "cuda")
     tensors = [tensor.requires_grad_() for tensor in operands("cuda")]
@@ -247,5 +266,5 @@ def test_gradients_are_those_of_eager(case: str) -> None:
         out, rows = call(*tensors)
         return torch.autograd.grad(out.square().sum() + rows[:, :, 5:].sin().sum(), tensors)
 
-    found = gradients(stagefold.compile(attend, fullgraph=True))
+    found = gradients(stagefold.compile(attend, fullgraph=True, dynamic=dynamic))
     torch.testing.assert_close(found, gradients(attend), rtol=1e-3, atol=1e-3)

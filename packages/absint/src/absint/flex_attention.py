@@ -100,10 +100,12 @@ def _called(text: str, captured: Sequence[Tensor]) -> Any:
         return None
 
     def call(scores: Tensor, *more: Tensor) -> Tensor:
-        from absint.functions import custom_functions, run_graph  # which resolve names, this module's among them
+        from absint.functions import custom_functions, read_sizes, run_graph  # which resolve names, this module's too
 
         graph, functions = read_function(text)
-        return run_graph(graph, (scores, *captured, *more), custom_functions(functions))[0]  # type: ignore[no-any-return]
+        inputs = (scores, *captured, *more)
+        size_of = read_sizes(graph, inputs, {})
+        return run_graph(graph, inputs, custom_functions(functions, size_of), size_of)[0]  # type: ignore[no-any-return]
 
     return call
 

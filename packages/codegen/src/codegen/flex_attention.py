@@ -9,17 +9,19 @@ Source: Dong et al., "Flex Attention" (2024), of which the blocks are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from codegen.element_loops import Axes, Dimension, only_store, pieces
 from stagewire import flex_attention as op
+from stagewire.expr import Dim, Expr, dim_of, polynomial_of
 from stagewire.graph import Arg, List, Ref
 from stagewire.loop import Axis, Extern, Free, Kernel, Load, Loop, LoopGraph, Operand, Statement, Store
 from stagewire.parser import parse_document
 from stagewire.statements import rename, results
+from stagewire.substitution import map_sizes
 from stagewire.types import TensorType, extent
 
 SCORES, TANGENT = "scores", "tangent"
@@ -74,15 +76,15 @@ def attention_of(call: Extern, types: Mapping[str, TensorType]) -> Attention | N
     operands = _names((given.query, given.key, given.value))
     blocks, captured = _names(_items(given.blocks)), _names(_items(given.captured))
     buffers = [*operands, *blocks, *captured, *more, *filter(None, call.results)]
-    sizes = [n for name in buffers for n in (*types[name].shape, *types[name].stride)]
-    if not all(isinstance(n, int) for n in sizes) or any(extent(types[name]) > LARGEST for name in buffers):
+    fixed = [n for name in operands for n in (types[name].shape[1], types[name].shape[3])]
+    extents = [extent(types[name]) for name in buffers]
+    if not all(isinstance(n, int) for n in fixed) or any(isinstance(n, int) and n > LARGEST for n in extents):
         return None
-    (batch, heads, length, _), keys = types[operands[0]].shape, types[operands[1]].shape[2]
+    shape = (*types[operands[0]].shape[:3], types[operands[1]].shape[2])
     block_size, scale = _items(given.block_size), given.scale
     if not isinstance(scale, float):
         return None
     forms = [form for form in _items(given.forms) if isinstance(form, str)]
-    shape = (batch * heads, length, keys)  # type: ignore[operator]
     functions = [function_of(form, n, captured, types, shape) if form else None for n, form in enumerate(forms)]  # type: ignore[arg-type]
     if len(forms) != len(_items(given.functions)) or any(f and not g for f, g in zip(forms, functions, strict=True)):
         return None
@@ -98,15 +100,15 @@ def _names(args: Sequence[Arg]) -> tuple[str, ...]:
 
 
 def function_of(
-    text: str, number: int, captured: Sequence[str], types: Mapping[str, TensorType], shape: tuple[int, int, int]
+    text: str, number: int, captured: Sequence[str], types: Mapping[str, TensorType], shape: tuple[Dim, ...]
 ) -> Function | None:
-    """The function that a form is, of so many heads, queries and keys; None if it is more than one loop over them.
+    """The function that a form is, of scores of this shape; None if it is more than one loop over them.
 
     number: begins the names of its values.
     """
     document = parse_document(text)
     assert isinstance(document, Loop)
-    graph = document.forward
+    graph = _of_sizes(document.forward, [shape, *(types[name].shape for name in captured), shape])
     kernels = [step for step in graph.steps if isinstance(step, Kernel)]
     if len(kernels) != 1 or not all(isinstance(step, Kernel | Free) for step in graph.steps):
         return None
@@ -115,12 +117,12 @@ def function_of(
     for name, buffer in inputs.items():
         if buffer not in (SCORES, TANGENT) and _layout(own[name]) != _layout(types[buffer]):
             return None
-    store, body = only_store(kernel)
+    store, body = only_store(kernel, of_open_sizes=True)
     if store is None or not all(_is_given(one, inputs, store) for one in body if isinstance(one, Load)):
         return None
-    heads, rows, columns = shape
-    every = [Dimension(2, columns, 1), Dimension(1, rows, columns), Dimension(0, heads, rows * columns)]
-    found = pieces(store.index, kernel.axes, [one for one in every if one.size > 1], body)
+    batch, heads, rows, columns = shape
+    every = [Dimension(2, columns, 1), Dimension(1, rows, columns), Dimension(0, batch * heads, rows * columns)]
+    found = pieces(store.index, kernel.axes, [one for one in every if one.size != 1], body)
     if found is None:
         return None
     names = {name: f"function {number} {name}" for one in body for name in results(one)}
@@ -129,6 +131,18 @@ def function_of(
     parts = tuple(tuple(Axis(axes[axis.name], axis.size) for axis in part) for part in found[0])
     value = Ref(names[store.value.name]) if isinstance(store.value, Ref) else store.value
     return Function(parts, named, value)  # type: ignore[arg-type]
+
+
+def _of_sizes(graph: LoopGraph, shapes: Sequence[tuple[Dim, ...]]) -> LoopGraph:
+    """The graph with sizes of the program in the place of its own symbols. shapes: of its inputs there."""
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    meanings = {
+        own.text: polynomial_of(size)
+        for name, shape in zip(graph.inputs, shapes, strict=False)
+        for own, size in zip(types[name].shape, shape, strict=True)
+        if isinstance(own, Expr) and own.text.isidentifier()
+    }
+    return map_sizes(graph, lambda size: dim_of(polynomial_of(size).substitute(meanings)))
 
 
 def _layout(type_: TensorType) -> tuple[object, ...]:
@@ -144,7 +158,8 @@ def _from(statement: Statement, inputs: Mapping[str, str]) -> Statement:
     return replace(statement, buffer=inputs[statement.buffer]) if isinstance(statement, Load) else statement
 
 
-def row_of_blocks(type_: TensorType) -> str:
-    """Where what is listed for `row`, a row of blocks of head `h` of batch `b`, begins in a list, as C++ and Triton."""
+def row_of_blocks(type_: TensorType, text: Callable[[Dim], str]) -> str:
+    """Where what is listed for `row`, a row of blocks of head `h` of batch `b`, begins in a list, as C++ and Triton.
+    text: of a size."""
     ways = zip(("b", "h", "row"), type_.shape, type_.stride, strict=False)
-    return " + ".join(f"{way} * {step}" for way, size, step in ways if size != 1) or "0"
+    return " + ".join(f"{way} * {text(step)}" for way, size, step in ways if size != 1) or "0"

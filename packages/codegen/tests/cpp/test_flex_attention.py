@@ -26,6 +26,7 @@ from codegen.testing.flex_attention import (
     function,
     operands,
 )  # fmt: skip
+from stagewire.expr import symbol
 from stagewire.graph import List, Ref
 from stagewire.loop import Buffer, Extern, LoopGraph
 from stagewire.program import CallExtern, Launch, Unit
@@ -114,10 +115,11 @@ def test_drawn_functions_sizes_and_blocks(tmp_path_factory: pytest.TempPathFacto
     among = (1, 2), (1, 2, 4), (1, 4, 5, 64, 70, 130), (1, 33, 64, 200)
     batch, heads, length, keys = sizes = tuple(order.choice(each) for each in among)
     width, shared = order.choice((8, 16, 33, 64)), max(1, heads // 2)
+    stated = (symbol("b"), heads, symbol("m"), symbol("n")) if order.random() < 0.5 else sizes
     (score_lines, score_mod), (mask_lines, mask_mod) = order.choice(SCORE_MODS), order.choice(MASK_MODS)
     functions = [
-        function(score_lines, sizes=sizes) if score_lines else "",
-        function(mask_lines, "b8", sizes=sizes) if mask_lines else "",
+        function(score_lines, sizes=stated) if score_lines else "",
+        function(mask_lines, "b8", sizes=stated) if mask_lines else "",
     ]
     torch.manual_seed(number % 2**32)
     shapes = [(batch, heads, length, width), (batch, shared, keys, width), (batch, shared, keys, width)]
@@ -135,7 +137,7 @@ def test_drawn_functions_sizes_and_blocks(tmp_path_factory: pytest.TempPathFacto
             for table in (states == one, (states == one).T.contiguous()):
                 first = table.int().argsort(stable=True, dim=-1, descending=True)
                 lists += [table.sum(-1).int()[None, None], first.int()[None, None]]
-    graph = attention(functions, blocks=kinds, width=width, sizes=sizes)
+    graph = attention(functions, blocks=kinds, width=width, sizes=stated)
     threshold = order.choice((0, 1 << 40))
     found = run(graph, tmp_path_factory.mktemp("code"), query, key, value, *lists, parallel_threshold=threshold)
     wide = [query.double(), *(each.double().repeat_interleave(heads // shared, 1) for each in (key, value))]

@@ -10,7 +10,8 @@ heads, M, V). logsumexp and largest are of the scores, (batch, heads, M), in uni
 is to be taken off the gradient of each weight of a row before it is multiplied with the weight.
 
 A function is the text of a graph (in a Capture: of another Capture), "" for none. Its inputs are scores (batch, heads,
-M, N), then what is captured; it computes each element from the score there. All have one output, row-major:
+M, N), then what is captured; it computes each element from the score there. Its symbols are its own, those of the sizes
+of its inputs. All have one output, row-major:
 
     score_mod  the scores that the softmax is of       mask_mod  a bool: which of them are there
     gradient   (of the backward; one more input, the gradient of score_mod's output) that of the scores

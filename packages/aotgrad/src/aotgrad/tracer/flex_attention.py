@@ -56,8 +56,8 @@ def _is_fit(operands: Sequence[Tensor], rest: Arguments) -> bool:
     """Whether kernels are made for such tensors."""
     query, key, value = operands
     blocks, captured, _, scale, block_size, _ = rest
-    sizes = [size for each in (*operands, *blocks, *captured) for size in (*each.shape, *each.stride())]
-    if type(scale) not in (int, float) or not all(type(size) is int for size in sizes):
+    fixed = [size for each in operands for size in (each.shape[1], each.shape[3], each.stride(3))]
+    if type(scale) not in (int, float) or not all(type(size) is int for size in (*fixed, *block_size)):
         return False
     dtypes, devices = {each.dtype for each in operands}, {each.device for each in (*operands, *blocks, *captured)}
     if len(dtypes) + len(devices) > 2 or query.dtype not in DTYPES or any(each.requires_grad for each in captured):

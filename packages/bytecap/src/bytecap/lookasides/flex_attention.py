@@ -1,13 +1,13 @@
 """FlexAttention: what torch.nn.attention.flex_attention.flex_attention computes, as one op.
 
 `score_mod` and the block mask's `mask_mod` are functions of places, which torch.vmap maps over (batch, head, query,
-key). They are evaluated once each, and become graphs, whose text the op takes (`stagewire.flex_attention`). Where sizes
-are symbolic, or under a transform, it is operators of torch instead.
+key). They are evaluated once each, and become graphs, whose text the op takes (`stagewire.flex_attention`). Under a
+transform, or where a function uses a size that none of its tensors has, it is operators of torch instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -23,12 +23,16 @@ from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, Value
 from bytecap.objects.containers.sequences import ListValue
-from stagewire.capture import Capture, Code, CustomFunction, Input, Local, functions_of
+from bytecap.objects.numbers.symbolic import SymbolicNumber
+from stagewire.capture import Capture, Code, CustomFunction, Input, Local, Reading, Symbol, functions_of
+from stagewire.expr import dim_of, polynomial_of, symbol
 from stagewire.flex_attention import NO_BLOCKS
 from stagewire.graph import Graph
 from stagewire.graph import Value as WireValue
 from stagewire.graph_passes import rename, rename_node
 from stagewire.printer import print_document
+from stagewire.substitution import map_sizes, symbols_in
+from stagewire.symbols import symbol_places
 
 
 def flex_attention(
@@ -112,9 +116,12 @@ def _attend_by_functions(
 ) -> Value:  # fmt: skip
     batch, heads, length, _ = query.abstract.shape
     shape, device = (batch, heads, length, key.abstract.shape[2]), query.abstract.device
-    is_open = not all(isinstance(size, int) for size in shape) or not isinstance(scale, Constant)
-    if is_open or tracer.graph.is_transformed:
+    is_unbacked = isinstance(scale, SymbolicNumber) and scale.is_unbacked
+    if not isinstance(scale, Constant) or is_unbacked or tracer.graph.is_transformed:
         return instead.call(tracer, [], {})
+    for each in (query, key, value):  # kernels are for so many heads, of so many elements
+        int(each.abstract.shape[1]), int(each.abstract.shape[3])
+    scale = Constant(scale.value)
     abstract = AbstractTensor(contiguous(shape, precise(query.abstract.dtype), device))
     scores = TensorValue(abstract, tracer.graph.name("scores"))
     tracer.inputs.tensors[id(abstract)] = scores
@@ -124,17 +131,19 @@ def _attend_by_functions(
     ]
     names = dict.fromkeys(name for body in bodies if body for name in body.captured([scores]))
     captured = [tracer.inputs.named(name) for name in names]
-    if not all(isinstance(size, int) for each in captured for size in each.abstract.shape):
-        return instead.call(tracer, [], {})
     graphs = [body and body.graph([scores], captured) for body in bodies]
-    texts = [Constant("" if graph is None else _text(graph, tracer.graph.functions)) for graph in graphs]
+    texts = ["" if graph is None else _text(graph, tracer) for graph in graphs]
+    if None in texts:
+        return instead.call(tracer, [], {})
     tracer.graph.hidden.add(scores.name)
-    given = [query, key, value, blocks, ListValue(captured), ListValue(texts), scale, block_size, ListValue([])]
+    functions = ListValue([Constant(text) for text in texts])
+    given = [query, key, value, blocks, ListValue(captured), functions, scale, block_size, ListValue([])]
     return call_torch(tracer, torch.ops.stagefold.flex_attention, given, {})
 
 
-def _text(graph: Graph, functions: Sequence[CustomFunction]) -> str:
-    """The text of a graph and of what it applies, without the names and lines of the program round it."""
+def _text(graph: Graph, tracer: Tracer) -> str | None:
+    """The text of a graph and of what it applies, without the names and lines of the program round it. Symbols are
+    those of the sizes of its inputs; None where it uses others."""
     values = [*graph.inputs, *(value for node in graph.nodes for value in node.results)]
     names = {value.name: f"v{number}" for number, value in enumerate(values)}
 
@@ -143,9 +152,21 @@ def _text(graph: Graph, functions: Sequence[CustomFunction]) -> str:
 
     nodes = tuple(replace(rename_node(node, names), results=named(node.results), line=None) for node in graph.nodes)
     body = Graph(named(graph.inputs), nodes, tuple(rename(output, names) for output in graph.outputs))
+    applied = tuple(_without_lines(function) for function in functions_of(tracer.graph.functions, graph))
+    env = tracer.sizes.env
+    body, applied = map_sizes((body, applied), lambda size: dim_of(env.reduce(polynomial_of(size))))
+    places = {name: place for name, place in symbol_places(body.inputs).items() if place.what == "size"}
+    if not symbols_in((body, applied)) <= places.keys():
+        return None
+    own = {name: polynomial_of(symbol(f"n{number}")) for number, name in enumerate(places)}
+    body, applied = map_sizes((body, applied), lambda size: dim_of(polynomial_of(size).substitute(own)))
     inputs = tuple(Input(value, Local(value.name)) for value in body.inputs)
-    applied = tuple(_without_lines(function) for function in functions_of(functions, graph))
-    return print_document(Capture(code=Code("flex_attention", "", 0), inputs=inputs, graph=body, functions=applied))
+    sources = [Reading("torch.Tensor.size", Local(f"v{at.input}"), (at.dimension,)) for at in places.values()]
+    symbols = tuple(
+        Symbol(f"n{number}", sources[number], env.hints[name], lower=2) for number, name in enumerate(places)
+    )
+    code = Code("flex_attention", "", 0)
+    return print_document(Capture(code=code, inputs=inputs, graph=body, functions=applied, symbols=symbols))
 
 
 def _without_lines(function: CustomFunction) -> CustomFunction:

@@ -9,7 +9,7 @@ mask leaves whole, without the mask. torch has no gradients on a CPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from codegen.cpp.kernel import Text
 from codegen.cpp.operations import conversion
@@ -45,19 +45,19 @@ class AttentionWriter(Text):
         self.scope = Scope(Kernel("attention", axes, ()), types)
         self.batch, self.heads, self.length, self.features = types[call.query].shape
         _, self.shared, self.keys, self.width = types[call.value].shape
-        self.wide = -(-self.width // COLUMNS) * COLUMNS  # type: ignore[operator]
+        self.wide = -(-self.width // COLUMNS) * COLUMNS
         self.queries = math.gcd(QUERIES, call.block_size[0])
-        self.is_few = self.length <= FEW  # type: ignore[operator]
+        self.is_few = isinstance(self.length, int) and self.length <= FEW
 
     def write(self) -> list[str]:
         """The lines of the body, behind the pointers."""
-        call, queries = self.call, self.queries
-        tiles = -(-self.length // queries)  # type: ignore[operator]
-        self.open(f"for (i64 z = 0; z < {self.batch * self.heads}; z++)")  # type: ignore[operator]
+        call, queries, text = self.call, self.queries, self.scope.dim
+        length, tiles = text(self.length), text(-(-self.length // queries))
+        self.open(f"for (i64 z = 0; z < {text(self.batch * self.heads)}; z++)")
         self.open(f"for (i64 tile = 0; tile < {tiles}; tile++)")
-        self.line(f"const i64 b = z / {self.heads}, h = z % {self.heads}, g = h / {self.heads // self.shared};")  # type: ignore[operator]
+        self.line(f"const i64 b = z / {self.heads}, h = z % {self.heads}, g = h / {self.heads // self.shared};")
         self.line(f"const i64 first = tile * {queries};")
-        self.line(f"const i64 rows = first + {queries} < {self.length} ? {queries} : {self.length} - first;")
+        self.line(f"const i64 rows = first + {queries} < {length} ? {queries} : {length} - first;")
         copies = "" if self.is_few else f", key[{self.features} * {KEYS}], value[{KEYS} * {self.wide}]"
         self.line(f"f32 query[{queries} * {self.features}]{copies};")
         self.line(f"f32 scores[{queries} * {KEYS}], mixed[{queries} * {self.wide}], most[{queries}], total[{queries}];")
@@ -68,18 +68,20 @@ class AttentionWriter(Text):
         self._results()
         self.close(2)
         clause = " reduction(|:bad)" if self.scope.reports else ""
-        work = self.batch * self.heads * self.length * self.keys * self.features  # type: ignore[operator]
-        if work >= self.threshold:
+        work = self.batch * self.heads * self.length * self.keys * self.features
+        if not isinstance(work, int):
+            clause += f" if({text(work)} >= {self.threshold})"
+        if not isinstance(work, int) or work >= self.threshold:
             shared = f"  #pragma omp parallel for collapse(2) num_threads(threads) schedule(dynamic){clause}"
             self.lines.insert(0, shared)
         return self.lines
 
     def _over_blocks(self) -> None:
         """The tiles of keys that are computed, with the mask or without."""
-        blocks, (own, other) = self.call.blocks, self.call.block_size
+        blocks, (own, other), keys = self.call.blocks, self.call.block_size, self.scope.dim(self.keys)
         if not blocks:
-            self.open(f"for (i64 start = 0; start < {self.keys}; start += {KEYS})")
-            self._attend(str(self.keys), is_masked=True)
+            self.open(f"for (i64 start = 0; start < {keys}; start += {KEYS})")
+            self._attend(keys, is_masked=True)
             self.close()
             return
         for number in range(0, len(blocks), 4):
@@ -87,16 +89,16 @@ class AttentionWriter(Text):
             self.open("")
             self.line(f"const i64 row = first / {own}, count = {self._of_row(counts)};")
             self.open("for (i64 turn = 0; turn < count; turn++)")
-            step = self.types[places].stride[3]
+            step = self.scope.dim(self.types[places].stride[3])
             self.line(f"const i64 from = (i64){self._of_row(places, f'turn * {step}')} * {other};")
-            self.line(f"const i64 end = from + {other} < {self.keys} ? from + {other} : {self.keys};")
+            self.line(f"const i64 end = from + {other} < {keys} ? from + {other} : {keys};")
             self.open(f"for (i64 start = from; start < end; start += {KEYS})")
             self._attend("end", is_masked=number == 0)
             self.close(3)
 
     def _of_row(self, name: str, more: str = "0") -> str:
         """What is listed for the row of blocks of the task."""
-        return f"{self.scope.parameter(name)}[{row_of_blocks(self.types[name])} + {more}]"
+        return f"{self.scope.parameter(name)}[{row_of_blocks(self.types[name], self.scope.dim)} + {more}]"
 
     def _attend(self, end: str, *, is_masked: bool) -> None:
         self.line(f"const i64 columns = start + {KEYS} < {end} ? {KEYS} : {end} - start;")
@@ -194,9 +196,10 @@ class AttentionWriter(Text):
         """The axes that a direction of the scores is cut into."""
         rest = flat
         for number, axis in reversed(list(enumerate(axes))):
-            place = f"{rest} % {axis.size}" if number else rest
+            size = self.scope.dim(axis.size)
+            place = f"{rest} % {size}" if number else rest
             self.line(f"const i64 {self.scope.axes[axis.name]} = {place};")
-            rest = f"({rest} / {axis.size})"
+            rest = f"({rest} / {size})"
 
     def _tile(
         self, buffer: str, name: str, rows: str, first: str, width: object, steps: tuple[object, object], then: str = ""
@@ -210,7 +213,10 @@ class AttentionWriter(Text):
     def _element(self, buffer: str, row: str) -> str:
         """Element `e` of a row of an operand, as float32."""
         type_, head = self.types[buffer], "h" if buffer == self.call.query else "g"
-        element, load = f"{self.scope.parameter(buffer)}[{_place(type_, head, row, 'e')}]", c_type(type_.dtype).load  # type: ignore[arg-type]
+        element, load = (
+            f"{self.scope.parameter(buffer)}[{self._place(type_, head, row, 'e')}]",
+            c_type(type_.dtype).load,
+        )  # type: ignore[arg-type]
         return f"{load}({element})" if load else element
 
     def _results(self) -> None:
@@ -231,10 +237,9 @@ class AttentionWriter(Text):
         self.scope.written.add(buffer)
         type_ = self.types[buffer]
         store = c_type(type_.dtype).store  # type: ignore[arg-type]
-        place = f"{self.scope.parameter(buffer)}[{_place(type_, 'h', '(first + r)', *lanes)}]"
+        place = f"{self.scope.parameter(buffer)}[{self._place(type_, 'h', '(first + r)', *lanes)}]"
         self.line(f"{place} = {store}({value});")
 
-
-def _place(type_: TensorType, *ways: str) -> str:
-    terms: Iterator[str] = (f"{way} * {step}" for way, step in zip(("b", *ways), type_.stride, strict=True))
-    return " + ".join(terms)
+    def _place(self, type_: TensorType, *ways: str) -> str:
+        steps = map(self.scope.dim, type_.stride)
+        return " + ".join(f"{way} * {step}" for way, step in zip(("b", *ways), steps, strict=True))

@@ -7,6 +7,7 @@ import math
 import torch
 
 from stagewire.codec import VERSIONS
+from stagewire.expr import Dim, symbol
 from stagewire.flex_attention import BACKWARD, FORWARD, NO_BLOCKS
 from stagewire.graph import List, Ref
 from stagewire.loop import Buffer, Extern, LoopGraph
@@ -42,10 +43,11 @@ loop {version} {{
 """
 
 
-def function(lines: list[str], dtype: str = "f32", inputs: int = 1, sizes: tuple[int, ...] = ()) -> str:
+def function(lines: list[str], dtype: str = "f32", inputs: int = 1, sizes: tuple[Dim, ...] = ()) -> str:
     """The text of a function of the score `%score`, of heads i0, queries i1 and keys i2."""
     batch, heads, rows, columns = sizes or (BATCH, HEADS, LENGTH, KEYS)
-    points, place = f"{batch}, {heads}, {rows}, {columns}", f"{rows * columns}*i0 + {columns}*i1 + i2"
+    points = f"{batch}, {heads}, {rows}, {columns}"
+    place = " + ".join([*(f"{{{n}}}*{i}" for i, n in (("i0", rows * columns), ("i1", columns))), "i2"])
     loads = [f"%{name}: f32 = load %{name}[{place}]" for name in ("score", "tangent")[:inputs]]
     return SCORE.format(
         version=VERSIONS["loop"],
@@ -63,7 +65,7 @@ TWICE_BACK = ["%out: f32 = mul(%tangent, 2.0)"]
 
 def attention(
     functions: list[str], *, backward: bool = False, dtype: str = "float32", width: int = 16,
-    blocks: tuple[str, ...] = (), sizes: tuple[int, ...] = (BATCH, HEADS, LENGTH, KEYS),
+    blocks: tuple[str, ...] = (), sizes: tuple[Dim, ...] = (BATCH, HEADS, LENGTH, KEYS),
 ) -> LoopGraph:  # fmt: skip
     """One call, whose buffers are query, key, value, lists of blocks, and what the backward takes.
 
@@ -73,7 +75,7 @@ def attention(
     query = contiguous(dtype, (batch, heads, length, width))
     key = contiguous(dtype, (batch, max(1, heads // 2), keys, width))
     row = contiguous("float32", (batch, heads, length))
-    rows, columns = -(-length // 16), -(-keys // 16)
+    rows, columns = (-(-n // 16) if isinstance(n, int) else symbol(f"{n}_blocks") for n in (length, keys))
     listed = {"kv_num": (rows,), "kv": (rows, columns), "q_num": (columns,), "q": (columns, rows)}
     given = {"query": query, "key": key, "value": key}
     lists = {f"{kind}_{name}": contiguous("int32", (1, 1, *shape)) for kind in blocks for name, shape in listed.items()}

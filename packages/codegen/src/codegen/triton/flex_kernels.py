@@ -33,6 +33,7 @@ from codegen.triton.plan import power_of_two
 from codegen.triton.products import MOST_BATCHES, Types
 from codegen.triton.statements import COMPARISONS, StatementEmitter, compared_of, dtypes_of
 from codegen.triton.strength_reduction import Cheaper
+from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import range_of
 from stagewire.loop import Compute, IndexValue, Load, Operand, Statement
@@ -95,13 +96,17 @@ class Writer(StatementEmitter):
         given = scratch if kind == "joined" else call.operands
         parameters = tuple(dict.fromkeys([*given, *filter(None, results)]))
         tile = tile_for(call, types, kind, is_short=bool(scratch))
-        return cls(parameters, types, call=call, kind=kind, results=results, tile=tile, scratch=scratch, parts=parts)
+        is_open = any(isinstance(size, Expr) for one in parameters for size in (*types[one].shape, *types[one].stride))
+        wide = None if is_open else False
+        return cls(
+            parameters, types, wide=wide, call=call, kind=kind, results=results, tile=tile, scratch=scratch, parts=parts
+        )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         types, call = self.types, self.call
-        self.heads, self.length, self.depth = types[call.query].shape[1:]  # type: ignore[misc]
-        _, self.shared, self.keys, self.width = types[call.value].shape  # type: ignore[misc]
+        self.batch, self.heads, self.length, self.depth = types[call.query].shape
+        _, self.shared, self.keys, self.width = types[call.value].shape
         self.group, self.dtype = self.heads // self.shared, types[call.query].dtype
         self.rows = "r" if self.kind == "keys" else "x"
         every = [one for one in call.functions if one is not None]
@@ -109,16 +114,16 @@ class Writer(StatementEmitter):
         self.dtypes, self.compared = dtypes_of(statements), compared_of(statements)
         self.cheaper = Cheaper(() if call.more else statements)  # a score and its gradient share what they are made of
 
-    def kernel(self, name: str) -> tuple[str, KernelInfo]:
-        """The text of the function, and how it is launched."""
+    def kernel(self, name: str) -> tuple[str, KernelInfo, tuple[Expr, ...]]:
+        """The text of the function, how it is launched, and the sizes that it takes."""
         {"queries": self.queries, "keys": self.keys_and_values}.get(self.kind, self.forward)()
         count, heads = (self.keys, self.shared) if self.kind == "keys" else (self.length, self.heads)
-        batch = self.types[self.call.query].shape[0]
-        sizes = (("XBLOCK", self.tile.own), ("RBLOCK", self.tile.other))
-        arguments = [*(f"p{n}" for n in range(len(self.parameters))), "XBLOCK", "RBLOCK"]
-        grid = (self.parts if self.kind == "part" else -(-count // self.tile.own), batch * heads)
-        info = KernelInfo(name, self.parameters, grid, sizes, self.tile.warps, self.tile.stages)
-        return function_text(name, self.lines, arguments), info
+        constants = (("WIDE", 0),) if self.sizes else ()
+        constants += ("XBLOCK", self.tile.own), ("RBLOCK", self.tile.other)
+        names = [*(f"p{n}" for n in range(len(self.parameters))), *self.sizes.values(), *(one for one, _ in constants)]
+        grid = (self.parts if self.kind == "part" else -(-count // self.tile.own), self.batch * heads)
+        info = KernelInfo(name, self.parameters, grid, constants, self.tile.warps, self.tile.stages)
+        return function_text(name, self.lines, names), info, tuple(self.sizes)
 
     # ---- the three kernels
 
@@ -163,10 +168,10 @@ class Writer(StatementEmitter):
     def of_part(self, part: str) -> list[tuple[str, str]]:
         """Addresses of the sums, the largest scores and the sums of weights of a part, and their masks."""
         sums, levels = (self.pointer[one] for one in self.scratch)
-        heads = self.types[self.scratch[0]].shape[1] * self.heads  # type: ignore[operator]
-        row = f"(({part} * {heads} + tl.program_id(1)) * {self.length} + x)"
-        rows, inside = f"x < {self.length}", f"(x < {self.length}) & (e < {self.width})"
-        second = self.parts * heads * self.length
+        heads, length = self.batch * self.heads, self.dim(self.length)
+        row = f"(({part} * {self.dim(heads)} + {self.widened('tl.program_id(1)')}) * {length} + x)"
+        rows, inside = f"x < {length}", f"(x < {length}) & (e < {self.width})"
+        second = self.dim(self.parts * heads * self.length)
         places = f"{sums} + {row} * {self.width} + e", f"{levels} + {row}", f"{levels} + {second} + {row}"
         return list(zip(places, (inside, rows, rows), strict=True))
 
@@ -229,14 +234,15 @@ class Writer(StatementEmitter):
         """Which tile of which head it is. b, h, g: batch, head of the queries, head of the keys."""
         of_keys = self.kind == "keys"
         own, heads, name = (self.keys, self.shared, "g") if of_keys else (self.length, self.heads, "h")
-        self.put(f"b = tl.program_id(1) // {heads}")
-        self.put(f"{name} = tl.program_id(1) % {heads}")
+        program = self.widened("tl.program_id(1)")
+        self.put(f"b = {program} // {heads}")
+        self.put(f"{name} = {program} % {heads}")
         if not of_keys:
             self.put(f"g = h // {self.group}")
-        self.put(f"first = {'0' if self.kind == 'part' else 'tl.program_id(0) * XBLOCK'}")
+        self.put(f"first = {'0' if self.kind == 'part' else self.widened('tl.program_id(0)') + ' * XBLOCK'}")
         self.put("x = first + tl.arange(0, XBLOCK)[:, None]")
         if own % self.tile.own:
-            self.put(f"xmask = x < {own}")
+            self.put(f"xmask = x < {self.dim(own)}")
         else:
             self.full |= {"x"}
         self.put(f"d = tl.arange(0, {_wide(self.depth)})[None, :]")
@@ -254,8 +260,8 @@ class Writer(StatementEmitter):
         whole = other if blocks else self.tile.other
         self.full = self.full | {"r"} if count % whole == 0 else self.full - {"r"}
         if not blocks:
-            self.turns(str(-(-count // self.tile.other)))
-            self.put("    start = turn * RBLOCK")
+            self.turns(self.dim(-(-count // self.tile.other)))
+            self.put(f"    start = {self.widened('turn')} * RBLOCK")
             self.tile_of(count, indent)
             step(is_masked)
             self.indent = indent
@@ -265,13 +271,16 @@ class Writer(StatementEmitter):
         for number in range(0, len(blocks), 4):
             counts, places = blocks[number + at], blocks[number + at + 1]
             self.put(f"row = first // {own}")
-            self.put(f"listed = {self.pointer[places]} + ({row_of_blocks(self.types[places])})")
-            self.put(f"count = tl.load({self.pointer[counts]} + ({row_of_blocks(self.types[counts])})) * {each}")
+            self.put(f"listed = {self.pointer[places]} + ({row_of_blocks(self.types[places], self.dim)})")
+            self.put(
+                f"count = tl.load({self.pointer[counts]} + ({row_of_blocks(self.types[counts], self.dim)})) * {each}"
+            )
             self.turns("count")
-            step_size = self.types[places].stride[3]
+            step_size = self.dim(self.types[places].stride[3])
             turn = f"turn // {each}" if each > 1 else "turn"
             rest = f" + turn % {each} * RBLOCK" if each > 1 else ""
-            self.put(f"    start = tl.load(listed + {turn} * {step_size}) * {other}{rest}")
+            listed = self.widened(f"tl.load(listed + {turn} * {step_size})")
+            self.put(f"    start = {listed} * {other}{rest}")
             self.tile_of(count, indent)
             step(is_masked and number == 0)
             self.indent = indent
@@ -284,15 +293,15 @@ class Writer(StatementEmitter):
         ends = (f"{count} * {part} // {self.parts}" for part in ("tl.program_id(0)", "(tl.program_id(0) + 1)"))
         self.put(f"for turn in range({', '.join(ends)}):")
 
-    def tile_of(self, count: int, indent: str) -> None:
+    def tile_of(self, count: Dim, indent: str) -> None:
         self.indent = indent + "    "
         self.put("r = start + tl.arange(0, RBLOCK)[None, :]")
         if not self.call.more:
             self.put("c = start + tl.arange(0, RBLOCK)[:, None]")
         if "r" not in self.full:
-            self.put(f"rmask = r < {count}")
+            self.put(f"rmask = r < {self.dim(count)}")
             if not self.call.more:
-                self.put(f"cmask = c < {count}")
+                self.put(f"cmask = c < {self.dim(count)}")
         self.along("r")
 
     def along(self, way: str) -> None:
@@ -377,7 +386,7 @@ class Writer(StatementEmitter):
     def place(self, buffer: str, way: str, lanes: str, width: int) -> tuple[str, str]:
         """Addresses of a tile of an operand, and their mask. way: along its rows, of which there are x, and r, or c for
         these down the tile. lanes: along `width`: d or e, or j or l for these down the tile."""
-        call, steps = self.call, self.types[buffer].stride
+        call, steps = self.call, [self.dim(step) for step in self.types[buffer].stride]
         of_keys = buffer in (call.key, call.value) or (self.kind == "keys" and buffer in self.results)
         text = f"b * {steps[0]} + {'g' if of_keys else 'h'} * {steps[1]} + {way} * {steps[2]} + {lanes} * {steps[3]}"
         bound = f"{way}mask" if {"c": "r"}.get(way, way) not in self.full else ""
@@ -385,7 +394,7 @@ class Writer(StatementEmitter):
         return f"{self.pointer[buffer]} + ({text})", " & ".join(filter(None, masks))
 
     def row_place(self, buffer: str) -> str:
-        steps = self.types[buffer].stride
+        steps = [self.dim(step) for step in self.types[buffer].stride]
         return f"{self.pointer[buffer]} + (b * {steps[0]} + h * {steps[1]} + {self.rows} * {steps[2]})"
 
     def store_tile(self, buffer: str, value: str, lanes: str, width: int) -> None:
@@ -401,11 +410,17 @@ class Writer(StatementEmitter):
 
 
 def _narrowed(function: Function) -> Function:
-    sizes = {axis.name: axis.size for part in function.axes for axis in part}
+    sizes = {axis.name: _largest(axis.size) for part in function.axes for axis in part}
     return dataclasses.replace(function, statements=with_narrow_indices(function.statements, sizes))
 
 
-def _wide(width: int) -> int:
+def _largest(size: Dim) -> int:
+    """What a size may be: of an open one, what a tensor that a GPU holds may have of rows."""
+    return size if isinstance(size, int) else _GREATEST
+
+
+def _wide(width: Dim) -> int:
+    assert isinstance(width, int)
     return max(16, power_of_two(width))
 
 
@@ -473,13 +488,13 @@ def _takes_narrow(statement: Statement, narrow: set[str], known: Mapping[str, In
 # ---- what is launched in place of a call
 
 Make = Callable[[str, KernelInfo, tuple[str, ...]], str]
-"""Takes a function, the info of a kernel and the dtypes of its buffers, and gives the name of such a kernel."""
+"""Takes a function, the info of a kernel, the dtypes of its buffers and its sizes, and gives the name of such a one."""
 
 
 def is_launched(call: Attention, types: Types) -> bool:
     """Whether a grid can have its heads."""
     batch, heads = types[call.query].shape[:2]
-    return batch * heads <= MOST_BATCHES  # type: ignore[operator]
+    return not isinstance(batch * heads, int) or batch * heads <= MOST_BATCHES
 
 
 def stand_in(call: Attention, types: Types, name: str, make: Make) -> list[Instruction]:
@@ -497,16 +512,18 @@ def stand_in(call: Attention, types: Types, name: str, make: Make) -> list[Instr
     for kind in kinds:
         writer = Writer.of(call, types, kind, scratch, parts)
         if any(writer.results):
-            text, info = writer.kernel(f"{name}_{kind}")
-            kernel = make(text, info, tuple(types[one].dtype for one in info.parameters))
-            made.append(Launch(kernel, info.parameters))
+            text, info, sizes = writer.kernel(f"{name}_{kind}")
+            kernel = make(text, info, (*(types[one].dtype for one in info.parameters), *map(str, sizes)))
+            made.append(Launch(kernel, info.parameters, sizes))
     return [*made, *(Release(one) for one in scratch)]
 
 
 def parts_of(call: Attention, types: Types) -> int:
     """In how many parts the keys of few queries are gone through."""
     batch, heads, length, _ = types[call.query].shape
-    if call.more or length > FEW_QUERIES:  # type: ignore[operator]
+    if call.more or not isinstance(length, int) or length > FEW_QUERIES:
         return 1
-    tiles = -(-types[call.key].shape[2] // SMALL_FORWARD.other)  # type: ignore[operator]
-    return max(1, min(tiles // 2, -(-tuning.SM_90.programs // (batch * heads))))  # type: ignore[operator,return-value]
+    tiles, programs = -(-types[call.key].shape[2] // SMALL_FORWARD.other), -(-tuning.SM_90.programs // (batch * heads))
+    if not isinstance(programs, int):
+        return 1
+    return max(1, min(tiles // 2, programs)) if isinstance(tiles, int) else programs
