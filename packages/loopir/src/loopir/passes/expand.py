@@ -8,6 +8,7 @@ from loopir.emitter import Emitter, Typed, literal_key
 from loopir.passes.definitions import Definition, Piece
 from loopir.schedule import Names, axis_sizes
 from stagewire import index as ix
+from stagewire import loop
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Index, IndexValue, Kernel, Load, Operand, Reduce, Scan, Statement, Store
 from stagewire.statements import reads_of
@@ -31,11 +32,14 @@ class Expander:
         self.emitter = Emitter(self.names, dict(axis_sizes(nest)))
         values: dict[str, Typed] = {}
         for section in nest.sections:
-            self.emitter.open(section.axes)
             self.done = {}
-            for statement in section.statements:
-                self._statement(statement, values, {}, True)
+            self._section(section, values)
         return Kernel(nest.name, nest.axes, self.emitter.finish(), nest.origins, nest.line)
+
+    def _section(self, section: loop.Section, values: dict[str, Typed]) -> None:
+        self.emitter.open(section.axes)
+        for statement in section.statements:
+            self._statement(statement, values, {}, True)
 
     def _statement(self, statement: Statement, values: dict[str, Typed], axes: Mapping[str, Index], mask: Mask) -> None:
         kind = statement.__class__
