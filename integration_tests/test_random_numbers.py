@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import stagefold
+from absint.philox import uniform
 from aotgrad import bind
 from codegen import load
-from codegen.runtime.philox import uniform
 from stagefold.backend import StagefoldBackend
 from stagefold.errors import BadOption, RunsPlain
 from stagefold.options import Options

@@ -13,7 +13,7 @@ from setuptools import setup
 HERE = Path(os.path.abspath(__file__)).parent
 PACKAGES = HERE.parent
 VERSION = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["version"]
-SIBLINGS = ("stagewire",)
+SIBLINGS = ("stagewire", "absint")
 
 
 def sibling(name):

@@ -16,10 +16,6 @@ _RECORDINGS = "GPU programs are not recorded as CUDA graphs"
 TORCH = Capabilities(
     torch,
     "codegen",
-    below_autograd=Capability(
-        "torch._C._AutoDispatchBelowAutograd", "oneDNN's LSTM, which gives its workspace in grad mode alone",
-        "training of LSTMs on the CPU is refused",
-    ),
     pack_convolution=Capability(
         "torch._C._nn.mkldnn_reorder_conv2d_weight", "packing the weights of frozen convolutions",
         "weights of frozen convolutions are not packed",
@@ -28,13 +24,6 @@ TORCH = Capabilities(
         "torch.ops.mkldnn._convolution_pointwise", "convolutions with packed weights",
         "weights of frozen convolutions are not packed",
     ),
-    **{
-        f"onednn_has_{name}": Capability(
-            f"torch.ops.mkldnn._is_mkldnn_{short}_supported", f"packing weights of {name}",
-            f"weights of frozen convolutions in {name} are not packed",
-        )
-        for name, short in (("bfloat16", "bf16"), ("float16", "fp16"))
-    },
     storage_users=Capability("torch._C._storage_Use_Count", "reusing memory of results", _RECORDINGS),
     copy_all=Capability("torch._foreach_copy_", "moving inputs into a recording", _RECORDINGS),
     current_stream=Capability(

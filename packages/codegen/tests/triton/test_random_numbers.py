@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from absint.philox import uniform
 from codegen import Options, load
-from codegen.runtime.philox import uniform
 from codegen.stage import emit
 from stagewire.parser import parse_document
 

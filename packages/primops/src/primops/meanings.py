@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import stagewire.types
+from absint.philox import philox_state, uniform
 from primops.prims import OPS
-from stagewire.philox import draw, in_unit_interval
 from stagewire.stage import Table
 
 Meaning = Callable[..., Any]
@@ -136,29 +136,10 @@ def _direct_conv(x: torch.Tensor, weight: torch.Tensor, stride: Sequence[int], d
     return made.movedim(1, -1)
 
 
-def philox_state(count: int, device: str) -> tuple[Tensor, Tensor]:
-    """Seed and offset, int64 on the CPU, as a kernel on `device` would get them; the stream goes on behind `count`.
-
-    The generator of the CPU has no offset: a seed is drawn from it.
-    """
-    if device == "cpu":
-        return torch.empty((), dtype=torch.int64).random_(), torch.zeros((), dtype=torch.int64)
-    generator = torch.cuda.default_generators[torch.device(device).index or 0]
-    offset = generator.get_offset()
-    generator.set_offset(offset + count)
-    return torch.tensor(_signed(generator.initial_seed())), torch.tensor(offset)
-
-
-def _signed(word: int) -> int:
-    """A word of 64 bits as the int64 of these bits."""
-    return word - (1 << 64) if word >= 1 << 63 else word
-
-
 def philox_uniform(seed: Tensor, offset: Tensor, shape: Sequence[int], threads: int, width: int, device: str) -> Tensor:
     """float32 in (0, 1], the elements being numbered in row-major order: what ATen's kernels for GPUs draw."""
     element = torch.arange(torch.Size(shape).numel(), device=device)
-    words, number = draw(int(seed), int(offset), element, threads, width)
-    return in_unit_interval(torch.stack(words).gather(0, number[None])[0].to(torch.float32)).reshape(tuple(shape))
+    return uniform(int(seed), int(offset), element, threads, width).reshape(tuple(shape))
 
 
 MEANINGS: dict[str, Meaning] = {

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
+from absint.cpu_kernels import LSTM_LAYER, WORK_SPACE, with_workspace
 from codegen.errors import UnknownExtern
 from codegen.runtime.cpu_convolutions import PackedConvolution
 from codegen.runtime.philox import philox_state
-from codegen.torch_capabilities import TORCH
 from stagewire import graph
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.program import CallExtern, Unit
@@ -51,14 +51,8 @@ def resolve(arg: graph.Arg, environment: Environment, symbols: Symbols) -> Any:
 def operator_of(call: CallExtern) -> Callable[..., Any]:
     """The operator of a call. oneDNN's LSTM hands its workspace on in grad mode alone, and no unit runs in it."""
     function = operator(call.target)
-    if call.target != LSTM_LAYER or len(call.results) < 4 or not call.results[3]:
-        return function
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with TORCH.below_autograd(), torch.enable_grad():
-            return function(*args, **kwargs)
-
-    return run
+    wants_workspace = call.target == LSTM_LAYER and any(call.results[WORK_SPACE : WORK_SPACE + 1])
+    return with_workspace(function) if wants_workspace else function
 
 
 def closure(call: CallExtern, operator: Callable[..., Any]) -> tuple[Callable[..., Any], list[str], tuple[Dim, ...]]:
@@ -108,8 +102,6 @@ CALL_SITES: dict[str, Callable[[], Callable[..., Any]]] = {
     "philox_state.default": lambda: philox_state,
 }
 """What makes the callable of a call site of the project's own calls, by the name behind their namespace."""
-
-LSTM_LAYER = "aten.mkldnn_rnn_layer.default"
 
 
 def operator(target: str) -> Callable[..., Any]:

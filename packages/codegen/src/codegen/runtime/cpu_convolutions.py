@@ -22,13 +22,13 @@ The product of the forward is the executor's own (operators.h), that of the back
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import fold, unfold
 
+from absint.cpu_kernels import onednn_computes
 from codegen.cpp import tuning
 from codegen.torch_capabilities import TORCH
 from stagewire.expr import Dim, Expr
@@ -70,16 +70,9 @@ class PackedConvolution:
         return kept[2]
 
 
-_HALVES = {torch.bfloat16: "onednn_has_bfloat16", torch.float16: "onednn_has_float16"}
-
-
-@cache
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether oneDNN takes weights of a dtype on this processor, as ATen says."""
-    here = torch.backends.mkldnn.is_available() and TORCH.has("pack_convolution") and TORCH.has("convolve_packed")
-    if dtype in _HALVES:
-        return here and TORCH.has(_HALVES[dtype]) and getattr(TORCH, _HALVES[dtype])()
-    return here and dtype is torch.float32
+    return TORCH.has("pack_convolution") and TORCH.has("convolve_packed") and onednn_computes(dtype)
 
 
 def _pack(

@@ -20,10 +20,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from absint import philox
 from codegen.content_store import FORMAT, read_stored, write_stored
 from codegen.errors import NotOnHost, OtherNumbers
 from codegen.torch_capabilities import TORCH
-from stagewire.philox import THREADS_OF_A_BLOCK, count_for, draw, in_unit_interval, threads_for
+from stagewire.philox import THREADS_OF_A_BLOCK, count_for, threads_for
 
 SEED, OFFSET = 0x1234_5678_9ABC_DEF0, 4 * ((1 << 32) - 2)
 """For the check: all words of the counter take part, as the calls of a large tensor carry into the second."""
@@ -45,20 +46,11 @@ EAGER = "eager"
 
 
 def philox_state(count: int, device: str) -> tuple[Tensor, Tensor]:
-    """Seed and offset as the next random kernel on `device` would get them, which moves the offset on by `count`.
-
-    The generator of the CPU has no offset: a seed is drawn from it.
-    """
-    if device == "cpu":
-        return torch.empty((), dtype=torch.int64).random_(), torch.zeros((), dtype=torch.int64)
-    generator = torch.cuda.default_generators[torch.device(device).index or 0]
+    """`absint.philox.philox_state`; not while a graph is recorded."""
     try:
-        offset = generator.get_offset()
+        return philox.philox_state(count, device)
     except RuntimeError as error:
         raise NotOnHost(f"the random state of {device} cannot be read: {error}") from error
-    generator.set_offset(offset + count)
-    seed = generator.initial_seed()
-    return torch.tensor(seed - (seed >> 63 << 64)), torch.tensor(offset)
 
 
 class _State(ctypes.Structure):
@@ -145,12 +137,5 @@ def agrees(kernel: str, dtype: str, count: int, width: int, most: int) -> bool:
     generator.set_offset(OFFSET)
     threads = threads_for(count, most)
     drawn = KERNELS[kernel](torch.ones(count, dtype=getattr(torch, dtype), device="cuda"), generator)
-    computed = uniform(SEED, OFFSET, torch.arange(count, device="cuda"), threads, width) < 0.5
+    computed = philox.uniform(SEED, OFFSET, torch.arange(count, device="cuda"), threads, width) < 0.5
     return torch.equal(drawn, computed) and generator.get_offset() == OFFSET + count_for(count, threads)
-
-
-def uniform(seed: int, offset: int, element: Tensor, threads: int, width: int) -> Tensor:
-    """The loop op `philox`: float32 in (0, 1]."""
-    words, number = draw(seed, offset, element, threads, width)
-    drawn = torch.stack(torch.broadcast_tensors(*words)).gather(0, number[None])[0]  # type: ignore[no-untyped-call]
-    return in_unit_interval(drawn.to(torch.float32))  # type: ignore[no-any-return]

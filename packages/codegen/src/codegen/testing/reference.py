@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from absint.philox import uniform
 from codegen.runtime.arguments import operator, resolve
-from codegen.runtime.philox import uniform
 from stagewire import index as ix
 from stagewire.graph import NonFinite, Ref, references
 from stagewire.loop import (
