@@ -183,10 +183,13 @@ def _result(
         checkpoints=tuple(tracer.graph.checkpoints),
     )
     examples = tracer.inputs.examples()
-    examples |= {name: make() for name, make in tracer.made.values()}
-    hints = tracer.sizes.env.hints
-    examples |= {item.value.name: hints[item.value.name] for item in inputs if item.role == "symbol"}
-    examples |= {item.value.name: as_tensor(hints[item.value.name]) for item in inputs if item.role == "number"}
+    hints, made = tracer.sizes.env.hints, tracer.graph.made
+    for item in inputs:
+        name = item.value.name
+        if name in made:
+            examples[name] = tracer.made[item.source.name].example()  # type: ignore[union-attr,misc]
+        elif item.role in ("symbol", "number"):
+            examples[name] = hints[name] if item.role == "symbol" else as_tensor(hints[name])
     return CaptureResult(
         document,
         guards,

@@ -26,7 +26,8 @@ from bytecap.objects.dispatch import HANDLERS, handler_of
 from bytecap.objects.distributed import is_value_class
 from bytecap.objects.functions import MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
-from bytecap.objects.instances.objects import ObjectValue, RandomStream
+from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.random_streams import RandomStream
 from bytecap.semantics.attributes import bind
 from bytecap.semantics.constant_folding import fold_call, is_pure
 

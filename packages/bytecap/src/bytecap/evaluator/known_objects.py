@@ -253,7 +253,7 @@ class KnownObjects:
         loaded = sys.modules.get(module) if isinstance(module, str) else None
         if loaded is None or loaded.__dict__ is not names or not isinstance(key, str):
             return None
-        is_code = isinstance(names[key], (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType))
+        is_code = isinstance(names.get(key), (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType))
         is_private = key.startswith("_") and self.tracer.frames.module() == module
         if (is_code and not is_private) or (self.tracer.frames and not is_exempt(self.tracer.frames.module())):
             return Global(key, module)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
-
 from absint import AbstractMode, AbstractTensor
 from absint.data_sizes import DataSizedMode
 from bytecap.evaluator import evaluate as evaluation
@@ -15,7 +13,7 @@ from bytecap.evaluator.call_stack import CallStack
 from bytecap.evaluator.graph_inputs import GraphInputs
 from bytecap.evaluator.known_objects import KnownObjects
 from bytecap.evaluator.object_guards import ObjectGuards
-from bytecap.graph.builder import GraphBuilder
+from bytecap.graph.builder import GraphBuilder, Made
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards.global_sources import Places
 from bytecap.guards.guard_set import Names
@@ -40,7 +38,7 @@ class Tracer:
 
     changing: where numbers are that the capture must not fix.
     graphs: the graph, and the bodies of functions that are being recorded inside of it, innermost last.
-    made: inputs that the replacement makes, by its locals: their names in the graph, and how.
+    made: what the replacement computes in front of the graph, by its locals, in order.
     unseen: what keeps torch's functions from asking `__torch_function__`, innermost last.
     """
 
@@ -62,7 +60,7 @@ class Tracer:
     index_modes: list[Value] = field(default_factory=list)
     numbers_in_buffers: dict[Source, AbstractTensor] = field(default_factory=dict)
     settings: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)
-    made: dict[str, tuple[str, Callable[[], torch.Tensor]]] = field(default_factory=dict)
+    made: dict[str, Made] = field(default_factory=dict)
     class_writes: dict[type, ClassWrites] = field(default_factory=dict)
     made_classes: list[type] = field(default_factory=list)
     tensor_writes: dict[int, TensorWrites] = field(default_factory=dict)
@@ -91,6 +89,7 @@ class Tracer:
             closed.close()
         for known in (
             self.class_writes, self.effects, self.regions, self.index_modes, self.choices, self.hooked, self.unseen,
+            self.made,
         ):  # fmt: skip
             known.clear()  # type: ignore[attr-defined]
 

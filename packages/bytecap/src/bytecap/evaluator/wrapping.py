@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import random
 import types
 import weakref
 from array import array
@@ -39,6 +40,7 @@ from bytecap.objects.identity import UserKey
 from bytecap.objects.instances.exceptions import OutsideException
 from bytecap.objects.instances.nn_modules import HOOKS, NNModuleValue
 from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.random_streams import OutsideRandom
 from bytecap.objects.numbers.open_constants import OPEN_KINDS, is_readable, refuse_changing
 from bytecap.objects.numbers.symbolic import as_value
 from bytecap.objects.opaque import OpaqueValue, UnknownValue
@@ -429,10 +431,10 @@ def _tensor(tracer: Tracer, real: torch.Tensor, source: Source | None) -> Value:
     return tracer.inputs.tensor(real, source)
 
 
-def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
+def _object(tracer: Tracer, real: Any, source: Source | None, kind: type[ObjectValue] = ObjectValue) -> Value:
     cls = type(real)
     tracer.guards.type_is(source, cls)
-    kind = NNModuleValue if isinstance(real, torch.nn.Module) else ObjectValue
+    kind = NNModuleValue if isinstance(real, torch.nn.Module) else kind
     return kind(
         cls, attributes=_attributes(tracer, real, source), base=_base_of(tracer, real, source), real=real, source=source
     )
@@ -538,6 +540,7 @@ _BY_TYPE: dict[type, Wrapper] = {
     torch.SymFloat: _symbolic,
     SizeFloat: _symbolic,
     ContextVar: functools.partial(_opaque, kind=ContextVariable),
+    random.Random: functools.partial(_object, kind=OutsideRandom),
     torch.finfo: _opaque,
     torch.iinfo: _opaque,
     torch.jit.ScriptFunction: _opaque,  # from 3.12 on its objects keep their attributes as Python objects do

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from absint import AbstractTensor
 from absint.meta import from_tensor, to_wire
 from bytecap.errors import UnsupportedValue
-from stagewire.capture import Attribute, Checkpoint, CustomFunction, HandleSource, Input, InputRole, Item, Source
+from stagewire.capture import Attribute, Checkpoint, CustomFunction, HandleSource, Input, InputRole, Item, Local, Source
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, node_references
 from stagewire.symbols import bound_symbols, symbols_of_nodes
 from stagewire.types import ScalarType, TensorType
@@ -74,6 +74,18 @@ class Inference:
     names: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True)
+class Made:
+    """What the replacement computes in front of the graph: `function` of `parts`, values and constants.
+
+    example: what the graph is given of it at capture, if it is an input.
+    """
+
+    function: Callable[..., Any]
+    parts: tuple[Any, ...] = ()
+    example: Callable[[], torch.Tensor] | None = None
+
+
 class GraphBuilder:
     """Inputs, nodes and fresh names; with an `outer` builder, the body of a function of that graph.
 
@@ -102,7 +114,6 @@ class GraphBuilder:
         self.dual_writes: int | None = None
         self.gradient_order = gradient_order
         self.checkpoints: list[Checkpoint] = []
-        self.used: set[str] = set()
         self.made: set[str] = set() if outer is None else outer.made
         self.floats: dict[Any, str] = {}
         self.numbers: set[str] = set() if outer is None else outer.numbers
@@ -125,9 +136,9 @@ class GraphBuilder:
         self.inputs.append(Input(Value(name, type_), source, role))
         return name
 
-    def add_made(self, type_: TensorType, source: Source) -> str:
-        """Append a parameter that is made in front of the graph."""
-        name = self.add_input("parameter", type_, source, "parameter")
+    def add_made(self, name: str, type_: TensorType, place: str, role: InputRole) -> str:
+        """Append an input that the replacement makes in front of the graph, in a local; returns its name."""
+        self.add_symbol(name, type_, Local(place), role)
         self.made.add(name)
         return name
 
@@ -175,7 +186,6 @@ class GraphBuilder:
         self._refuse_hidden(outputs)
         used = {name for node in self.nodes for name in node_references(node)}.union(outputs)
         self.inputs = sorted(self._kept(used), key=lambda item: item.value.name in self.made)
-        self.used = used
         return Graph(tuple(item.value for item in self.inputs), tuple(self.nodes), tuple(Ref(name) for name in outputs))
 
     def _kept(self, used: set[str]) -> list[Input]:

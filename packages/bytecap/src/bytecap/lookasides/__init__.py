@@ -25,11 +25,12 @@ from bytecap.nodes.triton_kernels import KERNELS
 from bytecap.objects.arrays.inference import INFERENCE
 from bytecap.objects.arrays.tensor_hooks import TENSOR_HOOKS
 from bytecap.objects.dispatch import HANDLERS
+from bytecap.objects.instances.random_streams import RANDOM
 
 for table in (
     BUILTIN, CHECKED_FUNCTIONS, CLASS_STATEMENTS, CLASSES, CONTROL_FLOW, COPIES, DISTRIBUTIONS, DUAL_LEVELS,
     FLEX_ATTENTION,
     INDEX_MODE, INFERENCE, NATIVE, KERNEL_CHOICES, KERNELS, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS,
-    PARAMETERS, REGIONS, TENSOR_HOOKS, TORCH_STATE, TORCH_FUNCTION, TORCH_FUNCTIONS, TRANSFORMS, NUMPY_CALLS,
+    PARAMETERS, RANDOM, REGIONS, TENSOR_HOOKS, TORCH_STATE, TORCH_FUNCTION, TORCH_FUNCTIONS, TRANSFORMS, NUMPY_CALLS,
 ):  # fmt: skip
     HANDLERS.update(table)

@@ -12,7 +12,7 @@ from torch.autograd import Variable
 from absint import AbstractTensor
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.graph.builder import tensor_type
+from bytecap.graph.builder import Made, tensor_type
 from bytecap.lookasides.numpy_calls import NUMPY_CALLS
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.inference import is_inferring
@@ -20,7 +20,6 @@ from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, Value
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
-from stagewire.capture import Local
 
 # The classes of torch that make tensors of one dtype; torch.Tensor makes those of the default dtype.
 _DTYPES: dict[str, torch.dtype] = {
@@ -145,9 +144,9 @@ def _refuse_shared(tracer: Tracer, data: TensorValue) -> None:
 def _made(tracer: Tracer, meta: Any, wants_grad: bool) -> TensorValue:
     abstract = AbstractTensor(meta, requires_grad=wants_grad)
     place = f".made{len(tracer.made)}"
-    name = tracer.graph.add_made(tensor_type(abstract), Local(place))
+    name = tracer.graph.add_made(tracer.graph.name("parameter"), tensor_type(abstract), place, "parameter")
     make = _parameter_maker(meta, wants_grad)
-    tracer.made[place] = name, make
+    tracer.made[place] = Made(make, example=make)
     abstract.storage_record.is_inference = False
     value = TensorValue(abstract, name, cls=torch.nn.Parameter)
     value.place = place

@@ -124,6 +124,8 @@ def has_unbacked(given: Any) -> bool:
 
 def refuse_unread(tracer: Tracer, args: Iterable[Arg]) -> None:
     """A call is given no size that no tensor of the graph has."""
+    args = tuple(args)
+    tracer.sizes.read_made(args)
     for arg in args:
         for leaf in leaves_of(arg):
             if isinstance(leaf, Expr):

@@ -24,8 +24,9 @@ from bytecap.nodes.gradients import refuse_open_level
 from bytecap.objects.arrays.inference import refuse_open_inference, with_inference_results
 from bytecap.objects.base import NULL, Handled, Saved, Value
 from bytecap.objects.containers.sequences import Lazy
+from bytecap.objects.instances.random_streams import OutsideRandom
 from bytecap.replacement.emit import Emitter, emit_source, symbol_local
-from bytecap.replacement.plain_run import emit_guarded_call
+from bytecap.replacement.plain_run import UNDO, emit_guarded_call, noted_states
 from bytecap.semantics.effects import emit_effects
 
 
@@ -113,7 +114,8 @@ def _load(emitter: Emitter, entry: Any) -> None:
 
 # -- The code that runs in a frame's place while its guards hold.
 #
-#     replacement ::= new parameters, call of the compiled graph, rebuilt result, side effects, return
+#     replacement ::= new parameters, numbers drawn at random and what is computed of them,
+#                     call of the compiled graph, rebuilt result, side effects, return
 #                   | call of the compiled graph, which raises, or whose checks fail:
 #                     call of the function itself, return (`bytecap.replacement.plain_run`)
 #
@@ -129,17 +131,25 @@ def replacement_code(
     emitter: what follows the graph call. compiled: `compiled(*inputs) -> tuple of outputs`, or None for no call.
     checked: it gives None where the function is to run plain. undone: where it raises, it has changed nothing.
     """
-    head = Assembler(code.co_firstlineno)
-    made = emitter.tracer.made
-    for place, (_, make) in made.items():
-        head.call_function(make)
-        head.store_local(place)
-    for name, source in emitter.symbols.items():  # before the graph, which may change what they are read from
+    head, made = (Emitter(emitter.tracer, code, emitter.names) for _ in range(2))
+    for place, one in emitter.tracer.made.items():
+        made.call_with(one.function, *one.parts)
+        made.store_local(place)
+    symbols = made.symbols | emitter.symbols
+    for name, source in symbols.items():  # before the graph, which may change what they are read from
         emit_source(head, source, emitter.tracer.names.objects)
         head.store_local(symbol_local(name))
+    undo = None
+    if drawn := [effect for effect in emitter.tracer.effects if isinstance(effect, OutsideRandom)]:
+        undo = UNDO
+        head.call_with(noted_states, *drawn)
+        head.store_local(undo)
+        emit_guarded_call(head, code, lambda: head.instructions.extend(made.instructions), undo)
+    else:
+        head.instructions += made.instructions
     if compiled is not None:
         if undone:
-            emit_guarded_call(head, code, lambda: _emit_call(head, emitter, compiled), checked=checked)
+            emit_guarded_call(head, code, lambda: _emit_call(head, emitter, compiled), undo, checked=checked)
         else:
             _emit_call(head, emitter, compiled)
         if emitter.outputs:
@@ -163,10 +173,10 @@ def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) 
     head.load_local(INPUTS)
     head.constant(None)
     head.store_local(INPUTS)
-    made = emitter.tracer.made
-    if wanted := [place for place, (name, _) in made.items() if name in emitter.tracer.graph.used]:
-        for place in wanted:
-            head.load_local(place)
+    graph = emitter.tracer.graph
+    if wanted := [item.source for item in graph.inputs if item.value.name in graph.made]:
+        for source in wanted:
+            head.load_local(source.name)  # type: ignore[union-attr]
         head.build("TUPLE", len(wanted))
         head.call_function(operator.add, arguments=2)
     if outside.wrappers:

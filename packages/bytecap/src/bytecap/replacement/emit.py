@@ -190,6 +190,9 @@ class Emitter(Assembler):
 
     def symbol(self, name: str) -> None:
         """Push the number that a symbol, of a size or of a float, is in the running call."""
+        if name in self.tracer.sizes.made:
+            self.load_local(self.tracer.sizes.made[name])
+            return
         if name in self.tracer.graph.numbers:
             self.graph_number(name)
             return

@@ -32,12 +32,18 @@ _log = logging.getLogger("bytecap")
 _OUTPUTS = ".outputs"
 
 
-def emit_guarded_call(out: Assembler, code: CodeType, emit_call: Callable[[], None], *, checked: bool) -> None:
+UNDO = ".undo"
+"""The local with what `noted_states` gave."""
+
+
+def emit_guarded_call(
+    out: Assembler, code: CodeType, emit_call: Callable[[], None], undo: str | None, *, checked: bool = False
+) -> None:
     """Push what the call of a graph gives; the stack is empty before. Where it raises, or gives None if it is
-    `checked`, return what the function itself gives."""
+    `checked`, return what the function itself gives. undo: the local of what is called before that."""
 
     def handle() -> None:  # the error is on the stack
-        _emit_plain_run(out, code)
+        _emit_plain_run(out, code, undo)
 
     with out.catching(handle):  # which returns: what the call gives stays on the stack
         emit_call()
@@ -50,18 +56,30 @@ def emit_guarded_call(out: Assembler, code: CodeType, emit_call: Callable[[], No
     out.is_same()
     out.jump_forward_unless(holds)
     out.constant(None)
-    _emit_plain_run(out, code)
+    _emit_plain_run(out, code, undo)
     out.mark(holds)
     out.load_local(_OUTPUTS)
     out.constant(None)
     out.store_local(_OUTPUTS)
 
 
-def _emit_plain_run(out: Assembler, code: CodeType) -> None:
+def noted_states(*generators: Any) -> Callable[[], None]:
+    """What gives generators of random numbers the states that they have now."""
+    states = [generator.getstate() for generator in generators]
+
+    def restore() -> None:
+        for generator, state in zip(generators, states, strict=True):
+            generator.setstate(state)
+
+    return restore
+
+
+def _emit_plain_run(out: Assembler, code: CodeType, undo: str | None) -> None:
     """Pop an error or None, and return what the function itself gives; the frame lets go of its arguments."""
     out.constant(code)
     out.load_closure(code.co_freevars)
-    out.call_function(plain_function, arguments=3)
+    (out.constant if undo is None else out.load_local)(undo)
+    out.call_function(plain_function, arguments=4)
     out.top_as_callable()
     with out.unseen():
         _load_arguments(out, code)
@@ -69,19 +87,25 @@ def _emit_plain_run(out: Assembler, code: CodeType) -> None:
         out.return_top()
 
 
-def plain_function(error: BaseException | None, code: CodeType, closure: tuple[CellType, ...]) -> Callable[..., Any]:
+def plain_function(
+    error: BaseException | None, code: CodeType, closure: tuple[CellType, ...], undo: Callable[[], None] | None
+) -> Callable[..., Any]:
     """The function of the frame that calls this, all of whose arguments are given; nobody captures while it runs.
 
-    error: what the graph raised. Raises what no plain run may follow: an interrupt, the error of a graph that has
-    changed its inputs, and a fault of the code that a stage made. A fault that may have its cause in the data is raised
-    when the function itself raises nothing. The user is told of what else no data causes: of a stage's error at once,
-    of any other (a fault in a kernel of a back end of Python's) when the function itself raises nothing.
+    error: what the graph raised. undo: takes back what was drawn for it.
+
+    Raises what no plain run may follow: an interrupt, the error of a graph that has changed its inputs, and a fault of
+    the code that a stage made. A fault that may have its cause in the data is raised when the function itself raises
+    nothing. The user is told of what else no data causes: of a stage's error at once, of any other (a fault in a kernel
+    of a back end of Python's) when the function itself raises nothing.
     """
     function: Callable[..., Any] = FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, closure or None)
     if isinstance(error, PartlyDone):
         raise error.error
     if error is not None and not isinstance(error, Exception):
         raise error
+    if undo is not None:
+        undo()
     if isinstance(error, StageError) and error.is_fault:
         if isinstance(error.__cause__, DATA_ERRORS):
             return plain(_raising(function, error))

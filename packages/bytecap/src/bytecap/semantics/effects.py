@@ -23,6 +23,7 @@ from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextWrites
 from bytecap.objects.functions import CellValue
 from bytecap.objects.instances.objects import writers_of
+from bytecap.objects.instances.random_streams import OutsideRandom
 from bytecap.objects.instances.writes import ClassWrites, RaiseEffect, SlotWrites, TensorWrites
 from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.numbers.symbolic import is_symbolic
@@ -77,7 +78,7 @@ def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
         planned = _PLANS[type(effect)](emitter, effect)
         emitter.prepare([part for call in planned for part in call[1:]])
         calls += planned
-        if planned or isinstance(effect, (HookHandle, ContextWrites, SeedEffect)):
+        if planned or isinstance(effect, (HookHandle, ContextWrites, SeedEffect, OutsideRandom)):
             emitter.tracer.replayed.append(_described(effect))
     if not calls:
         return
@@ -223,6 +224,7 @@ _PLANS: dict[type, Callable[[Any, Any], list[Call]]] = {
     DictValue: _plan_dict,
     CallEffect: _plan_call,
     SeedEffect: lambda emitter, effect: [] if emitter.tracer.graph.nodes else _plan_call(emitter, effect),
+    OutsideRandom: lambda emitter, effect: [],  # it has drawn in front of the graph
     RaiseEffect: _plan_raise,
     ClassWrites: _plan_class,
     SlotWrites: _plan_slots,

@@ -101,6 +101,12 @@ class NestedInt(SymbolicNumber):
         raise CannotRebuild(f"the ragged size {self.number} of a tensor that is not there any more")
 
 
+def symbols_of(value: SymbolicNumber) -> frozenset[str]:
+    """The names of the symbols that it is computed of."""
+    node = value.number.node
+    return node.term.symbols if isinstance(value.number, SizeFloat) else node.value.symbols  # type: ignore[no-any-return]
+
+
 def is_nested_int(number: Any) -> bool:
     return isinstance(number, torch.SymInt) and number.node.is_nested_int()
 
@@ -145,7 +151,11 @@ def _emit(emitter: Any, term: Term) -> None:
         case name:
             for part in term.operands:
                 _emit(emitter, part)
-            emitter.call_function(getattr(operator if name in OPERATORS else math, name), arguments=len(term.operands))
+            module, _, function = target_of(name).rpartition(".")
+            emitter.call_function(getattr(_MODULES[module], function), arguments=len(term.operands))
+
+
+_MODULES = {"torch": torch, "operator": operator, "math": math}
 
 
 def compute_of_sizes(function: Callable[..., Any], args: list[Value]) -> Any:
@@ -200,6 +210,7 @@ def target_of(step: str) -> str:
 
 def add_number(tracer: Tracer, target: str, args: tuple[Arg, ...], kind: Any, name: str | None = None) -> str:
     """Append a node that gives a number; returns its name."""
+    tracer.sizes.read_made(args)
     name = name or tracer.graph.name("number")
     tracer.graph.append(Node(target, args, {}, (GraphValue(name, ScalarType(kind)),), tracer.line()))
     return name

@@ -3,14 +3,19 @@
 int    ::= an expression over size symbols; an input of role "symbol", or a size or stride of an input
 float  ::= a float64 tensor without dimensions, an input of role "number", made of the float for each call
 node   ::= torch.Tensor.item(input) -> float        what calls of torch are given; Python computes on a `SizeFloat`
+made   ::= function(part*)                          in front of the graph: a number drawn at random, what comes of it
 guard  ::= Equals(source, value)                    where something needs the number itself
          | Equals(Reading(C function, source), answer)     where it is asked a question: `rate > 0.5`, `int(rate)`
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,14 +26,16 @@ from absint.symbolic import Questions, ShapeEnv, SizeFloat, Steps, Term, create_
 from absint.wire import to_arg
 from bytecap.context_types import Tracer
 from bytecap.errors import FixedMarkedSize
-from bytecap.graph.builder import source_hint
+from bytecap.graph.builder import Made, source_hint
 from bytecap.graph.size_policy import SizeMark, SizePolicy, marks_of
 from bytecap.guards.printing import print_source
+from bytecap.objects.base import Value
 from bytecap.objects.numbers.open_constants import refuse_changing
 from bytecap.objects.numbers.symbolic import SymbolicNumber, add_number
 from bytecap.objects.numbers.unbacked import define_float, define_int
 from stagewire.capture import Attribute, Item, Local, Reading, Source, Symbol
-from stagewire.graph import Ref, SourceLine
+from stagewire.expr import Expr, symbols_of
+from stagewire.graph import Arg, Ref, SourceLine, leaves
 from stagewire.polynomial import Polynomial, constant
 from stagewire.types import ScalarType, TensorType
 
@@ -43,7 +50,8 @@ _CPU = torch.device("cpu")
 class Symbols(Questions):
     """Makes symbols; equal sizes of inputs get one symbol (they are equal more often than by chance).
 
-    env: what is known of them. sources: where the value of each is read.
+    env: what is known of them. sources: where the value of each is read. made: the locals of those that the
+    replacement computes in front of the graph: like data, they are known in the running call alone.
     """
 
     tracer: Tracer
@@ -59,6 +67,7 @@ class Symbols(Questions):
         self._by_hint: dict[int, Any] = {}
         self._by_source: dict[Source, Any] = {}
         self._fixed: set[str] = set()  # names of floats
+        self.made: dict[str, str] = {}  # locals of the replacement, by the names of the symbols that it computes
 
     def meta_of(self, real: torch.Tensor, source: Source, role: str) -> Meta | None:
         """The type of an input with its symbols; None where nothing of it is symbolic."""
@@ -165,6 +174,8 @@ class Symbols(Questions):
     # -- what is asked of floats
 
     def define(self, step: SizeFloat) -> SizeFloat:
+        if step.term.symbols <= self.sources.keys() | self.made.keys():
+            return self.make(float, operator.pos, SymbolicNumber(step))
         return define_float(self.tracer, step.term)
 
     def fix(self, name: str) -> float:
@@ -179,7 +190,8 @@ class Symbols(Questions):
 
     def _value(self, name: str) -> Any:
         if name not in self.env.hints:
-            raise DataDependentError(f"the number {name} depends on the content of a tensor")
+            what = "is another one in each call" if name in self.made else "depends on the content of a tensor"
+            raise DataDependentError(f"the number {name} {what}")
         return self.env.hints[name]
 
     def ask(self, leaf: Term, steps: Steps) -> Any:
@@ -192,8 +204,10 @@ class Symbols(Questions):
         return found
 
     def whole(self, leaf: Term, steps: Steps) -> Polynomial | None:
-        if leaf.operator == "symbol" and leaf.operands[0] not in self.env.hints and steps in _WHOLE:
-            (name,) = leaf.operands
+        name = leaf.operands[0]
+        if name in self.made:
+            return self.make(int, _function(steps[0][0]), SymbolicNumber(SizeFloat(self.env, leaf))).node.value  # type: ignore[no-any-return]
+        if leaf.operator == "symbol" and name not in self.env.hints and steps in _WHOLE:
             return define_int(self.tracer, steps[0][0], Ref(name)).node.value  # type: ignore[no-any-return]
         place = self._place(leaf)
         if place is None:
@@ -230,8 +244,44 @@ class Symbols(Questions):
 
     def add_input(self, name: str) -> str:
         """The name of a float in the graph: of the node that reads it off the input."""
-        self.tracer.graph.add_symbol(name, TensorType("float64", (), ()), self.sources[name], "number")
+        place = self.made.get(name)
+        if place is None:
+            self.tracer.graph.add_symbol(name, TensorType("float64", (), ()), self.sources[name], "number")
+        elif Local(place) in self.policy.fixed or not self.policy.enabled:
+            return self._read_made(name, torch.float64, None)
+        else:
+            self.tracer.made[place] = replace(self.tracer.made[place], example=partial(as_tensor, self.some_number))
+            self.tracer.graph.add_made(name, TensorType("float64", (), ()), place, "number")
         return add_number(self.tracer, "torch.Tensor.item", (Ref(name),), "float")
+
+    # -- numbers that the replacement computes in front of the graph
+
+    def make(
+        self, kind: type, function: Callable[..., Any], *parts: Any, name: str = "number",
+        bounds: tuple[int | None, int | None] = (None, None),
+    ) -> Any:  # fmt: skip
+        """The number, of this class, that `function` gives for these parts in each call; bounds: of an int."""
+        tracer, name = self.tracer, self.tracer.graph.name(name)
+        place = self.made[name] = f".made_{name}"
+        tracer.made[place] = Made(partial(of_kind, kind, function), parts)
+        return create_float(self.env, name) if kind is float else self.create_unbacked(name, *bounds)
+
+    def read_made(self, args: Iterable[Arg]) -> None:
+        """Have the graph read the ints among these that are computed in front of it."""
+        found = [leaf for leaf in itertools.chain(*map(leaves, args)) if isinstance(leaf, Expr)] if self.made else ()
+        for leaf in found:
+            for name in symbols_of(leaf) & (self.made.keys() - self.tracer.graph.numbers):
+                self._read_made(name, torch.int64, name)
+
+    def _read_made(self, name: str, dtype: torch.dtype, result: str | None) -> str:
+        """The name of a number of data that the graph reads off a tensor, which is made of what is computed."""
+        graph, make = self.tracer.graph, partial(torch.scalar_tensor, dtype=dtype, device=_CPU)
+        place = f"{self.made[name]}_tensor"
+        self.tracer.made[place] = Made(make, (Value(Local(self.made[name])),), partial(make, 1))
+        given = graph.add_made(graph.name(name), TensorType(str(dtype)[6:], (), ()), place, "tensor")
+        result = add_number(self.tracer, "torch.Tensor.item", (Ref(given),), str(dtype)[6:-2], result)
+        graph.numbers.add(result)
+        return result
 
     def close(self) -> None:
         """No more questions: the way back to the tracer is cut."""
@@ -256,6 +306,14 @@ def _is_argument(source: Source) -> bool:
 def _function(name: str) -> Callable[..., Any]:
     owner, _, rest = name.partition(".")
     return getattr({"float": float, "int": int, "math": math}[owner], rest)  # type: ignore[no-any-return]
+
+
+def of_kind(kind: type, function: Callable[..., Any], *args: Any) -> Any:
+    """What the function gives. Raises ValueError where no graph is right: it is of another class, or no int64."""
+    number = function(*args)
+    if type(number) is not kind or (kind is int and not -(1 << 63) <= number < 1 << 63):
+        raise ValueError(f"{number!r} is no {kind.__name__} of 64 bits")
+    return number
 
 
 def as_tensor(value: Any) -> torch.Tensor:

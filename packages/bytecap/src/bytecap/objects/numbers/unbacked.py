@@ -142,7 +142,7 @@ def extreme(tracer: Tracer, items: list[Value], *, least: bool) -> Value | None:
     for other in others:
         if kinds == {float}:
             step = Term("sym_min" if least else "sym_max", (term_of(found), term_of(other)))
-            found = define_float(tracer, step)
+            found = tracer.sizes.define(SizeFloat(tracer.sizes.env, step))
         else:
             found = sym_min(found, other) if least else sym_max(found, other)
     return as_value(found)
