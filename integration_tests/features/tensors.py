@@ -169,15 +169,35 @@ def seeded_stream(x: Tensor) -> Any:
     return stream.uniform(0, 1) * torch.stack(rows)
 
 
-@random("random and numpy.random of the process", outcome="with breaks")
+@random("random of the process")
 def python_random(x: Tensor) -> Any:
     import random as python
 
+    python.seed(1)
+    scale, count = python.uniform(0, 2), python.randint(1, 5)
+    return x * scale + python.gauss(0, 1) / count, x[:count], int(scale * 10)
+
+
+@random("a random.Random from outside, after several calls")
+def outside_stream() -> Any:
+    import random as python
+
+    stream = python.Random("text")
+
+    def program(x: Tensor) -> Any:
+        order = [0, 1, 2, 3]
+        stream.shuffle(order)
+        return x[torch.tensor(order)] * stream.random(), stream.choice([1.0, 2.0])
+
+    return program, lambda size: (matrix(size),)
+
+
+@random("numpy.random of the process", outcome="with breaks")
+def numpy_random(x: Tensor) -> Any:
     import numpy as np
 
-    python.seed(1)
     np.random.seed(1)
-    return x * python.random() + float(np.random.rand())
+    return x * float(np.random.rand())
 
 
 kinds = Probes("Kinds of tensors")

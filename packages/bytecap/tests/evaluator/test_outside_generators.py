@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -83,6 +84,9 @@ def ints(x, log):
 def computed(x, log):
     scale, count = FIRST.random(), FIRST.randint(1, 9)
     log.append((count / 3, scale**0.5, int(scale * 10), -scale, abs(scale - 1), max(scale, FIRST.random())))
+    log.append(
+        (round(scale, 2), math.atan2(scale, count), math.fsum([scale, 1.0]), sum([scale, 0.1, 0.2]), pow(count, 2, 3))
+    )
     return x * (2 * scale + count) / count, x + count * x.shape[0] * scale, round(scale), count % 4
 
 
@@ -237,6 +241,14 @@ def puts_a_state_back(x, log):
     return y * FIRST.random()
 
 
+def shuffles_a_tuple(x, log):
+    try:
+        FIRST.shuffle((1, 2))
+    except TypeError:
+        log.append("a tuple")
+    return x * FIRST.random()
+
+
 def of_many_bits(x, log):
     return x * 2, FIRST.getrandbits(100), FIRST.randint(0, 1 << 70)
 
@@ -273,8 +285,9 @@ def of_the_machine(x, log):
 
 REFUSED = {
     steers: DataDependent, steers_by_an_int: DataDependent, chooses_objects: UnsupportedCall,
-    reads_the_state: UnsupportedCall, puts_a_state_back: UnsupportedCall, of_many_bits: UnsupportedCall,
-    of_a_number_of_data: UnsupportedCall, in_a_branch_of_the_graph: UnsupportedCall,
+    reads_the_state: UnsupportedCall, shuffles_a_tuple: UnsupportedCall,
+    puts_a_state_back: UnsupportedCall, of_many_bits: UnsupportedCall,
+    of_a_number_of_data: DataDependent, in_a_branch_of_the_graph: UnsupportedCall,
     in_a_checkpoint: UnsupportedCall, of_the_machine: UnsupportedCall,
 }  # fmt: skip
 
@@ -311,7 +324,8 @@ USES = (
     "x = x * a + b", "x = x + n", "x = (x * m).cos()", "a = a * 2 + m", "b = -b / m", "n = int(a * 3) % 4",
     "log.append((a, n))", "holder.append(b)", "x[n] = a", "x = x + x.gather(0, torch.tensor([n]))",
     "x = x + {r}.expovariate(m) if x.dim() else x", "assert n < 5", "x = x + torch.rand(5)",
-    "for _ in range(2): x = x - {r}.random()",
+    "for _ in range(2): x = x - {r}.random()", "a = round(a, 2) + sum([a, b, 0.1])", "n = pow(m, n, 5)",
+    "b = math.hypot(b, m)",
 )  # fmt: skip
 BREAKS = (
     "graph_break()", "log.append(hash({r}.getstate()))", "x = x + 1 if a < 0.3 else x * {r}.random()",
@@ -330,7 +344,14 @@ def program_of(body: list[str]) -> Callable[..., Any]:
     text += "\n    return x, holder, a, b, n, m\n"
     name = f"<drawn {hash(text)}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
-    names = {"torch": torch, "random": random, "graph_break": graph_break, "FIRST": FIRST, "SECOND": SECOND}
+    names = {
+        "torch": torch,
+        "math": math,
+        "random": random,
+        "graph_break": graph_break,
+        "FIRST": FIRST,
+        "SECOND": SECOND,
+    }
     exec(compile(text, name, "exec"), names)
     return names["program"]
 

@@ -204,6 +204,8 @@ def _next(tracer: Tracer, iterator: Value, default: Value | None = None) -> Valu
 def _sum(tracer: Tracer, iterable: Value, /, start: Value = Constant(0)) -> Value:  # noqa: B008
     values = collect(tracer, iterable)
     fixes = sys.version_info >= (3, 12) and any(is_symbolic(value, float) for value in values)
+    if fixes and (computed := tracer.sizes.compute(sum, [ListValue(values), start])) is not None:
+        return computed
     is_known = all(isinstance(value, Constant) and (fixes or not is_symbolic(value)) for value in (start, *values))
     if is_known:
         # CPython 3.12 adds floats with compensation: only its own sum() is exact.

@@ -41,6 +41,8 @@ def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], k
     of_sizes = run(tracer, compute_of_sizes, (function, args)) if not kwargs else None
     if of_sizes is not None:
         return as_value(of_sizes)
+    if not kwargs and (computed := tracer.sizes.compute(function, args)) is not None:
+        return computed
     if not looks_at_classes_alone(function):
         for value in (*args, *kwargs.values()):
             settle(tracer, value)

@@ -22,10 +22,10 @@ from bytecap.bytecode import rebuild
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.graph.builder import Made
-from bytecap.objects.base import LITERALS, NONE, Constant, Value, fold, state
-from bytecap.objects.containers.sequences import ListValue, Sequence
+from bytecap.objects.base import NONE, Constant, Value, fold, state
+from bytecap.objects.containers.sequences import ListValue
 from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.numbers.symbolic import SymbolicNumber, as_value, symbols_of
+from bytecap.objects.numbers.symbolic import as_value
 from stagewire.capture import Local
 
 _METHODS = frozenset({"random", "getrandbits", "getstate", "setstate", "seed"})
@@ -82,9 +82,11 @@ class OutsideRandom(ObjectValue):
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name not in _RESULTS or not self.can_draw(tracer):
             return super().call_method(tracer, name, args, kwargs)
-        given = [_part(tracer, arg) for arg in args]
-        named = {key: _part(tracer, arg) for key, arg in kwargs.items()}
+        given = [tracer.sizes.part(arg) for arg in args]
+        named = {key: tracer.sizes.part(arg) for key, arg in kwargs.items()}
         result, kind = _RESULTS[name], _RESULTS[name]
+        if result == "order" and not (args and isinstance(args[0], ListValue)):
+            raise UnsupportedCall("shuffle() of what is no list")
         if isinstance(result, str):
             kind = _kind_of(given[0] if given else None)
         elif result is int and any(type(part) is int and abs(part) >= _LARGE.get(name, 1 << 63) for part in given):
@@ -104,8 +106,8 @@ class OutsideRandom(ObjectValue):
         if result == "items":
             return ListValue(items)
         if result == "order":
-            args[0].plain().mutate(tracer)
-            args[0].plain().replace(items)  # type: ignore[attr-defined]
+            args[0].mutate(tracer)
+            args[0].replace(items)  # type: ignore[attr-defined]
         return NONE
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
@@ -120,20 +122,6 @@ class OutsideRandom(ObjectValue):
 
 
 _LARGE = {"getrandbits": 64}
-
-
-def _part(tracer: Tracer, arg: Value) -> Any:
-    """An argument, as what is known when the call starts."""
-    known = tracer.sizes
-    if type(arg) is SymbolicNumber and symbols_of(arg) <= known.sources.keys() | known.made.keys():
-        return arg
-    if isinstance(arg, Constant) and not isinstance(arg, SymbolicNumber):
-        found = arg.concrete()
-        if type(found) in (*LITERALS, range):
-            return found
-    if isinstance(arg, Sequence) and arg.cls in (list, tuple):
-        return [_part(tracer, item) for item in arg.values(tracer)]
-    raise UnsupportedCall(f"a random.Random is given a {arg.describe()}")
 
 
 def _kind_of(population: Any) -> type:

@@ -101,7 +101,7 @@ class NestedInt(SymbolicNumber):
         raise CannotRebuild(f"the ragged size {self.number} of a tensor that is not there any more")
 
 
-def symbols_of(value: SymbolicNumber) -> frozenset[str]:
+def symbols_in(value: SymbolicNumber) -> frozenset[str]:
     """The names of the symbols that it is computed of."""
     node = value.number.node
     return node.term.symbols if isinstance(value.number, SizeFloat) else node.value.symbols  # type: ignore[no-any-return]

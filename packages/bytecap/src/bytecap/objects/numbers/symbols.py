@@ -25,13 +25,14 @@ from absint.meta import from_tensor
 from absint.symbolic import Questions, ShapeEnv, SizeFloat, Steps, Term, create_float, make_size
 from absint.wire import to_arg
 from bytecap.context_types import Tracer
-from bytecap.errors import FixedMarkedSize
+from bytecap.errors import FixedMarkedSize, UnsupportedCall
 from bytecap.graph.builder import Made, source_hint
 from bytecap.graph.size_policy import SizeMark, SizePolicy, marks_of
 from bytecap.guards.printing import print_source
-from bytecap.objects.base import Value
+from bytecap.objects.base import LITERALS, Constant, Value
+from bytecap.objects.containers.sequences import Sequence
 from bytecap.objects.numbers.open_constants import refuse_changing
-from bytecap.objects.numbers.symbolic import SymbolicNumber, add_number
+from bytecap.objects.numbers.symbolic import SymbolicNumber, add_number, as_value, symbols_in
 from bytecap.objects.numbers.unbacked import define_float, define_int
 from stagewire.capture import Attribute, Item, Local, Reading, Source, Symbol
 from stagewire.expr import Expr, symbols_of
@@ -266,6 +267,32 @@ class Symbols(Questions):
         tracer.made[place] = Made(partial(of_kind, kind, function), parts)
         return create_float(self.env, name) if kind is float else self.create_unbacked(name, *bounds)
 
+    def part(self, arg: Value) -> Any:
+        """What `make` is given for an argument: a constant, a number that is read or computed there, a list of such."""
+        if type(arg) is SymbolicNumber and symbols_in(arg) <= self.sources.keys() | self.made.keys():
+            return arg
+        if isinstance(arg, Sequence) and arg.cls in (list, tuple):
+            return [self.part(item) for item in arg.values(self.tracer)]
+        if isinstance(arg, Constant) and issubclass(arg.python_type(), (*LITERALS, range)):
+            return arg.concrete()
+        raise UnsupportedCall(f"a number that each call computes, and a {arg.describe()}")
+
+    def compute(self, function: Callable[..., Any], args: list[Value]) -> Value | None:
+        """What a pure function gives in each call for numbers of which one is made; None where it is no number."""
+        if not any(map(self._is_made, args)):
+            return None
+        parts = [self.part(arg) for arg in args]
+        try:
+            kind = type(function(*map(_sample, parts)))
+        except (ArithmeticError, ValueError, TypeError):
+            return None
+        return as_value(self.make(kind, function, *parts)) if kind in (float, int) else None
+
+    def _is_made(self, arg: Value) -> bool:
+        if isinstance(arg, Sequence) and self.made:
+            return any(map(self._is_made, arg.values(self.tracer)))
+        return type(arg) is SymbolicNumber and not self.made.keys().isdisjoint(symbols_in(arg))
+
     def read_made(self, args: Iterable[Arg]) -> None:
         """Have the graph read the ints among these that are computed in front of it."""
         found = [leaf for leaf in itertools.chain(*map(leaves, args)) if isinstance(leaf, Expr)] if self.made else ()
@@ -306,6 +333,13 @@ def _is_argument(source: Source) -> bool:
 def _function(name: str) -> Callable[..., Any]:
     owner, _, rest = name.partition(".")
     return getattr({"float": float, "int": int, "math": math}[owner], rest)  # type: ignore[no-any-return]
+
+
+def _sample(part: Any) -> Any:
+    """Some number of the class that the part has in each call."""
+    if type(part) is list:
+        return list(map(_sample, part))
+    return part if not isinstance(part, Value) else Symbols.some_number if part.python_type() is float else 2
 
 
 def of_kind(kind: type, function: Callable[..., Any], *args: Any) -> Any:
