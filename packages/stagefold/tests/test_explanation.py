@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 from torch import nn
 
@@ -80,3 +82,13 @@ def test_recompiles_and_what_runs_plain_are_told():
     assert stagefold.explain(f, torch.ones(2)).breaks
     (error,) = stagefold.explain(pieces, torch.ones(2)).plain
     assert error.code == "BC007"
+
+
+def test_numbers_of_the_call_are_no_break():
+    generator = random.Random(3)
+
+    def program(x):
+        return x * generator.random() + x.max().item()
+
+    explanation = stagefold.explain(program, torch.ones(2))
+    assert (len(explanation.graphs), explanation.breaks) == (1, ())

@@ -9,6 +9,7 @@ from typing import Any
 import bytecap
 from bytecap.errors import NoTensorWork
 from stagefold.backend import StagefoldBackend
+from stagefold.backends import resolve_backend
 from stagefold.compiled_module import CompiledModule
 from stagewire.capture import Capture
 from stagewire.errors import StageError
@@ -93,7 +94,7 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
     if isinstance(model, CompiledModule):
         model = model._orig_mod
     name = getattr(model, "__qualname__", type(model).__qualname__)
-    call = bytecap.optimize(model, lambda capture, inputs: bytecap.executor(capture), on_event=events.append)
+    call = bytecap.optimize(model, resolve_backend("eager", None, None, None)[0], on_event=events.append)
     return _explanation(name, events, not_recorded, call(*args, **kwargs))
 
 

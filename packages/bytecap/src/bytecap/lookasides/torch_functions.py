@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor
 
+from absint.meta import contiguous
 from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.nodes.bodies import states_of_effects
@@ -247,42 +249,30 @@ def _combinations(tracer: Tracer, input: Value, r: Value = _TWO, with_replacemen
 
 
 def _resize(tracer: Tracer, tensor: Value, *sizes: Value, memory_format: Value = NONE) -> Value:
-    """resize_ to no more elements than there are: another look at the same memory."""
     given = [to_host(tracer, size) for size in sizes]
     shape = tuple(given[0]) if len(given) == 1 and not isinstance(given[0], int) else tuple(given)
-    if not isinstance(tensor, TensorValue) or not memory_format.is_none():
-        return _resize_by_torch(tracer, tensor, sizes, memory_format)
-    return _resized(tracer, tensor, shape) or _resize_by_torch(tracer, tensor, sizes, memory_format)
-
-
-def _resize_by_torch(tracer: Tracer, tensor: Value, sizes: Any, memory_format: Value) -> Value:
-    named = {} if memory_format.is_none() else {"memory_format": memory_format}
-    return call_torch(tracer, torch.Tensor.resize_, [tensor, *sizes], named)
+    return _resized(tracer, torch.Tensor.resize_, [tensor, *sizes], shape, memory_format)
 
 
 def _resize_as(tracer: Tracer, tensor: Value, other: Value, memory_format: Value = NONE) -> Value:
-    if isinstance(tensor, TensorValue) and isinstance(other, TensorValue) and memory_format.is_none():
-        made = _resized(tracer, tensor, tuple(other.abstract.shape))
-        if made is not None:
-            return made
+    shape = tuple(other.abstract.shape) if isinstance(other, TensorValue) else None
+    return _resized(tracer, torch.Tensor.resize_as_, [tensor, other], shape, memory_format)
+
+
+def _resized(
+    tracer: Tracer, function: Callable[..., Any], args: list[Value], shape: Any, memory_format: Value
+) -> Value:
+    """`function(*args)`: another look at the same memory where that has enough elements."""
     named = {} if memory_format.is_none() else {"memory_format": memory_format}
-    return call_torch(tracer, torch.Tensor.resize_as_, [tensor, other], named)
-
-
-def _resized(tracer: Tracer, tensor: TensorValue, shape: tuple[int, ...]) -> Value | None:
-    """The tensor after resize_, or None where its memory would change."""
-    x = tensor.abstract
-    count = 1
-    for size in shape:
-        count *= size
-    if x.requires_grad or not x.is_contiguous() or count > x.numel() or any(size < 0 for size in shape):
-        return None
+    tensor = args[0]
+    x = tensor.abstract if isinstance(tensor, TensorValue) else None
+    if x is None or shape is None or named or x.requires_grad or not x.is_contiguous():
+        return call_torch(tracer, function, args, named)
+    if math.prod(shape) > x.numel() or any(size < 0 for size in shape):
+        return call_torch(tracer, function, args, named)
     if tuple(x.shape) == shape:
         return tensor
-    strides = [1] * len(shape)
-    for dim in range(len(shape) - 2, -1, -1):
-        strides[dim] = strides[dim + 1] * max(shape[dim + 1], 1)
-    sizes = [tracer.objects.fresh(shape), tracer.objects.fresh(tuple(strides))]
+    sizes = [tracer.objects.fresh(shape), tracer.objects.fresh(contiguous(shape, x.dtype, x.device).stride)]
     return tensor.call_method(tracer, "as_strided_", sizes, {})
 
 
