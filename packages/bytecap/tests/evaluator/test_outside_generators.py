@@ -134,6 +134,15 @@ def raises_in_front_of_the_graph(x, log):
         return y, str(error), SECOND.random()
 
 
+def wrong_arguments(x, log):
+    for draw in (lambda: FIRST.getrandbits(-1), lambda: FIRST.randint(3, 1), lambda: FIRST.sample(range(2), 3)):
+        try:
+            log.append(draw())
+        except ValueError as error:
+            log.append(str(error))
+    return x * FIRST.random() + FIRST.choice(range(10**12)) % 3
+
+
 def overflows(x, log):
     return x * FIRST.lognormvariate(0, 400), SECOND.random()
 
@@ -148,7 +157,7 @@ def has_a_check(x, log):
 
 WHOLE = (
     floats, ints, computed, of_lists, seeded, given_numbers_of_the_call, in_loops_and_calls, raises_in_the_graph,
-    raises_in_front_of_the_graph, overflows, has_a_check,
+    raises_in_front_of_the_graph, wrong_arguments, overflows, has_a_check,
 )  # fmt: skip
 
 

@@ -89,14 +89,12 @@ class OutsideRandom(ObjectValue):
             raise UnsupportedCall("shuffle() of what is no list")
         if isinstance(result, str):
             kind = _kind_of(given[0] if given else None)
-        elif result is int and any(type(part) is int and abs(part) >= _LARGE.get(name, 1 << 63) for part in given):
-            raise UnsupportedCall(f"{name}() of numbers of more than 64 bits")
         count = _count(name, given, named) if result in ("items", "order") else 0
+        bounds = _bounds(name, given)
         parts = (getattr(random.Random, name), self, tuple(given), named)
         if not self.content:
             tracer.effects.append(self)
         self.content += 1
-        bounds = _bounds(name, given)
         if result in (float, int, "item"):
             return as_value(tracer.sizes.make(kind, _call, *parts, name=name, bounds=bounds))
         place = f".made_{tracer.graph.name(name)}"
@@ -119,9 +117,6 @@ class OutsideRandom(ObjectValue):
         if name in _STATE:
             raise UnsupportedMutation(f"cannot set {name} of a random.Random")
         super().set_attribute(tracer, name, value)
-
-
-_LARGE = {"getrandbits": 64}
 
 
 def _kind_of(population: Any) -> type:
@@ -148,6 +143,7 @@ def _count(name: str, given: list[Any], named: dict[str, Any]) -> int:
 def _bounds(name: str, given: list[Any]) -> tuple[int | None, int | None]:
     """The least and the largest int that there can be, where that is known."""
     of = given[0] if given and isinstance(given[0], (list, range)) else given
+    of = [of[0], of[-1]] if of and isinstance(of, range) else of
     if not of or any(type(part) is not int for part in of):
         return None, None
     match name, of:
@@ -158,11 +154,13 @@ def _bounds(name: str, given: list[Any]) -> tuple[int | None, int | None]:
         case "randrange", [lower, upper, *_]:
             bounds = lower, upper - 1
         case "getrandbits", [count]:
-            bounds = 0, (1 << count) - 1
+            bounds = 0, (1 << max(0, min(count, 64))) - 1
         case "choice" | "choices" | "sample" | "shuffle", _:
             bounds = min(of), max(of)
         case _:
             return None, None
+    if bounds[0] < -(1 << 63) or bounds[1] >= 1 << 63:
+        raise UnsupportedCall(f"{name}() of numbers of more than 64 bits")
     return bounds if bounds[0] <= bounds[1] else (None, None)  # else it raises
 
 
