@@ -23,7 +23,7 @@ class CompileFailed(StageError):
     """The compiler refused an emitted source; the text holds its first messages."""
 
     code = "CG002"
-    fix = "This is a fault of codegen: report it with the Program document. A newer compiler may also help."
+    fix = "Report the Program document, if no stage or op of your own wrote the text. A newer compiler may also help."
 
 
 class CompilerFault(StageError):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from absint import targets
 from primops.builder import Builder, Value, decode_argument
 from primops.channels_last import channels_last, suits
 from primops.decompositions import ALL, TABLE, VIEWS, Function
@@ -18,6 +19,7 @@ from primops.passes import DEFAULT_PASSES, Pass
 from primops.prims import OPSET
 from primops.prims.layouts import SUPPORTED, same_layout
 from stagewire import vocabulary
+from stagewire.errors import UnknownOp
 from stagewire.flex_attention import functions_of, with_forms
 from stagewire.grad import Grad
 from stagewire.graph import Graph, Node, definitions, node_references
@@ -67,6 +69,11 @@ class Options:
         for target in (*self.keep, *dict(self.decompositions)):
             if target not in ALL:
                 vocabulary.find_operator(target)  # raises for a name that is none
+                if targets.find(target) is None:
+                    raise UnknownOp(f"torch has no operator {target!r}", fix=_UNREGISTERED)
+
+
+_UNREGISTERED = "Name an operator as torch does (aten.exp.default), once the library that registers it is imported."
 
 
 @dataclass(frozen=True)

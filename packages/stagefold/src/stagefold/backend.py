@@ -80,6 +80,7 @@ class StagefoldBackend:
         self.pipeline = Pipeline.build(options, stages)
         self.takes_symbols = self.pipeline.takes_symbols
         self.takes_data_sizes = self.takes_symbols
+        self._raises_faults = options.verify or self._loader is not None or self.pipeline.is_foreign
         self.breaks_at_data = options.cuda_graphs
         self.reports: list[CompileReport] = []
         self.refused_sizes = 0
@@ -88,7 +89,7 @@ class StagefoldBackend:
 
     def __call__(self, capture: Capture, example_inputs: tuple[Any, ...] | None) -> Callee:
         if runs_in_subgraphs(capture):
-            return SubgraphCalls(capture, lambda part: self(part, None), strict=self.options.verify).__call__
+            return SubgraphCalls(capture, lambda part: self(part, None), strict=self._raises_faults).__call__
         return self._compiled(capture, example_inputs)
 
     def programs(self, capture: Capture) -> Programs:
@@ -159,9 +160,10 @@ class StagefoldBackend:
             raise SizesRefused(f"{capture.code.name} with symbolic sizes: {error}") from error
 
     def _count_refusal(self, capture: Capture, error: Exception) -> None:
-        """Count a program that a stage refuses with symbolic sizes. A fault is raised under `verify`, else told."""
+        """Count a program that a stage refuses with symbolic sizes. A fault is raised under `verify` and where code of
+        others is at work, else told."""
         if not is_refusal(error):
-            if self.options.verify:
+            if self._raises_faults:
                 raise error
             what = str(error).partition("\n")[0]
             message = f"{capture.code.name} is compiled for each size, after a fault with symbolic ones: "

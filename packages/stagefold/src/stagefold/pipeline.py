@@ -124,6 +124,8 @@ def resolve_stage(slot: str, stage: StageLike) -> Stage:
     stage = stage() if isinstance(stage, type) else stage
     consumes, produces = ("prim" if form == "cut" else form for form in {**BOUNDARIES, **ENDS}[slot])
     if isinstance(stage, Stage):
+        if not isinstance(stage.version, str) or not stage.version:
+            raise BadStage(f"stage {stage.name!r} has the version {stage.version!r}, which is no text: keys name it")
         if (stage.consumes, stage.produces) != (consumes, produces):
             raise BadStage(
                 f"stage {stage.name!r} turns {stage.consumes} into {stage.produces}; "
@@ -225,6 +227,11 @@ class Pipeline:
         return not any(
             isinstance(stage, FunctionStage) or " at 0x" in repr(options) for _, stage, options in self.stages
         )
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether code of others than ours is at work in some slot."""
+        return any(_is_foreign(*row) for row in self.stages)
 
     @property
     def takes_symbols(self) -> bool:

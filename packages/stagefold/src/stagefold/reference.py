@@ -21,6 +21,7 @@ from aotgrad import bind, cut, run_plain
 from codegen.testing.reference import run_graph, span, windowed
 from primops import Interpreter
 from stagefold.options import Options
+from stagewire.capture import Capture
 from stagewire.codec import Document, form_of
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import Ref, Value
@@ -49,6 +50,18 @@ def meaning(document: Document, observe: Observer | None = None) -> Call:
     >>> meaning(double)(torch.ones(2))
     (tensor([2., 2.]),)
     """
+    call = _call_of(document, observe)
+    count = len(document.inputs if isinstance(document, Capture) else document.binding.inputs)
+
+    def checked(*inputs: Any) -> tuple[Any, ...]:
+        if len(inputs) != count:
+            raise TypeError(f"the program takes {count} inputs, and {len(inputs)} are given")
+        return call(*inputs)
+
+    return checked
+
+
+def _call_of(document: Document, observe: Observer | None) -> Call:
     match form_of(document):
         case "capture":
             return functools.partial(run_plain, document)

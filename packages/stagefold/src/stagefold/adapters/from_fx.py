@@ -56,6 +56,9 @@ def from_fx(
     >>> [node.target for node in capture.graph.nodes], len(held)
     (['torch.nn.functional.linear'], 2)
     """
+    if not isinstance(module, torch.fx.GraphModule):
+        what = f"a {type(module).__name__} is no torch.fx.GraphModule"
+        raise UnsupportedGraphModule(what, fix="Trace it first, as torch.fx.symbolic_trace does.")
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     examples = described_inputs(placeholders, example_inputs)
     before = torch_modes()
@@ -96,6 +99,9 @@ def from_export(program: Any) -> tuple[Capture, tuple[torch.Tensor, ...]]:
     inputs that the program writes are written by calls of the graph, as the program's signature says. Sizes that were
     exported as dynamic are symbols, within the ranges that the program states.
     """
+    if not hasattr(program, "graph_signature"):
+        what = f"a {type(program).__name__} is no exported program"
+        raise UnsupportedGraphModule(what, fix="Pass what torch.export.export returns; from_fx takes graph modules.")
     return from_fx(program.module(), is_guarded=True)  # by a call of its graph
 
 

@@ -50,6 +50,7 @@ from stagewire.capture import (
     TypeOf,
     functions_of,
 )
+from stagewire.errors import Misplaced
 from stagewire.expr import Expr
 from stagewire.grad import Grad
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value
@@ -154,6 +155,9 @@ def _parts(document: Capture | Grad | Graph) -> tuple[Any, ...]:
         case Graph() as graph:
             names = {name for value in graph.inputs for name in symbols_of_type(value.type)}
             symbols = tuple(Symbol(name, Local(name), _SAMPLE_SIZE, 2) for name in sorted(names))
+        case _:
+            what = f"to_fx takes a capture, a grad or a graph of ATen calls, not a {type(document).__name__}"
+            raise Misplaced(what, fix="Later documents have ops of their own; stagefold.meaning runs them.")
     return symbols, tuple(Input(value, Local(value.name)) for value in graph.inputs), graph, ()
 
 

@@ -153,10 +153,10 @@ def _judged(pipeline: Pipeline, slot: str, capture: Capture, trial: Trial, name:
         return
     (fault,) = faults([made], capture, trial)
     if fault is not None:
-        blamed = blame_document(given, trial.inputs, pipeline)
-        if blamed is None:  # beside 1e30 nothing small is a difference
-            blamed = blame_document(given, [_moderate(one) for one in trial.inputs], pipeline)
-        yield Misfit(name, fault, blamed)
+        # Beside 1e30 nothing small is a difference, and eager itself may give inf where the exact number is finite.
+        attempts = ([_moderate(one) for one in trial.inputs], trial.inputs)
+        found = (blame_document(given, inputs, pipeline) for inputs in attempts)
+        yield Misfit(name, fault, next(filter(None, found), None))
 
 
 def faults(documents: Sequence[Document], capture: Capture, trial: Trial) -> list[str | None]:
