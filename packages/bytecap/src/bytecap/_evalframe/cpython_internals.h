@@ -350,4 +350,71 @@ dict_tag(PyObject *dict)
     _Py_COMP_DIAG_POP
 }
 
+/* ---- iterators ------------------------------------------------------------------------- */
+
+/* Objects/listobject.c, tupleobject.c, dictobject.c, rangeobject.c, enumobject.c, Python/bltinmodule.c. */
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t it_index;
+    PyObject *it_seq; /* NULL: exhausted */
+} SequenceIterator;
+
+typedef struct {
+    PyObject_HEAD
+    PyDictObject *di_dict; /* NULL: exhausted */
+    Py_ssize_t di_used, di_pos;
+    PyObject *di_result;
+    Py_ssize_t len;
+} DictIterator;
+
+typedef struct {
+    PyObject_HEAD
+#if PY_VERSION_HEX < 0x030C0000
+    long index;
+#endif
+    long start, step, len;
+} RangeIterator;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t en_index; /* PY_SSIZE_T_MAX: en_longindex counts */
+    PyObject *en_sit, *en_result, *en_longindex, *one;
+} Enumerate;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t tuplesize;
+    PyObject *ittuple, *result;
+    int strict;
+} Zip;
+
+static inline int
+iterator_layouts_fit(void)
+{
+    return PyListIter_Type.tp_basicsize == sizeof(SequenceIterator) &&
+           PyTupleIter_Type.tp_basicsize == sizeof(SequenceIterator) &&
+           PyDictIterKey_Type.tp_basicsize == sizeof(DictIterator) &&
+           PyRangeIter_Type.tp_basicsize == sizeof(RangeIterator) &&
+           PyEnum_Type.tp_basicsize == sizeof(Enumerate) && PyZip_Type.tp_basicsize == sizeof(Zip);
+}
+
+static inline int
+is_dict_iterator(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    return type == &PyDictIterKey_Type || type == &PyDictIterValue_Type || type == &PyDictIterItem_Type;
+}
+
+/* 1: *value is what it gives after `n` others; 0: it ends before. */
+static inline int
+range_iterator_ahead(PyObject *iterator, Py_ssize_t n, long *value)
+{
+    RangeIterator *self = (RangeIterator *)iterator;
+#if PY_VERSION_HEX < 0x030C0000
+    n += self->index;
+#endif
+    *value = (long)((unsigned long)self->start + (unsigned long)n * (unsigned long)self->step);
+    return n < self->len;
+}
+
 #endif

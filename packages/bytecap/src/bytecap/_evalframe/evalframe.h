@@ -102,6 +102,7 @@ PyObject *frame_view_new(Frame *frame);
 
 /* dispatch.c */
 int dispatch_init(PyObject *module);
+int iterators_init(PyObject *module);
 PyObject *call_in_scope(Owner *owner, PyObject *callable, PyObject *const *args, size_t nargsf,
                         PyObject *kwnames);
 void scope_enter(Owner *owner, Owner **saved);

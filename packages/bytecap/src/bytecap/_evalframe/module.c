@@ -1,4 +1,4 @@
-/* bytecap._evalframe: the frame hook, its cache, and the evaluator of guards. */
+/* bytecap._evalframe: the frame hook, its cache, the evaluator of guards, and what iterators will give. */
 #include "evalframe.h"
 
 /* Single-phase initialisation on purpose: the hook belongs to one interpreter, and CPython then
@@ -26,7 +26,7 @@ PyInit__evalframe(void)
         return NULL;
     }
     if (code_state_init() < 0 || hook_init() < 0 || objects_init(module) < 0 ||
-        dispatch_init(module) < 0 || guard_program_init(module) < 0) {
+        dispatch_init(module) < 0 || guard_program_init(module) < 0 || iterators_init(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

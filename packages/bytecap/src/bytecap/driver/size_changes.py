@@ -12,6 +12,7 @@ from bytecap._evalframe import Entry, FrameView, GuardProgram
 from bytecap.errors import FixedSizesNeeded
 from bytecap.evaluator.frame import Frame
 from bytecap.graph.size_policy import SizePolicy
+from bytecap.guards.guard_set import UPCOMING
 from bytecap.guards.literals import MISSING
 from bytecap.nodes.call_arguments import has_unbacked
 from bytecap.objects.arrays.tensors import TensorValue
@@ -104,11 +105,7 @@ def _changed_dims(guard: capture.TensorIs, value: Any) -> Iterator[tuple[capture
 
 def _is_changed_number(guard: Any, value: Any, owner: Any) -> bool:
     """A float, or an int that is no setting of a module: those are few, and decide about the program."""
-    if (
-        not isinstance(guard, capture.Equals)
-        or isinstance(guard.source, capture.Reading)
-        or type(value) is not type(guard.value)
-    ):
+    if not isinstance(guard, capture.Equals) or _is_question(guard.source) or type(value) is not type(guard.value):
         return False
     is_open = type(value) is float or (type(value) is int and not isinstance(owner, torch.nn.Module))
     return is_open and value != guard.value
@@ -124,9 +121,12 @@ def _fixed_numbers(program: GuardProgram, view: FrameView, symbols: tuple[captur
         return []
     used = symbols_of(guard.left) | symbols_of(guard.right)
     sources = {symbol.name: symbol.source for symbol in symbols}
-    return [
-        source for name in used if (source := sources.get(name)) is not None and not isinstance(source, capture.Reading)
-    ]
+    return [source for name in used if (source := sources.get(name)) is not None and not _is_question(source)]
+
+
+def _is_question(source: capture.Source) -> bool:
+    """Whether what is read there is an answer to a question, and no number that lies there."""
+    return isinstance(source, capture.Reading) and source.function != UPCOMING
 
 
 def needs_constants(document: capture.Capture, error: StageError) -> FixedSizesNeeded | None:

@@ -23,6 +23,7 @@ from bytecap.objects.distributed import is_shared
 from bytecap.objects.instances.nn_modules import NNModuleValue
 from bytecap.objects.numbers.open_constants import refuse_changing
 from bytecap.objects.numbers.symbolic import is_symbolic
+from bytecap.objects.outside_iterators import OutsideIterator
 from stagewire.capture import Attribute, DictKey, Global, HasAttribute, Item, Reading, Source
 from stagewire.graph import SourceLine
 
@@ -219,6 +220,9 @@ class ObjectGuards(GuardSet):
         owners = [getattr(effect, "owner", None) or effect for effect in self.tracer.effects]
         changed = {id(value): value for value in owners if isinstance(value, Value) and _has_place(value)}
         alike: dict[type, dict[int, Source | None]] = {value.python_type(): {} for value in changed.values()}
+        for value in changed.values():
+            if isinstance(value, OutsideIterator):
+                value.look_at_container(self.tracer, frozenset(alike))
         others = {id(value): value for value in self.tracer.objects.by_object.values()} if changed else {}
         for number, value in {**changed, **others}.items():
             is_registry = isinstance(value.source, Attribute) and value.source.name.startswith("_")

@@ -44,6 +44,7 @@ from bytecap.objects.instances.random_streams import OutsideRandom
 from bytecap.objects.numbers.open_constants import OPEN_KINDS, is_readable, refuse_changing
 from bytecap.objects.numbers.symbolic import as_value
 from bytecap.objects.opaque import OpaqueValue, UnknownValue
+from bytecap.objects.outside_iterators import outside_iterator
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source
 
@@ -142,10 +143,12 @@ def _opaque(tracer: Tracer, real: Any, source: Source | None, kind: type[OpaqueV
 
 
 def _iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    """What is left of an iterator changes with each use, and no guard could tell."""
+    """What is left of an iterator changes with each use, and no guard could tell, save of a few kinds."""
     if source is None:
         return OpaqueValue(real)
     tracer.guards.type_is(source, type(real))
+    if (known := outside_iterator(tracer, real, source)) is not None:
+        return known
     return UnknownValue(real, f"a started {type(real).__name__} from outside the frame", UnsupportedCall, source)
 
 

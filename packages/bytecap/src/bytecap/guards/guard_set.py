@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import torch
 
+from bytecap.hook import upcoming
 from stagewire import capture
 from stagewire.graph import SourceLine
 from stagewire.types import TensorType
@@ -66,6 +67,10 @@ def describe_object(real: Any) -> str:
         module = getattr(real, "__module__", None)
         return f"{module}.{name}" if module else name
     return f"{type(real).__module__}.{type(real).__qualname__} object"
+
+
+UPCOMING = describe_object(upcoming)
+"""The function by which an item of a started iterator is read, which may be a number that differs in each pass."""
 
 
 class GuardSet:

@@ -42,17 +42,21 @@ from bytecap._evalframe import (
     disable,
     enable,
     entries,
+    has_upcoming,
     hook_installed,
+    iterated,
     remove_entry,
     reset,
     set_capturing,
     skip,
     status,
+    upcoming,
 )
 
 __all__ = [
     "INPUTS", "Dispatcher", "Entry", "FrameView", "Owner", "active_owner", "call_with_owner", "disable", "enable",
-    "entries", "hook_installed", "plain", "remove_entry", "reset", "set_capturing", "skip", "status",
+    "entries", "has_upcoming", "hook_installed", "iterated", "plain", "remove_entry", "reset", "set_capturing", "skip",
+    "status", "upcoming",
 ]  # fmt: skip
 
 

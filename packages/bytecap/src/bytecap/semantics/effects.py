@@ -27,6 +27,7 @@ from bytecap.objects.instances.random_streams import OutsideRandom
 from bytecap.objects.instances.writes import ClassWrites, RaiseEffect, SlotWrites, TensorWrites
 from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.numbers.symbolic import is_symbolic
+from bytecap.objects.outside_iterators import OutsideIterator
 from bytecap.semantics.operations import same_object
 from stagewire.capture import Source
 
@@ -123,6 +124,16 @@ def _plan_call(emitter: Emitter, effect: CallEffect) -> list[Call]:
 def _plan_raise(emitter: Emitter, effect: RaiseEffect) -> list[Call]:
     emitter.is_seen = True
     return [(rebuild.raised_in_caller, effect.error, effect.line)]
+
+
+def _plan_iterator(emitter: Emitter, effect: OutsideIterator) -> list[Call]:
+    match effect.times_asked():
+        case 0:
+            return []
+        case 1:
+            return [(next, effect, None)]
+        case times:
+            return [(rebuild.advance, effect, times)]
 
 
 def _plan_attribute_order(emitter: Emitter, effect: DictValue) -> list[Call]:
@@ -233,4 +244,5 @@ _PLANS: dict[type, Callable[[Any, Any], list[Call]]] = {
     ],
     HookHandle: _plan_hook,
     ContextWrites: _plan_context,
+    OutsideIterator: _plan_iterator,
 }

@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 from bytecap.context_types import Emitter
 from bytecap.errors import ChangingNumber
 from bytecap.guards import print_source
+from bytecap.guards.guard_set import UPCOMING
 from bytecap.objects.base import Constant, Value, state
 from bytecap.objects.numbers.symbolic import SymbolicNumber, is_symbolic
-from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Source
+from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Reading, Source
 from stagewire.capture import DictValue as ValueAt
 
 OPEN_KINDS = (int, float, str)
@@ -105,6 +106,8 @@ def is_readable(source: Source) -> bool:
         case Cell(_, inner):
             return inner is None or is_readable(inner)
         case Attribute(inner, _) | Item(inner, _) | ValueAt(inner, _):
+            return is_readable(inner)
+        case Reading(function, inner) if function == UPCOMING and inner is not None:
             return is_readable(inner)
     return False
 
