@@ -4,7 +4,7 @@
     prefix    ::= graph call, side effects, state                 replacement code of the frame that broke
     driver    ::= state -> (plain instruction+ segment)* result   a copy of the code, entered where the prefix ended
     segment   ::= a function that starts behind a break           an ordinary frame, captured like any other
-    state     ::= target, live variables, stack                   `Continue`, a tuple
+    state     ::= target, live variables, stack                   a tuple; `Continue`, where a segment returns it
 
 The frame's replacement ends by handing its state to the driver, which runs the one instruction in its own frame (so
 that handlers, `with` blocks and loops around it are the real ones) and then calls the segment that starts behind it.

@@ -65,12 +65,22 @@ class Breaks:
         if last is None or not resumption.is_possible:
             return
         resumption.add_break(last)
-        for added in resumption.plan.segments.values():
-            self._segments.setdefault(added.code, (resumption, added))
+        self._know(resumption)
         for count in trace.stops(_head_of(resumption, segment, trace)):
             index = _origin(segment, trace.indices[count])
             if index is not None and resumption.can_enter(index):
                 yield Break(count, resumption, segment)
+
+    def add_graphless(self, code: CodeType) -> None:
+        """A capture of `code` broke without a graph."""
+        if code in self._segments:
+            resumption, segment = self._segments[code]
+            resumption.add_graphless(segment)
+            self._know(resumption)
+
+    def _know(self, resumption: Resumption) -> None:
+        for added in resumption.plan.segments.values():
+            self._segments.setdefault(added.code, (resumption, added))
 
     def _part(self, code: CodeType) -> tuple[Resumption, Segment | None]:
         """The resumption that a code object belongs to, and the segment that it is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from bytecode import Label
 
 from bytecap.breaks.body import body_start, copy_body, implied_reads, reads_own_frame
-from bytecap.breaks.flow import Flow, flow_of, successors_of
+from bytecap.breaks.flow import Flow, flow_of, reached, successors_of
 from bytecap.breaks.shape import Shape, comprehension_end, drop_if, put_together, shapes_of, slots, take_apart
 from bytecap.bytecode.assembler import Assembler, assemble_copy
 
@@ -33,7 +33,7 @@ class Unbound:
 
 
 class Continue(tuple[Any, ...]):
-    """(target, values): what a segment returns when it breaks, instead of the function's result.
+    """(target, values), a state: what a segment returns when it breaks, instead of the function's result.
 
     The driver empties the list of values: whoever calls it holds the state until it returns.
     """
@@ -87,10 +87,15 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a driver is made from, each by its instruction: the points where it takes over, the segments it calls."""
+    """What a driver is made from, each by its instruction: the points where it takes over, the segments it calls.
+
+    breaks: the instructions that captures ended at. graphless: where segments start that broke without a graph.
+    """
 
     targets: Mapping[int, Point] = field(default_factory=dict)
     segments: Mapping[int, Segment] = field(default_factory=dict)
+    breaks: frozenset[int] = frozenset()
+    graphless: frozenset[int] = frozenset()
 
 
 class Resumption:
@@ -110,6 +115,7 @@ class Resumption:
         self._lock = threading.RLock()  # signal handlers and finalizers run anywhere
         self._on_driver = on_driver
         self._driver: tuple[Plan, CodeType] | None = None
+        self._functions: weakref.WeakSet[FunctionType] = weakref.WeakSet()
 
     # -- points
 
@@ -139,17 +145,53 @@ class Resumption:
         program = self.flow.program
         while self._name(index) in CALL_PARTS:
             index += 1
+        with self._lock:
+            if index not in self.plan.breaks:
+                self.plan = replace(self.plan, breaks=self.plan.breaks | {index})
         shape = self._shapes[index]
         behind = successors_of(program, index)
         if shape is not None and "saved" in shape:
             end = comprehension_end(program, index)
             behind = () if end is None else (end,)
-        for start in {self._carried(max(start, self.start)) for start in behind}:
+        self._add_segments(behind)
+
+    def _add_segments(self, starts: Iterable[int]) -> None:
+        for start in {self._carried(max(start, self.start)) for start in starts}:
             if start not in self.plan.segments and self.can_enter(start) and self.flow.works(start):
                 segment = self._segment(self._point(start))
                 with self._lock:
                     if start not in self.plan.segments:
                         self.plan = replace(self.plan, segments={**self.plan.segments, start: segment})
+
+    def add_graphless(self, segment: Segment) -> None:
+        """A segment broke without a graph: if it does no tensor work in its loop but what breaks, its loop's end is
+        where the next one starts."""
+        passed, ends = self._pass_from(segment.point.index, self.plan.breaks)
+        if not self._is_idle(passed, self.plan):
+            return
+        self._add_segments(ends)
+        with self._lock:
+            self.plan = replace(self.plan, graphless=self.plan.graphless | {segment.point.index})
+
+    def _pass_from(self, start: int, breaks: Set[int]) -> tuple[frozenset[int], set[int]]:
+        """What control comes to from `start` before it breaks or a loop has ended, and where these loops end."""
+        program, ends = self.flow.program, set()
+
+        def successors(index: int) -> tuple[int, ...]:
+            following = successors_of(program, index)
+            if program.instructions[index].opname == "FOR_ITER":
+                ends.add(following[1])
+                return following[:1]
+            return following
+
+        return reached(start, successors, breaks), ends
+
+    def _is_idle(self, passed: frozenset[int], plan: Plan) -> bool:
+        return not self.flow.may_work(passed - plan.breaks)
+
+    def _is_called(self, plan: Plan, start: int) -> bool:
+        """Whether a segment that starts there is worth a call; else what it does before it breaks again runs plain."""
+        return start not in plan.graphless or not self._is_idle(self._pass_from(start, plan.breaks)[0], plan)
 
     def _carried(self, index: int) -> int:
         """Past what only puts a result where it belongs: it need not go through a segment's arguments."""
@@ -191,21 +233,36 @@ class Resumption:
             self._driver = made
         return made[1]
 
+    def driver_without_cells(self, names: dict[str, Any]) -> FunctionType:
+        """The driver of a function without cells, for all calls; what is learnt of breaks later is put into it."""
+        made = make_driver(self, names, ())
+        with self._lock:
+            self._functions.add(made)
+        return made
+
+    def renew_drivers(self) -> None:
+        """Have the functions that were made before know the plan; frames that run are not changed by that."""
+        with self._lock:
+            known = list(self._functions)
+        for function in known:
+            function.__code__ = self.driver_code
+
     def _make_driver(self, plan: Plan) -> CodeType:
         out = Assembler(self.code.co_firstlineno)
         dispatch = Label()
         entries = {index: Label() for index in plan.targets}
-        exits = {index: Label() for index in plan.segments}
+        called = {index: segment for index, segment in plan.segments.items() if self._is_called(plan, index)}
+        exits = {index: Label() for index in called}
         out.mark(dispatch)
         self._emit_dispatch(out, plan, entries)
         body = copy_body(self.code, entries, exits)
         tail = Assembler(self.code.co_firstlineno)
-        for index, segment in plan.segments.items():
+        for index, segment in called.items():
             tail.mark(exits[index])
             self._emit_call(tail, segment)
             _emit_result(tail, dispatch)
         items = [*out.instructions, *body.items, *tail.instructions]
-        points = (*plan.targets.values(), *(segment.point for segment in plan.segments.values()))
+        points = (*plan.targets.values(), *(segment.point for segment in called.values()))
         most = max((len(point.names) for point in points), default=0)
         return assemble_copy(self.code, (".state",), items, stack=self._stack_for(most))
 

@@ -433,11 +433,15 @@ class Engine:
             except (errors.CannotRebuild, errors.CannotCapture, GuardError):
                 continue  # the next place may be one at which all that is live can be built again
             self._report_break(view, error, result)
+            if not result.has_graph:
+                self._breaks.add_graphless(view.code)
             changing = result.of_data | self._policy_of(view.code).dimensions
             for segment in until.resumption.plan.segments.values() if changing else ():
                 policy = size_changes.with_open_sizes(self._policy_of(segment.code), changing, segment.point.variables)
                 self._policies[segment.code] = policy
-            return self._entry(view, result, conditions, guard, reason, start, whole=False)
+            made = self._entry(view, result, conditions, guard, reason, start, whole=False)
+            until.resumption.renew_drivers()
+            return made
         return None
 
     def _report_break(self, view: FrameView, error: errors.CannotCapture, result: CaptureResult) -> None:

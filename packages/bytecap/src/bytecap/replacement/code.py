@@ -65,25 +65,31 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
     _emit_end(emitter, [*values, *cells])
 
     def load_state() -> None:
-        emitter.push_callable(Continue)
         emitter.constant(point)
         for entry in entries:
             _load(emitter, entry)
         emitter.build("LIST", len(entries))
         emitter.build("TUPLE", 2)
-        emitter.call(1)
-        emitter.let_go()
 
     if driver_of is None:
+        emitter.push_callable(Continue)
         load_state()
+        emitter.call(1)
+        emitter.let_go()
         emitter.return_top()
         return
     with emitter.unseen():
-        emitter.constant(driver_of)
-        emitter.constant(emitter.names)
-        emitter.push(tuple(cells))
-        emitter.call_function(make_driver, arguments=3)
-        emitter.call_top_with(load_state)
+        if cells:
+            emitter.constant(driver_of)
+            emitter.constant(emitter.names)
+            emitter.push(tuple(cells))
+            emitter.call_function(make_driver, arguments=3)
+            emitter.top_as_callable()
+        else:
+            emitter.push_callable(driver_of.driver_without_cells(emitter.names))
+        load_state()
+        emitter.let_go()
+        emitter.call(1)
     emitter.return_top()
 
 
