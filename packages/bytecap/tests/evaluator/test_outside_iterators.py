@@ -8,7 +8,7 @@ from collections import OrderedDict
 import pytest
 import torch
 
-from bytecap import Broke, Captured, executor, optimize
+from bytecap import Broke, Captured, LimitReached, executor, optimize
 from bytecap.hook import has_upcoming, iterated, upcoming
 
 
@@ -221,6 +221,63 @@ def test_layers_of_a_model():
     assert torch.equal(compiled(x), model(x))
     model.layers[2] = torch.nn.Identity()
     assert torch.equal(compiled(x), model(x))
+
+
+class Step(torch.nn.Module):
+    pass
+
+
+def steps(count):
+    """Modules of as many classes."""
+    kinds = [type(f"Step{at}", (Step,), {"forward": lambda self, x, at=at: x * 0.5 + at}) for at in range(count)]
+    return [kind() for kind in kinds]
+
+
+def over_items(x, layers):
+    for layer in layers:
+        x = layer(x)
+        if x.sum() > 1000:
+            return x
+    return (x * 2 + 1).cos()
+
+
+def over_pairs(x, layers):
+    for (at, layer), other in zip(enumerate(layers), layers[::-1], strict=False):
+        x = layer(x) + at
+        if x.sum() > 1000:
+            return x
+        x = other(x)
+    return (x * 2 + 1).cos()
+
+
+@pytest.mark.parametrize("program", [over_items, over_pairs])
+def test_items_of_more_classes_than_there_are_captures(program):
+    """The last captures leave open of which class an item is: the limit is not reached."""
+    compiled, events = captured(program)
+    layers = steps(14)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2), layers), program(torch.ones(2), layers))
+    assert not any(isinstance(event, LimitReached) for event in events)
+
+
+def test_loops_in_loops_do_not_use_up_the_limit():
+    """What differs is told from captures that had as many items left, not from the end of the inner loop."""
+    layers = [torch.nn.Linear(2, 2) for _ in range(9)]
+    for at, layer in enumerate(layers):
+        layer.number = at
+
+    def program(x):
+        for layer in layers:
+            for scale in range(3):
+                x = torch.tanh(layer(x) + layer.number) * scale
+                if x.sum() > 1000:
+                    break
+        return (x + 1).cos()
+
+    compiled, events = captured(program)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2)), program(torch.ones(2)))
+    assert not any(isinstance(event, LimitReached) for event in events)
 
 
 def write_before(items, iterator, x):

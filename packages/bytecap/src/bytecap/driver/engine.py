@@ -193,9 +193,9 @@ class Engine:
             if entry.guard.check(view):
                 return entry
         reason = explain(known[0].guard, view, _symbols_of(known[0])) if known else None
-        changed = None if self.fullgraph else size_changes.changed_value(known, view, _counted(known), self.limit)
-        if changed is not None:
-            self._changing[code] = self._changing.get(code, frozenset()) | {changed}
+        changed = () if self.fullgraph else size_changes.changed_values(known, view, _counted(known), self.limit)
+        if changed:
+            self._changing[code] = self._changing.get(code, frozenset()).union(changed)
         if known:
             policy = size_changes.with_changes(self._policy_of(code), known[0].guard, view, _symbols_of(known[0]))
             self._policies[code] = size_changes.with_sizes_of_before(policy, [entry.guard for entry in known[1:]], view)

@@ -12,7 +12,7 @@ from bytecap._evalframe import Entry, FrameView, GuardProgram
 from bytecap.errors import FixedSizesNeeded
 from bytecap.evaluator.frame import Frame
 from bytecap.graph.size_policy import SizePolicy
-from bytecap.guards.guard_set import UPCOMING
+from bytecap.guards.guard_set import HAS_UPCOMING, UPCOMING
 from bytecap.guards.literals import MISSING
 from bytecap.nodes.call_arguments import has_unbacked
 from bytecap.objects.arrays.tensors import TensorValue
@@ -148,23 +148,54 @@ _KINDS = (int, float, str)
 _PATIENCE = 4
 
 
-def changed_value(
+def changed_values(
     known: Sequence[Entry], view: FrameView, counted: frozenset[capture.Source], limit: int
-) -> capture.Source | None:
+) -> frozenset[capture.Source]:
     """Where the value is that alone makes the last capture miss, if it changes too often.
 
     counted: where the numbers are that the last capture itself counts up. limit: of captures; the last of them leaves
-    open what object an argument is.
+    open what object an argument is, and the last but one (there is the iterator's end, too) what an iterator gives.
     """
-    first = _missed(known[0], view) if known else None
+    found = frozenset(_differing_items(known)) if len(known) >= limit - 2 else frozenset()
+    first = _missed(_last_of_this_way(known, view), view) if known else None
     if first is None:
-        return None
+        return found
     source, value = first
     if isinstance(source, capture.TypeOf):
-        return source if len(known) == limit - 1 else None
-    if source in counted or (isinstance(source, capture.Local) and type(value) is float):
-        return source
-    return source if len(known) >= _PATIENCE else None
+        return found | {source} if len(known) == limit - 1 else found
+    is_open = source in counted or (isinstance(source, capture.Local) and type(value) is float)
+    return found | {source} if is_open or len(known) >= _PATIENCE else found
+
+
+def _last_of_this_way(known: Sequence[Entry], view: FrameView) -> Entry:
+    """The last capture, of those (if there are any) that had as many items of iterators left."""
+    for entry in known:
+        failure = None if entry.guard is None else entry.guard.failure(view)
+        index = -1 if failure is None else failure[0]
+        match entry.guard.guards[index] if index >= 0 else None:
+            case capture.Equals(capture.Reading(function=function)) if function == HAS_UPCOMING:
+                continue
+        return entry
+    return known[0]
+
+
+def _differing_items(known: Sequence[Entry]) -> Iterator[capture.Source]:
+    """The classes of what iterators give, as their places, where captures were made for several."""
+    wanted: dict[capture.Source, set[int]] = {}
+    for entry in known:
+        for node in () if entry.guard is None else entry.guard.spec[0]:
+            for _, asked, number in node[3]:
+                guard = entry.guard.guards[number]
+                if isinstance(guard, capture.TypeIs | capture.IdentityIs) and _is_upcoming(guard.source):
+                    wanted.setdefault(guard.source, set()).add(id(asked))
+    return (capture.TypeOf(source) for source, asked in wanted.items() if len(asked) > 1)
+
+
+def _is_upcoming(source: capture.Source) -> bool:
+    """Whether it is what an iterator gives, or an item of that."""
+    while isinstance(source, capture.Item):
+        source = source.base
+    return isinstance(source, capture.Reading) and source.function == UPCOMING
 
 
 def _missed(entry: Entry, view: FrameView) -> tuple[capture.Source, Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import torch
 
-from bytecap.hook import upcoming
+from bytecap.hook import has_upcoming, upcoming
 from stagewire import capture
 from stagewire.graph import SourceLine
 from stagewire.types import TensorType
@@ -69,8 +69,8 @@ def describe_object(real: Any) -> str:
     return f"{type(real).__module__}.{type(real).__qualname__} object"
 
 
-UPCOMING = describe_object(upcoming)
-"""The function by which an item of a started iterator is read, which may be a number that differs in each pass."""
+UPCOMING, HAS_UPCOMING = describe_object(upcoming), describe_object(has_upcoming)
+"""The functions by which an item of a started iterator is read, and whether there is one."""
 
 
 class GuardSet:
