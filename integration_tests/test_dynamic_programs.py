@@ -290,23 +290,30 @@ class Unprepared(StageError):
     needs_fixed_sizes = True
 
 
-def failing(error: Exception, **options: Any) -> tuple[Callable[..., Any], StagefoldBackend]:
+def failing(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, is_ours: bool = True, **options: Any
+) -> tuple[Callable[..., Any], StagefoldBackend]:
     """x * 2 behind a back end one of whose stages raises on symbols."""
+    run = Primops.run
 
     def stage(document: Any) -> Any:
         if document.binding.symbols:
             raise error
-        return Primops().run(document)
+        return run(Primops(), document)
 
-    stage.takes_symbols = True  # type: ignore[attr-defined]
-    backend = StagefoldBackend(parse_options(None, {"cache": False, **options}), {"primops": stage})
+    monkeypatch.setattr(Primops, "run", lambda self, document, options=None: stage(document)) if is_ours else None
+    stages = {} if is_ours else {"primops": stage}
+    backend = StagefoldBackend(parse_options(None, {"cache": False, **options}), stages)
     return bytecap.optimize(lambda x: x * 2, backend, dynamic=True), backend
 
 
 @pytest.mark.parametrize("is_fault", [False, True])
-def test_what_a_stage_cannot_do_with_symbols_is_compiled_for_each_size(is_fault: bool) -> None:
+def test_what_a_stage_cannot_do_with_symbols_is_compiled_for_each_size(
+    is_fault: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Silently where the stage says so; else with a warning that names the fault."""
-    call, backend = failing(TypeError("'<' between 'int' and 'Expr'") if is_fault else Unprepared("no symbols"))
+    error = TypeError("'<' between 'int' and 'Expr'") if is_fault else Unprepared("no symbols")
+    call, backend = failing(error, monkeypatch)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for size in (3, 4, 5):
@@ -318,11 +325,14 @@ def test_what_a_stage_cannot_do_with_symbols_is_compiled_for_each_size(is_fault:
     assert all("TypeError: '<' between 'int' and 'Expr'" in message for message in found)
 
 
-def test_a_fault_of_a_stage_is_raised_under_verify() -> None:
-    call, _ = failing(TypeError("'<' between 'int' and 'Expr'"), verify=True)
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_fault_of_a_stage_is_raised_under_verify_or_if_it_is_none_of_ours(
+    is_ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, _ = failing(TypeError("'<' between 'int' and 'Expr'"), monkeypatch, is_ours, verify=is_ours)
     with pytest.raises(TypeError, match="between 'int' and 'Expr'"):
         call(torch.ones(3))
-    call, _ = failing(Unprepared("no symbols"), verify=True)
+    call, _ = failing(Unprepared("no symbols"), monkeypatch, is_ours, verify=is_ours)
     assert torch.equal(call(torch.ones(3)), torch.full((3,), 2.0))
 
 

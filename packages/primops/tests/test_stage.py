@@ -122,8 +122,12 @@ def test_a_name_of_no_operator_is_refused(option: str, name: str) -> None:
         Options(**{option: (name,) if option == "keep" else {name: None}})  # type: ignore[arg-type]
 
 
-def test_operators_of_other_libraries_may_be_named() -> None:
-    assert Options(keep=("mine.halve.default",)).keep
+def test_operators_of_other_libraries_may_be_named_once_they_are_registered() -> None:
+    with pytest.raises(UnknownOp, match="torch has no operator"):
+        Options(keep=("mine_of_stage.halve.default",))
+    with torch.library._scoped_library("mine_of_stage", "FRAGMENT") as library:
+        library.define("halve(Tensor x) -> Tensor")
+        assert Options(keep=("mine_of_stage.halve.default",)).keep
 
 
 GRAPH = """

@@ -113,7 +113,7 @@ class BadBackend(StageError):
 
 
 class SizesRefused(StageError):
-    """A stage refused or failed on a program with symbolic sizes; it is compiled for each size instead."""
+    """A stage refused a program with symbolic sizes, or one of ours failed; it is compiled for each size instead."""
 
     code = "SF009"
     refuses_program = True
