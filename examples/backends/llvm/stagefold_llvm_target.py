@@ -45,9 +45,14 @@ def compiled(unit):
     """The addresses of a unit's kernels, and what keeps their code."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    machine = llvm.Target.from_default_triple().create_target_machine(llvm.get_host_cpu_name(), features, opt=3)
-    module = llvm.parse_assembly(unit.source)
+    features, text = llvm.get_host_cpu_features(), unit.source
+    if features.get("avx"):  # functions of the math library may use SSE, which waits for upper halves of registers
+        text = text.replace("entry:\n", "entry:\n  call void @llvm.x86.avx.vzeroupper()\n")
+        text += "\ndeclare void @llvm.x86.avx.vzeroupper()\n"
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        llvm.get_host_cpu_name(), features.flatten(), opt=3
+    )
+    module = llvm.parse_assembly(text)
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = True
