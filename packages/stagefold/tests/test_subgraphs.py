@@ -8,11 +8,20 @@ from torch._higher_order_ops import scan
 
 import stagefold
 from bytecap import optimize
+from primops import Primops
 from stagefold.backend import StagefoldBackend
 from stagefold.errors import RunsPlain
 from stagefold.options import parse_options
 from stagefold.subgraphs import cut
+from stagewire.errors import StageError
 from stagewire.graph import last_mentions
+
+
+class Refused(StageError):
+    """What a stage says that takes no such program."""
+
+    code = "XX001"
+    refuses_program = True
 
 
 class Counting:
@@ -149,7 +158,7 @@ def test_modes_are_put_back_when_a_part_raises():
 
 def test_what_no_stage_compiles_runs_plain_and_says_so_once():
     def refuse(document):
-        raise RuntimeError("this stage takes nothing")
+        raise Refused("this stage takes nothing")
 
     compiled = stagefold.compile(selected, fullgraph=True, stages={"loopir": refuse})
     with warnings.catch_warnings(record=True) as caught:
@@ -164,7 +173,7 @@ def test_a_stage_that_takes_no_symbols_gets_sizes():
         from loopir import LoopIR
 
         if document.binding.symbols:
-            raise RuntimeError("this stage takes no symbols")
+            raise Refused("this stage takes no symbols")
         return LoopIR().run(document)
 
     compiled = stagefold.compile(selected, fullgraph=True, stages={"loopir": fixed})
@@ -176,14 +185,17 @@ def test_values_go_after_their_last_use():
     assert last_mentions([(0, 1, 2), (1, 3), (0, 3)]) == [(2,), (1,), (0, 3)]
 
 
-@pytest.mark.parametrize("verify", [False, True])
-def test_a_fault_of_a_stage_is_told_and_raised_under_verify(verify):
-    def faulty(document):
+@pytest.mark.parametrize(("is_ours", "verify"), [(True, False), (True, True), (False, False)])
+def test_a_fault_of_a_stage_is_told_and_raised_under_verify_or_if_it_is_none_of_ours(is_ours, verify, monkeypatch):
+    def faulty(document, options=None):
         raise TypeError("no such thing\nat all")
 
-    backend = StagefoldBackend(parse_options(None, {"cache": False, "verify": verify}), {"primops": faulty})
+    if is_ours:
+        monkeypatch.setattr(Primops, "run", lambda self, *given: faulty(*given))
+    stages = {} if is_ours else {"primops": faulty}
+    backend = StagefoldBackend(parse_options(None, {"cache": False, "verify": verify}), stages)
     compiled = optimize(selected, backend, fullgraph=True)
-    if verify:
+    if verify or not is_ours:
         with pytest.raises(TypeError, match="no such thing"):
             compiled(given(5))
     else:
