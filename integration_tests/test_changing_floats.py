@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
 import bytecap
 from bytecap.testing.breaking import each as after_each
@@ -147,6 +148,24 @@ def test_what_is_asked_of_a_float_is_guarded(name: str) -> None:
     for value in (0.5, 0.25, 0.7, 0.9, 0.1, 0.45):
         check(call, program, torch.rand(3), value)
     assert len(backend.reports) <= most
+
+
+IN_FUNCTIONS: dict[str, Callable[[torch.Tensor, float], Any]] = {
+    "vmap": lambda x, f: torch.vmap(lambda row: f * torch.tanh(row / f))(x),
+    "grad": lambda x, f: torch.func.grad(lambda y: (f * torch.tanh(y / f)).sum())(x),
+    "cond": lambda x, f: torch.cond(x.sum() > 0, lambda: x * f, lambda: x / f),
+    "flex_attention": lambda x, f: flex_attention(*[x[None, None]] * 3, lambda score, b, h, q, k: f * score),
+}
+
+
+@pytest.mark.parametrize("name", IN_FUNCTIONS)
+def test_functions_in_the_graph_have_a_program_for_each_value(name: str) -> None:
+    function = IN_FUNCTIONS[name]
+    call, backend = compiled(function, fullgraph=True)
+    for value in (2.0, 0.5, -1.5, 0.5):
+        x = torch.rand(4, 8) + 0.5
+        torch.testing.assert_close(call(x, value), function(x, value))
+    assert len(backend.reports) == 3
 
 
 def test_an_error_of_python_is_raised() -> None:

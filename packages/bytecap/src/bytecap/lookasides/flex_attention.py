@@ -130,6 +130,8 @@ def _attend_by_functions(
         for function in (of_scores, of_mask)
     ]
     names = dict.fromkeys(name for body in bodies if body for name in body.captured([scores]))
+    if not names.keys() <= {tensor.name for tensor in tracer.inputs.tensors.values()}:  # a float that is open
+        return instead.call(tracer, [], {})
     captured = [tracer.inputs.named(name) for name in names]
     graphs = [body and body.graph([scores], captured) for body in bodies]
     texts = ["" if graph is None else _text(graph, tracer) for graph in graphs]

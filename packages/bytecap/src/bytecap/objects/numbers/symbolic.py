@@ -183,10 +183,12 @@ _OF_ONE: dict[Any, Callable[[Any], Any]] = {
 
 
 def write_term(tracer: Tracer, term: Term) -> Arg:
-    """The number as nodes of the graph, each step once."""
+    """The number as nodes of the graph, each step once; fixed in functions of it, which are given tensors alone."""
     if term.operator == "number":
         return to_arg(term.operands[0])
     graph = tracer.graph
+    if graph.is_body:
+        return to_arg(float(SizeFloat(tracer.sizes.env, term)))
     name = graph.floats.get(term)
     if name is None:
         if term.operator == "symbol":
