@@ -132,7 +132,8 @@ def checked(key: str, value: Any, hint: Any) -> Any:
     """What an option of this type is given; raises `BadOption` for what it cannot be. Objects are left to the stage."""
     if not _fits(value, hint):
         found = repr(value) if Literal in (get_origin(hint), *map(get_origin, get_args(hint))) else type(value).__name__
-        raise BadOption(f"option {key!r} must be {_wanted(hint)}, not {found}")
+        as_json = 'On the command line a value is JSON: true, 3, \'["a", "b"]\'.' if found == "str" else None
+        raise BadOption(f"option {key!r} must be {_wanted(hint)}, not {found}", fix=as_json)
     return Path(value) if isinstance(value, str) and Path in get_args(hint) else value
 
 

@@ -83,7 +83,8 @@ def find(name: str, mode: str | None, options: Mapping[str, Any] | None) -> tupl
     try:
         return foreign().look_up(name), settings_for(mode, options)
     except foreign().invalid_backend:
-        raise UnknownBackend(f"unknown backend {name!r}", fix=f"Known: {', '.join(names())}; or a callable.") from None
+        known = ", ".join(("aot_eager", "eager", *names()))
+        raise UnknownBackend(f"unknown backend {name!r}", fix=f"Known: {known}; or a callable.") from None
 
 
 def settings_for(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:

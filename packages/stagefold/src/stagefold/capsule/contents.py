@@ -118,6 +118,9 @@ def print_part(document: Document, graph: str) -> str:
 
 def paired_documents(left: Path, right: Path, only: str) -> Iterator[tuple[str, Document, Document]]:
     """Documents of two files with the same place: runs in order, forms by name."""
+    for path in (left, right):
+        if not path.exists():
+            read(path)  # which says so
     if not is_capsule(left) or not is_capsule(right):
         yield f"{left} {right}", one_document(left, only), one_document(right, only)
         return
