@@ -20,9 +20,11 @@ from stagefold.errors import BadStage, BrokenDocument, UnusedStages
 from stagewire import load
 from stagewire.errors import PassFault, UnknownOp
 from stagewire.grad import Grad
-from stagewire.loop import Kernel, Loop, LoopGraph, Store
+from stagewire.loop import FloorDivAtom, Index, Kernel, Load, Loop, LoopGraph, Statement, Store, Term
 from stagewire.prim import Prim
-from stagewire.program import Launch, Program
+from stagewire.program import Allocate, Launch, Program
+from stagewire.statements import map_statements
+from stagewire.types import contiguous
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -53,6 +55,30 @@ def outside(store: Store) -> Store:
 
 def to_one_place(store: Store) -> Store:
     return replace(store, index=replace(store.index, terms=()))
+
+
+def to_half(store: Store) -> Store:
+    (term, *_) = store.index.terms
+    return replace(store, index=Index(0, (Term(1, FloorDivAtom(Index(0, (term,)), 2)),)))
+
+
+def far_apart(store: Store) -> Store:
+    terms = tuple(replace(term, coefficient=term.coefficient * 64) for term in store.index.terms)
+    return replace(store, index=replace(store.index, terms=terms))
+
+
+def loads_outside(graph: LoopGraph) -> LoopGraph:
+    def change(one: Statement) -> Statement:
+        return replace(one, index=replace(one.index, constant=1_000_000_000)) if isinstance(one, Load) else one
+
+    return replace(graph, steps=tuple(map_statements(step, change) for step in graph.steps))
+
+
+def half_of_the_points(graph: LoopGraph) -> LoopGraph:
+    def half(kernel: Kernel) -> Kernel:
+        return replace(kernel, axes=tuple(replace(axis, size=axis.size // 2) for axis in kernel.axes))
+
+    return replace(graph, steps=tuple(map(half, graph.steps)))
 
 
 def forgotten(graph: LoopGraph) -> LoopGraph:
@@ -118,6 +144,84 @@ def test_a_forgotten_launch_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BrokenDocument, match=r"stage' made in slot 'codegen' breaks \[R12\] nothing writes the output"):
         run(tmp_path, stages={"codegen": stage})
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + 1
+
+
+FAULTS_AT_SIZES: dict[str, tuple[Callable[[LoopGraph], LoopGraph], str]] = {
+    "outside": (lambda graph: mapped(graph, outside), "K5"),
+    "loads outside": (loads_outside, "K5"),
+    "far apart": (lambda graph: mapped(graph, far_apart), "K5"),
+    "to half": (lambda graph: mapped(graph, to_half), "K10"),
+    "half of the points": (half_of_the_points, "L5"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS_AT_SIZES)
+def test_symbolic_sizes_are_verified_at_a_few(fault: str, tmp_path: Path) -> None:
+    """Of a stage and of a pass; no kernel runs."""
+    change, label = FAULTS_AT_SIZES[fault]
+
+    def mine(document: Prim) -> Loop:
+        loop = LoopIR().run(document)
+        return replace(loop, forward=change(loop.forward))
+
+    def my_pass(graph: LoopGraph) -> LoopGraph:
+        return change(graph)
+
+    passes = {"loopir.kernel_passes": (*KERNEL_PASSES, my_pass)}
+    for settings in ({"stages": {"loopir": mine}}, {"options": passes}):
+        for sizes in ((4, 6), (100, 100)):
+            settings["options"] = {"verify": True, "cache_dir": str(tmp_path), **settings.get("options", {})}
+            with pytest.raises(BrokenDocument, match=rf"breaks \[{label}\]") as found:
+                stagefold.compile(doubled, fullgraph=True, dynamic=True, **settings)(torch.ones(*sizes))
+            assert "(at s0=" in str(found.value)
+            assert "stages" in settings or "my_pass' (number" in str(found.value)
+
+
+def test_the_document_of_a_second_size_is_verified(tmp_path: Path) -> None:
+    made = []
+
+    def mine(document: Prim) -> Loop:
+        made.append(LoopIR().run(document))
+        return replace(made[-1], forward=mapped(made[-1].forward, outside)) if len(made) > 1 else made[-1]
+
+    call = stagefold.compile(doubled, stages={"loopir": mine}, options={"verify": True, "cache_dir": str(tmp_path)})
+    call(torch.ones(4, 6))
+    with pytest.raises(BrokenDocument, match=r"breaks \[K5\].*\(at s0=5\)"):
+        call(torch.ones(5, 6))
+
+
+def test_half_of_the_points_of_fixed_sizes_is_refused(tmp_path: Path) -> None:
+    def mine(document: Prim) -> Loop:
+        loop = LoopIR().run(document)
+        return replace(loop, forward=half_of_the_points(loop.forward))
+
+    call = stagefold.compile(doubled, stages={"loopir": mine}, options={"cache_dir": str(tmp_path)})
+    for sizes in ((4, 6), (2000, 2000)):
+        with pytest.raises(BrokenDocument, match=r"breaks \[L5\] element \d+ of %add is read before"):
+            call(torch.ones(*sizes))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_too_small_an_output_is_refused(dynamic: bool, tmp_path: Path) -> None:
+    """The kernel would write beyond it."""
+
+    def stage(loop: Loop) -> Program:
+        program = Codegen().run(loop)
+        small = contiguous("float32", (1, 4))
+        changed = [
+            replace(one, type=small) if isinstance(one, Allocate) else one for one in program.forward.instructions
+        ]
+        return replace(program, forward=replace(program.forward, instructions=tuple(changed)))
+
+    call = stagefold.compile(
+        doubled, dynamic=dynamic, stages={"codegen": stage}, options={"verify": True, "cache_dir": str(tmp_path)}
+    )
+    with pytest.raises(BrokenDocument, match=r"breaks \[R13\] output 0 is f32\[1, 4\], and was f32\[3000, 4\]"):
+        call(torch.ones(3000, 4))
 
 
 def test_what_is_no_pass_is_refused(tmp_path: Path) -> None:

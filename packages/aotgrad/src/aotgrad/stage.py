@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from aotgrad.errors import DoubleBackward
@@ -68,8 +69,8 @@ class AotGrad:
         return run_passes("aotgrad", options.passes, joint, _verify), rewrites
 
 
-def _verify(joint: Joint) -> None:
-    verify_graph(joint.graph)
+def _verify(joint: Joint, *sizes: Mapping[str, int]) -> None:
+    verify_graph(joint.graph, *sizes)
 
 
 def _traced(capture: Capture, options: Options) -> tuple[Joint, tuple[Rewrite, ...]]:

@@ -8,7 +8,7 @@ KERNEL_PASSES  loop graph to loop graph: loop order, axes, memory
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -117,6 +117,10 @@ def schedule_graph(
     repeats: whether the passes before the first that `sees_whole_graph` are given a few copies only of what repeats
     itself in the graph (`loopir.repeats`).
     """
+
+    def verify(reached: Schedule, *sizes: Mapping[str, int]) -> None:
+        verify_loop_graph(freeze(reached), *sizes)
+
     graph = with_loops(graph, passes, kernel_passes)
     places = [n for n, one in enumerate(kernel_passes) if getattr(one, "sees_whole_graph", False)]
     first = places[0] if places else len(kernel_passes)
@@ -124,7 +128,7 @@ def schedule_graph(
     def scheduled(graph: Graph, private: frozenset[int], updated: frozenset[int]) -> LoopGraph:
         names = frozenset(name for number in updated for name in references(graph.outputs[number]))
         schedule = replace(lower_graph(graph, private, hints), ending=ending, updated=names)
-        schedule = run_passes("loopir", passes, schedule, lambda reached: verify_loop_graph(freeze(reached)))
+        schedule = run_passes("loopir", passes, schedule, verify)
         return run_passes("loopir", kernel_passes[:first], freeze(schedule), verify_loop_graph)
 
     make = scheduled if not repeats else partial(copied_repeats, scheduled, ending)

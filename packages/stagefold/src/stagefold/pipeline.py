@@ -284,7 +284,7 @@ class Pipeline:
             observe(Event(slot, time.perf_counter() - start, produced))
         if foreign or self.verify:
             what = f"what stage {stage.name!r} made in slot {slot!r}"
-            verified(produced, what, self.broken, lambda: stage.run(document, options))
+            verified(produced, what, self.broken, document, lambda: stage.run(document, options))
         return produced
 
 
@@ -299,17 +299,22 @@ def noted(stage: Stage, slot: str) -> Iterator[None]:
 
 
 def verified(
-    document: stagewire.Document, what: str, broken: Path | None, again: Callable[[], Any] | None = None
+    document: stagewire.Document,
+    what: str,
+    broken: Path | None,
+    given: stagewire.Document | None = None,
+    again: Callable[[], Any] | None = None,
 ) -> None:
     """Raise `BrokenDocument` for one that breaks a constraint.
 
-    broken: the directory in which it is saved then. again: makes it once more, to find the pass.
+    broken: the directory in which it is saved then. given: what it was made of. again: makes it once more, to find the
+    pass.
     """
     try:
-        verify(document)
+        verify(document, given)
     except VerifyError as error:
         saved = "" if broken is None else _saved(document, broken)
-        culprit = _broken_pass(again) if again is not None else None
+        culprit = _broken_pass(again, error.sizes) if again is not None else None
         told = f"{what} breaks {error.message}" + (f"\n{culprit.message}" if culprit is not None else "")
         raise BrokenDocument(told + saved, where=error.where) from (culprit or error)
 
@@ -341,10 +346,10 @@ def stopped_after(run: Callable[[], stagewire.Document], wanted: str, what: str)
         return run()
 
 
-def _broken_pass(again: Callable[[], Any]) -> PassFault | None:
-    """The fault of the first pass that breaks a constraint; None where each keeps all of them."""
+def _broken_pass(again: Callable[[], Any], sizes: Mapping[str, int]) -> PassFault | None:
+    """The fault of the first pass that breaks a constraint at these sizes; None where each keeps all of them."""
     try:
-        with verified_passes():
+        with verified_passes(sizes):
             again()
     except PassFault as fault:
         return fault

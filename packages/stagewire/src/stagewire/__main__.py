@@ -24,7 +24,7 @@ from stagewire.digest import digest
 from stagewire.files import TEXT, read, write
 from stagewire.printer import print_document
 from stagewire.schema import json_schema
-from stagewire.verify import faults, window
+from stagewire.verify import faults, told, window
 from stagewire.vocabulary import namespaces, vocabulary
 from stagewire.vocabulary_pages import as_json, page
 
@@ -86,7 +86,7 @@ def _show_ops(namespace: str | None, as_data: bool) -> None:
 def _verify(document: Document, path: Path) -> int:
     found = list(faults(document))
     for fault in found:
-        print(f"[{fault.label}] {fault.message}\n{window(document, fault.path)}\n")
+        print(f"[{fault.label}] {told(fault)}\n{window(document, fault.path)}\n")
     print(f"{path}: {kind_of(document)}, {len(found)} broken constraints")
     return 1 if found else 0
 

@@ -6,6 +6,7 @@ CG codegen, SF stagefold) and lists its codes as subclasses of `StageError`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 DATA_ERRORS = (ArithmeticError, LookupError, RuntimeError, ValueError)
@@ -71,15 +72,17 @@ class UnknownVersion(StageError):
 
 
 class VerifyError(StageError):
-    """A document that breaks a labelled constraint; `label` names it, `fault` shows the lines around."""
+    """A document that breaks a labelled constraint; `label` names it, `fault` shows the lines around. `sizes`: values
+    of its symbols with which it does (none: with any)."""
 
     code = "SW003"
     fix = "The stage that wrote this document has a fault; report it with the document."
 
-    def __init__(self, label: str, message: str, *, where: object = None) -> None:
+    def __init__(self, label: str, message: str, *, where: object = None, sizes: Mapping[str, int] = {}) -> None:
         super().__init__(f"[{label}] {message}", where=where)
         self.label = label
         self.fault = message
+        self.sizes = dict(sizes)
 
 
 class ExprError(StageError):

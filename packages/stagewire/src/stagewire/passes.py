@@ -5,7 +5,7 @@ A pass is an object with a `name` and `run(value)`, or a function of the value; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class PassRun(Generic[T]):
     """One pass has run.
 
     stage: whose pass it is. name: the pass. number: its position in the stage's list. before, after: what it was given
-    and what it returned. verify: raises `VerifyError` for a value that breaks a constraint.
+    and what it returned. verify: see `run_passes`.
     """
 
     stage: str
@@ -29,7 +29,7 @@ class PassRun(Generic[T]):
     number: int
     before: T
     after: T
-    verify: Callable[[T], None]
+    verify: Callable[..., None]
 
 
 Watcher = Callable[[PassRun[Any]], Any]
@@ -47,10 +47,11 @@ def name_of(step: object) -> str:
     return str(named or type(step).__qualname__)
 
 
-def run_passes(stage: str, passes: Iterable[Any], value: T, verify: Callable[[T], None]) -> T:
+def run_passes(stage: str, passes: Iterable[Any], value: T, verify: Callable[..., None]) -> T:
     """What is left of `value` after all passes.
 
-    verify: raises `VerifyError` for a value that breaks a constraint; asked by `verified_passes` alone.
+    verify: (value, sizes) raises `VerifyError` for a value that breaks a constraint with these values of its symbols
+    (by default with any); asked by `verified_passes` alone.
     Raises `PassFault` for a pass that returns another kind of value; what a pass itself raises gets a note that names
     the pass.
     """
@@ -82,12 +83,13 @@ def watched_passes(watcher: Watcher) -> Iterator[None]:
 
 
 @contextmanager
-def verified_passes() -> Iterator[None]:
-    """Meanwhile, in this thread, each pass is verified: the first that breaks a constraint raises `PassFault`."""
+def verified_passes(sizes: Mapping[str, int]) -> Iterator[None]:
+    """Meanwhile, in this thread, each pass is verified, with these values of the symbols (none: with any): the first
+    that breaks a constraint raises `PassFault`."""
 
     def check(run: PassRun[Any]) -> Any:
         try:
-            run.verify(run.after)
+            run.verify(run.after, sizes)
         except VerifyError as error:
             message = f"the pass {run.name!r} (number {run.number}) of {run.stage!r} broke {error.message}"
             raise PassFault(message, where=error.where) from error

@@ -1,17 +1,24 @@
-"""A broken constraint: its label, what is wrong, and where in the document."""
+"""A broken constraint: its label, what is wrong, where in the document, and at which sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 Path = tuple[str | int, ...]
 
 
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
+
+
 class Fault(NamedTuple):
+    """sizes: the values of the symbols with which it is so; none where it is so with any."""
+
     label: str
     message: str
     path: Path
+    sizes: Mapping[str, int] = NO_SIZES
 
 
 Faults = Iterator[Fault]

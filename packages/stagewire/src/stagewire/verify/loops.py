@@ -1,4 +1,4 @@
-"""L1 to L10: buffers and the order of steps in a Loop (K1 to K10 are inside a kernel)."""
+"""L1 to L10 and L12: buffers and the order of steps in a Loop (K1 to K10 are inside a kernel)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from stagewire.graph import references
 from stagewire.statements import accesses
 from stagewire.types import ScalarType
 from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
+from stagewire.verify.elements import check_elements
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import call_faults
 from stagewire.verify.kernels import check_kernel
 from stagewire.verify.reuse import Traffic, check_reuse, owner_of, reads_and_writes
+from stagewire.verify.types import behind
 
 
 def check_loop(document: loop.Loop) -> Faults:
@@ -25,7 +27,8 @@ def _direction(name: str, graph: loop.LoopGraph) -> Direction:
 
 def check_loop_graph(graph: loop.LoopGraph, path: Path = ()) -> Faults:
     buffers = {buffer.name: buffer for buffer in graph.buffers}
-    yield from _check_buffers(graph, buffers, path)
+    wrong = tuple(_check_buffers(graph, buffers, path))
+    yield from wrong
     yield from _check_inputs(graph, buffers, path)
     traffic = tuple(reads_and_writes(step) for step in graph.steps)
     unknown = tuple(_check_declared(graph, buffers, traffic, path))
@@ -45,6 +48,7 @@ def check_loop_graph(graph: loop.LoopGraph, path: Path = ()) -> Faults:
     if not unknown:
         yield from _check_order(graph, buffers, traffic, path)
         yield from check_reuse(graph, buffers, traffic, path)
+        yield from () if wrong else check_elements(graph, buffers, path)
 
 
 def _check_buffers(graph: loop.LoopGraph, buffers: dict[str, loop.Buffer], path: Path) -> Faults:
@@ -57,6 +61,8 @@ def _check_buffers(graph: loop.LoopGraph, buffers: dict[str, loop.Buffer], path:
         base = buffers.get(buffer.base or "")
         if buffer.base is not None and (base is None or base.role == "view"):
             yield Fault("L1", f"the base {buffer.base!r} is no buffer with its own memory", where)
+        if base is not None and base.role == "kernel" and (size := behind(buffer.type, base.type)) is not None:
+            yield Fault("L12", f"%{buffer.name} ends behind the {size} bytes of %{base.name}, or starts before", where)
         if buffer.reuse is not None and buffer.role != "kernel":
             yield Fault("L1", f"a buffer of role {buffer.role!r} reuses {buffer.reuse!r}", where)
 

@@ -1,4 +1,4 @@
-"""R1 to R12: a Program."""
+"""R1 to R12 and R15: a Program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stagewire.types import TensorType
 from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import call_faults
-from stagewire.verify.types import byte_size
+from stagewire.verify.types import behind, byte_size
 
 
 def check_program(document: Program) -> Faults:
@@ -35,6 +35,7 @@ class _State:
         self.gone: set[str] = set()
         self.inputs = frozenset(unit.inputs)
         self.bases: dict[str, str] = {}
+        self.allocated: dict[str, TensorType] = {}
         self.untouched: set[str] = set()
         self.written = frozenset(unit.written)
         self.parameters = {kernel.name: len(kernel.parameters) for kernel in (*unit.kernels, *unit.host_kernels)}
@@ -99,11 +100,14 @@ def _check_instruction(instruction: Instruction, state: _State, path: Path) -> F
                 yield from _check_reuse(type, reuse, state, path)
                 _end(state, reuse)
             yield from _define(state, buffer, type, path)
+            state.allocated[buffer] = type
             if 0 not in type.shape:
                 state.untouched.add(buffer)
         case MakeView(buffer, base, type):
             yield from _define(state, buffer, type, path)
-            state.bases[buffer] = state.bases.get(base, base)
+            state.bases[buffer] = owner = state.bases.get(base, base)
+            if owner in state.allocated and (size := behind(type, state.allocated[owner])) is not None:
+                yield Fault("R15", f"%{buffer} ends behind the {size} bytes of %{owner}, or starts before", path)
         case Launch():
             yield from _check_launch(instruction, state, path)
         case CallExtern():

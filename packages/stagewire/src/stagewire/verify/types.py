@@ -14,7 +14,7 @@ from stagewire.errors import ExprError
 from stagewire.expr import Dim, Expr, polynomial_of, symbols_of
 from stagewire.graph import DTypeArg, SourceLine
 from stagewire.scanner import is_expression
-from stagewire.types import DTYPES, TensorType, bytes_of
+from stagewire.types import DTYPES, ITEM_SIZE, TensorType, bytes_of, extent
 from stagewire.verify.fault import Fault, Faults, Path
 
 Symbols = frozenset[str] | None
@@ -67,6 +67,16 @@ def byte_size(type: TensorType) -> Dim | None:
         return bytes_of(type)
     except ExprError:
         return None
+
+
+def behind(window: TensorType, memory: TensorType) -> int | None:
+    """The bytes of memory of known size that a window (a view) goes beyond; None where it lies inside."""
+    if not all(one.is_static and len(one.shape) == len(one.stride) for one in (window, memory)) or 0 in window.shape:
+        return None
+    start = window.storage_offset * ITEM_SIZE[window.dtype] - memory.storage_offset * ITEM_SIZE[memory.dtype]
+    size: int = extent(memory) * ITEM_SIZE[memory.dtype]  # type: ignore[assignment]
+    inside = start >= 0 and start + extent(window) * ITEM_SIZE[window.dtype] <= size  # type: ignore[operator]
+    return None if inside else size
 
 
 def _check_dim(dim: Expr, symbols: Symbols, path: Path) -> Faults:
