@@ -70,6 +70,9 @@ REFUSALS = (
     Refusal("G8", "capture", "torch.add(", ATTENTION.format("[}"), "a function does not read"),
     Refusal("G8", "capture", "torch.add(", ATTENTION.format("return %none"), "in a function: G3: the output %none"),
     Refusal("G8", "capture", "torch.add(", ATTENTION.format("prim 3 {}"), "a function does not read"),
+    Refusal(
+        "G8", "capture", "torch.add(", ATTENTION.format(r"input %v: f32[2*n0]\nreturn %v"), "undeclared symbols n0"
+    ),
     # C: captures
     Refusal("C1", "capture", "  %x: f32[s0, 16] = tensor x\n", "", "2 inputs, but the graph takes 3"),
     Refusal("C1", "capture", "%w: f32[8, 16] grad = parameter", "%w: f32[8, 16] = parameter", "is another value"),
@@ -361,6 +364,12 @@ def test_broken_constraints_are_refused(refusal: Refusal) -> None:
         verify(document)
     assert re.search(r"^SW003: \[[A-Z]\d+\] ", str(error.value))
     assert re.search(r"^> +\d+ \|.*\S", str(error.value), re.MULTILINE), "no window of printed lines"
+
+
+def test_a_function_has_symbols_of_its_own() -> None:
+    text = (DOCUMENTS / "capture.txt").read_text()
+    text = text.replace("torch.add(", ATTENTION.format(r"input %v: f32[n0, 2*n0]\nreturn %v"), 1)
+    assert "G8" not in {fault.label for fault in faults(parse_document(text))}
 
 
 def labels_in_the_code() -> set[str]:

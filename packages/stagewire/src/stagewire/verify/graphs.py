@@ -12,6 +12,7 @@ from typing import Any
 from stagewire.errors import StageError, UnknownOp
 from stagewire.flex_attention import functions_of, read_function
 from stagewire.graph import Graph, Node, is_keyword_name, node_references, opens_files, references
+from stagewire.symbols import symbol_places
 from stagewire.types import TensorType, ValueType
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.types import check_parts
@@ -47,7 +48,8 @@ def _check_function(text: str, where: Path) -> Faults:
         yield Fault("G8", f"a function does not read: {error.message}", where)
         return
     for body in (graph, *(body for function in applied for body in function.graphs.values())):
-        for fault in (*check_parts(body, frozenset()), *check_graph(body, where)):
+        symbols = frozenset(symbol_places(body.inputs))
+        for fault in (*check_parts(body, symbols), *check_graph(body, where)):
             yield Fault("G8", f"in a function: {fault.label}: {fault.message}", where)
 
 

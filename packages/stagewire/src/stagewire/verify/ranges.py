@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Index
+from stagewire.types import overlaps
 
 MOST_POINTS = 4096
 
@@ -32,8 +33,14 @@ def collision(index: Index, deciding: Sequence[Index], sizes: Sizes) -> int | No
     """A value that the index has at two points that differ in a deciding one; None where there is none, or that is not
     known. Values in the deciding ones are decided by others of them.
 
-    Two points that are apart along two axes are found by arithmetic, others among the points that are looked at.
+    Steps each of which exceeds what all smaller ones reach meet nowhere. Else points that are apart along two axes are
+    found by arithmetic, others among the points that are looked at.
     """
+    if not all(map(ix.is_static, (index, *deciding))) or not all(isinstance(size, int) for size in sizes.values()):
+        return None
+    steps = _steps(index)
+    if steps and not overlaps([sizes.get(axis, 1) for axis in steps], [abs(step) for step in steps.values()]):
+        return None
     if (affine := _affine_collision(index, deciding, sizes)) is not None:
         return affine
     found: dict[int, tuple[int, ...]] = {}
@@ -45,15 +52,13 @@ def collision(index: Index, deciding: Sequence[Index], sizes: Sizes) -> int | No
 
 def _affine_collision(index: Index, deciding: Sequence[Index], sizes: Sizes) -> int | None:
     """The same along two axes alone: a*i + b*j does not change where i grows by b/g and j by -a/g (g divides both)."""
-    if not all(map(ix.is_static, (index, *deciding))):
-        return None
-    found, others = _steps(index), [_steps(one) for one in deciding]
-    for (i, a), (j, b) in itertools.combinations(sorted(found.items()), 2):
+    others = [_steps(one) for one in deciding]
+    for (i, a), (j, b) in itertools.combinations(sorted(_steps(index).items()), 2):
         common = math.gcd(a, b)
         if not common:
             continue
         apart = {i: b // common, j: -a // common}
-        inside = all(isinstance(size := sizes.get(axis), int) and abs(far) < size for axis, far in apart.items())
+        inside = all(abs(far) < sizes.get(axis, 1) for axis, far in apart.items())  # type: ignore[operator]
         if inside and any(sum(one.get(axis, 0) * far for axis, far in apart.items()) for one in others):
             start = {axis: max(0, -far) for axis, far in apart.items()}
             return int(index.constant) + a * start[i] + b * start[j]  # type: ignore[arg-type]
@@ -71,11 +76,9 @@ def values_at(indices: Sequence[Index], sizes: Sizes) -> list[tuple[int, ...]]:
     counts = [size for size in sizes.values() if isinstance(size, int)]
     if len(counts) < len(sizes) or not all(map(ix.is_static, indices)):
         return []
+    points = (dict(zip(sizes, point, strict=True)) for point in itertools.product(*_places(counts)))
     try:
-        return [
-            tuple([_value(index, dict(zip(sizes, point, strict=True))) for index in indices])
-            for point in itertools.product(*_places(counts))
-        ]
+        return [tuple([_value(index, point) for index in indices]) for point in points]
     except ZeroDivisionError:
         return []
 

@@ -47,8 +47,7 @@ def _choices(symbols: Sequence[Symbol]) -> Iterator[tuple[tuple[int, ...], ...]]
         yield tuple((one.hint,) for one in symbols)  # type: ignore[misc]
     small = [_small(one) for one in symbols]
     yield tuple(small)
-    for step in (1, -1):
-        yield tuple(tuple(_turned(values, 1 + step * number)) for number, values in enumerate(small))
+    yield tuple((*values[1 + number :], *values[: 1 + number]) for number, values in enumerate(small))
 
 
 def _small(symbol: Symbol) -> tuple[int, ...]:
@@ -57,11 +56,6 @@ def _small(symbol: Symbol) -> tuple[int, ...]:
     values = (least, *_PRIMES, *(least + prime for prime in _PRIMES), *hint, *_EVEN)
     most = symbol.upper
     return tuple(dict.fromkeys(one for one in values if one >= least and (most is None or one <= most)))
-
-
-def _turned(values: tuple[int, ...], by: int) -> tuple[int, ...]:
-    start = by % len(values) if values else 0
-    return (*values[start:], *values[:start])
 
 
 def _first(
