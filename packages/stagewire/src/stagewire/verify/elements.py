@@ -76,23 +76,22 @@ class _Memory:
         if elements is None or owner != name or not all(one.start >= 0 and one[-1] < size for one in elements):
             self.forget(owner)
             return
-        partly = self.partly.setdefault(owner, bytearray(size))
+        if owner not in self.partly:
+            self.partly[owner] = bytearray(size)
+        partly = self.partly[owner]
         for one in elements:
             partly[one.start : one[-1] + 1 : one.step] = b"\1" * len(one)
         if 0 not in partly:
             self.forget(owner)
 
     def read(self, name: str, elements: Sequence[range] | None, path: Path) -> Faults:
-        owner, type_ = owner_of(name, self.buffers), self.buffers[name].type
-        partly, own = self.partly.get(owner), self.buffers[owner].type
-        if (
-            partly is None
-            or elements is None
-            or not _is_static(type_)
-            or ITEM_SIZE[type_.dtype] != ITEM_SIZE[own.dtype]
-        ):
+        owner, type_ = self.buffers[owner_of(name, self.buffers)], self.buffers[name].type
+        partly = self.partly.get(owner.name)
+        if partly is None or elements is None or not _is_static(type_):
             return
-        shift: int = type_.storage_offset - own.storage_offset  # type: ignore[assignment]
+        if ITEM_SIZE[type_.dtype] != ITEM_SIZE[owner.type.dtype]:
+            return
+        shift: int = type_.storage_offset - owner.type.storage_offset  # type: ignore[assignment]
         for one in elements:
             found = partly[shift + one.start : shift + one[-1] + 1 : one.step].find(0) if shift + one.start >= 0 else -1
             if found >= 0:
