@@ -12,13 +12,12 @@ interpreter and compiles what it calls; the program "loop of calls" has its brea
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from guards import best_medians
 from torch import Tensor, nn
 
 from bytecap import executor, optimize
@@ -137,15 +136,6 @@ def ready(graph: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def median_us(call: Callable[[], object], repeat: int) -> float:
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter_ns()
-        call()
-        times.append(time.perf_counter_ns() - start)
-    return statistics.median(times) / 1000
-
-
 def measure(program: Program, passes: int, repeat: int, rounds: int) -> dict[str, float]:
     """Microseconds of the plain function, ours, theirs: best of the rounds."""
     torch._dynamo.reset()
@@ -154,14 +144,7 @@ def measure(program: Program, passes: int, repeat: int, rounds: int) -> dict[str
         "ours": optimize(program.target, lambda capture, inputs: ready(executor(capture))),
         "theirs": torch.compile(program.target, backend=lambda graph, inputs: ready(graph), dynamic=False),
     }
-    best = dict.fromkeys(calls, float("inf"))
-    x = torch.ones(4)
-    for round_ in range(rounds):
-        for name, call in calls.items():
-            for _ in range(20 if round_ == 0 else 2):
-                call(x, passes)
-            best[name] = min(best[name], median_us(lambda call=call: call(x, passes), repeat))
-    return best
+    return best_medians(calls, (torch.ones(4), passes), repeat, rounds)
 
 
 def main() -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -130,6 +131,19 @@ def median_us(call: Callable[[], object], repeat: int) -> float:
     return statistics.median(times) / 1000
 
 
+def best_medians(
+    calls: Mapping[str, Callable[..., object]], args: tuple[Any, ...], repeat: int, rounds: int
+) -> dict[str, float]:
+    """Microseconds of calls that take turns: the best of the rounds' medians of each."""
+    best = dict.fromkeys(calls, float("inf"))
+    for round_ in range(rounds):
+        for name, call in calls.items():
+            for _ in range(20 if round_ == 0 else 2):
+                call(*args)
+            best[name] = min(best[name], median_us(lambda call=call: call(*args), repeat))
+    return best
+
+
 def entry_of(compiled: Dispatcher) -> Entry:
     (code,) = compiled.owner.codes
     (entry,) = entries(code, compiled.owner)
@@ -144,12 +158,7 @@ def measure(program: Program, repeat: int, rounds: int) -> tuple[float, float, f
         "ours": compile_ours(program),
         "theirs": compile_theirs(program),
     }
-    best = dict.fromkeys(calls, float("inf"))
-    for round_ in range(rounds):
-        for name, call in calls.items():
-            for _ in range(20 if round_ == 0 else 2):
-                call(*program.args)
-            best[name] = min(best[name], median_us(lambda call=call: call(*program.args), repeat))
+    best = best_medians(calls, program.args, repeat, rounds)
     owner = calls["ours"].owner
     if owner.misses != 1 or owner.rejected:
         raise SystemExit(f"{program.name}: guards failed in the benchmark")

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from codegen.element_loops import Axes, Dimension, only_store, pieces
 from stagewire import flex_attention as op
-from stagewire.expr import Dim, Expr, dim_of, polynomial_of
+from stagewire.expr import Dim, Expr
 from stagewire.graph import Arg, List, Ref
 from stagewire.loop import Axis, Extern, Free, Kernel, Load, Loop, LoopGraph, Operand, Statement, Store
 from stagewire.parser import parse_document
 from stagewire.statements import rename, results
-from stagewire.substitution import map_sizes
+from stagewire.substitution import replace_symbols
 from stagewire.types import TensorType, extent
 
 SCORES, TANGENT = "scores", "tangent"
@@ -137,12 +137,12 @@ def _of_sizes(graph: LoopGraph, shapes: Sequence[tuple[Dim, ...]]) -> LoopGraph:
     """The graph with sizes of the program in the place of its own symbols. shapes: of its inputs there."""
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     meanings = {
-        own.text: polynomial_of(size)
+        own.text: size
         for name, shape in zip(graph.inputs, shapes, strict=False)
         for own, size in zip(types[name].shape, shape, strict=True)
         if isinstance(own, Expr) and own.text.isidentifier()
     }
-    return map_sizes(graph, lambda size: dim_of(polynomial_of(size).substitute(meanings)))
+    return replace_symbols(graph, meanings)
 
 
 def _layout(type_: TensorType) -> tuple[object, ...]:

@@ -31,9 +31,9 @@ from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike, noted, resolve_stage
 from stagefold.progress import Progress
-from stagefold.size_specialisation import SizeSpecialisations, holds, with_sizes
+from stagefold.size_specialisation import SizeSpecialisations, with_sizes
 from stagefold.subgraphs import SubgraphCalls, runs_in_subgraphs
-from stagewire.capture import Capture
+from stagewire.capture import Capture, holds
 from stagewire.errors import PartlyDone, StageError
 from stagewire.grad import Binding, Fresh, SavedInput, SavedResult, ViewOf
 from stagewire.graph_passes import with_strides_of
@@ -80,7 +80,6 @@ class StagefoldBackend:
         self.pipeline = Pipeline.build(options, stages)
         self.takes_symbols = self.pipeline.takes_symbols
         self.takes_data_sizes = self.takes_symbols
-        self._raises_faults = options.verify or self._loader is not None or self.pipeline.is_foreign
         self.breaks_at_data = options.cuda_graphs
         self.reports: list[CompileReport] = []
         self.refused_sizes = 0
@@ -91,6 +90,11 @@ class StagefoldBackend:
         if runs_in_subgraphs(capture):
             return SubgraphCalls(capture, lambda part: self(part, None), strict=self._raises_faults).__call__
         return self._compiled(capture, example_inputs)
+
+    @property
+    def _raises_faults(self) -> bool:
+        """Whether faults in what a stage does with symbolic sizes are raised, not told."""
+        return self.options.verify or self._loader is not None or self.pipeline.is_foreign
 
     def programs(self, capture: Capture) -> Programs:
         """The program of a capture, or the two that it is frozen into; nothing is loaded."""

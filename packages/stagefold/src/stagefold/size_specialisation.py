@@ -6,24 +6,19 @@ program is made again with fixed sizes.
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from stagewire.capture import Capture, Relation
+from stagewire.capture import Capture, Relation, holds
 from stagewire.expr import evaluate
 from stagewire.graph import Value
 from stagewire.substitution import map_sizes
 from stagewire.symbols import size_reader
 
 Callee = Callable[..., tuple[Any, ...]]
-COMPARED: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-"""By the operator of a `Relation`."""
 
 
 def with_sizes(capture: Capture, sizes: dict[str, int]) -> Capture:
@@ -57,8 +52,3 @@ class SizeSpecialisations:
             if key not in self._made:
                 self._made[key] = self.make(sizes)
         return self._made[key](*inputs)
-
-
-def holds(relation: Relation, sizes: dict[str, int]) -> bool:
-    """Whether a relation holds of these values of its symbols."""
-    return COMPARED[relation.operator](evaluate(relation.left, sizes), evaluate(relation.right, sizes))

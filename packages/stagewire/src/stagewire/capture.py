@@ -12,12 +12,13 @@ check   ::= output line*                                                (a condi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 import msgspec
 
-from stagewire.expr import Dim
+from stagewire.expr import Dim, evaluate
 from stagewire.graph import Arg, Graph, SourceLine, Value
 from stagewire.types import TensorType
 
@@ -193,6 +194,17 @@ class Relation(msgspec.Struct, frozen=True, tag="relation", tag_field="kind"):
     operator: Literal["==", "!=", "<", "<=", ">", ">="]
     right: Dim
     line: SourceLine | None = None
+
+
+COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+"""By the operator of a `Relation`."""
+
+
+def holds(relation: Relation, sizes: Mapping[str, int]) -> bool:
+    """Whether a relation holds of these values of its symbols. Raises `ExprError` where a size has no value there."""
+    return bool(COMPARED[relation.operator](evaluate(relation.left, sizes), evaluate(relation.right, sizes)))
 
 
 Guard = (

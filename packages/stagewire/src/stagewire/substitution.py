@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from stagewire.expr import Dim, Expr, symbols_of
+from stagewire.expr import Dim, Expr, dim_of, polynomial_of, symbols_of
 
 Part = TypeVar("Part")
 
@@ -20,6 +20,17 @@ def map_sizes(part: Part, visit: Callable[[Expr], Dim]) -> Part:
     'f32[4, 3]'
     """
     return _mapped(part, visit)  # type: ignore[no-any-return]
+
+
+def replace_symbols(part: Part, meanings: Mapping[str, Dim]) -> Part:
+    """`part` with these sizes in the place of symbols.
+
+    >>> from stagewire.types import contiguous
+    >>> str(replace_symbols(contiguous("float32", (Expr("n"), Expr("m"))), {"n": Expr("m") * 2}))
+    'f32[2*m, m]'
+    """
+    known = {name: polynomial_of(size) for name, size in meanings.items()}
+    return map_sizes(part, lambda size: dim_of(polynomial_of(size).substitute(known)))
 
 
 def symbols_in(part: Any) -> set[str]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import operator
 import random
 import warnings
 from collections.abc import Callable
@@ -32,7 +31,7 @@ from absint.mode import AbstractMode, abstract_call
 from absint.symbolic import ShapeEnv, make_size
 from absint.targets import resolve
 from absint.tensor import AbstractTensor
-from stagewire.expr import evaluate
+from stagewire.capture import holds
 from stagewire.types import TensorType
 
 __all__ = [
@@ -173,11 +172,7 @@ class SymbolicCall(NamedTuple):
 
     def accepts(self, size: int) -> bool:
         """Whether what was assumed holds for n."""
-        values = {"n": size}
-        return all(_HOLDS[r.operator](evaluate(r.left, values), evaluate(r.right, values)) for r in self.env.relations)
-
-
-_HOLDS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
+        return all(holds(relation, {"n": size}) for relation in self.env.relations)
 
 
 def symbolic(call: Call, old: int) -> SymbolicCall:

@@ -31,7 +31,7 @@ from stagewire.graph import Graph
 from stagewire.graph import Value as WireValue
 from stagewire.graph_passes import rename, rename_node
 from stagewire.printer import print_document
-from stagewire.substitution import map_sizes, symbols_in
+from stagewire.substitution import map_sizes, replace_symbols, symbols_in
 from stagewire.symbols import symbol_places
 
 
@@ -130,8 +130,6 @@ def _attend_by_functions(
         for function in (of_scores, of_mask)
     ]
     names = dict.fromkeys(name for body in bodies if body for name in body.captured([scores]))
-    if not names.keys() <= {tensor.name for tensor in tracer.inputs.tensors.values()}:  # a float that is open
-        return instead.call(tracer, [], {})
     captured = [tracer.inputs.named(name) for name in names]
     graphs = [body and body.graph([scores], captured) for body in bodies]
     texts = ["" if graph is None else _text(graph, tracer) for graph in graphs]
@@ -160,8 +158,7 @@ def _text(graph: Graph, tracer: Tracer) -> str | None:
     places = {name: place for name, place in symbol_places(body.inputs).items() if place.what == "size"}
     if not symbols_in((body, applied)) <= places.keys():
         return None
-    own = {name: polynomial_of(symbol(f"n{number}")) for number, name in enumerate(places)}
-    body, applied = map_sizes((body, applied), lambda size: dim_of(polynomial_of(size).substitute(own)))
+    body, applied = replace_symbols((body, applied), {name: symbol(f"n{number}") for number, name in enumerate(places)})
     inputs = tuple(Input(value, Local(value.name)) for value in body.inputs)
     sources = [Reading("torch.Tensor.size", Local(f"v{at.input}"), (at.dimension,)) for at in places.values()]
     symbols = tuple(

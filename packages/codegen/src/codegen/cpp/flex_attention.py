@@ -67,14 +67,14 @@ class AttentionWriter(Text):
         self._over_blocks()
         self._results()
         self.close(2)
-        clause = " reduction(|:bad)" if self.scope.reports else ""
         work = self.batch * self.heads * self.length * self.keys * self.features
+        if isinstance(work, int) and work < self.threshold:
+            return self.lines
+        clause = " reduction(|:bad)" if self.scope.reports else ""
         if not isinstance(work, int):
             clause += f" if({text(work)} >= {self.threshold})"
-        if not isinstance(work, int) or work >= self.threshold:
-            shared = f"  #pragma omp parallel for collapse(2) num_threads(threads) schedule(dynamic){clause}"
-            self.lines.insert(0, shared)
-        return self.lines
+        shared = f"  #pragma omp parallel for collapse(2) num_threads(threads) schedule(dynamic){clause}"
+        return [shared, *self.lines]
 
     def _over_blocks(self) -> None:
         """The tiles of keys that are computed, with the mask or without."""
@@ -213,10 +213,8 @@ class AttentionWriter(Text):
     def _element(self, buffer: str, row: str) -> str:
         """Element `e` of a row of an operand, as float32."""
         type_, head = self.types[buffer], "h" if buffer == self.call.query else "g"
-        element, load = (
-            f"{self.scope.parameter(buffer)}[{self._place(type_, head, row, 'e')}]",
-            c_type(type_.dtype).load,
-        )  # type: ignore[arg-type]
+        element = f"{self.scope.parameter(buffer)}[{self._place(type_, head, row, 'e')}]"
+        load = c_type(type_.dtype).load  # type: ignore[arg-type]
         return f"{load}({element})" if load else element
 
     def _results(self) -> None:

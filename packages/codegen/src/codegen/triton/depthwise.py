@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from codegen.triton import stencils, tuning
-from codegen.triton.emit import LARGEST_32
+from codegen.triton.emit import LARGEST_32, wide_constant
 from codegen.triton.plan import power_of_two
 from codegen.triton.products import DTYPES, MOST_BATCHES, Types
 from codegen.triton.tuning import WARP
@@ -204,7 +204,7 @@ class _Writer:
     def launch(self, name: str, text: str, tile: _Tile, buffers: dict[str, TensorType], size: Dim) -> Launch:
         sizes = () if isinstance(size, int) else (size,)
         constants = (
-            *((("WIDE", 0),) if sizes else ()),
+            *wide_constant(sizes),
             *zip(stencils.CONSTANTS, (tile.lanes, tile.channels, tile.tiles), strict=True),
         )
         info = KernelInfo(name, tuple(buffers), tile.grid, constants, tile.warps)

@@ -14,7 +14,7 @@ Symbolic sizes are arguments. A kernel that has some computes indices in 64 bits
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from codegen.triton.expressions import TYPES
@@ -60,20 +60,26 @@ def emit_kernel(
 
     if not plan.may_fit:
         lines = body(False)  # it finds the sizes
-        return function_text(name, lines, _arguments(parameters, sizes, block), is_launched=not block), tuple(sizes)
+        return function_text(name, lines, arguments_of(parameters, sizes, block), is_launched=not block), tuple(sizes)
     bodies = {f"{name}_whole": body(True), f"{name}_tiles": body(False)}
     lengths = dict.fromkeys(sizes[count] for count in map(points_of, plan.loops) if not isinstance(count, int))
-    arguments = _arguments(parameters, sizes, block)
+    arguments = arguments_of(parameters, sizes, block)
     calls = [f"        {part}({', '.join(arguments)})" for part in bodies]
     choice = [f"    if {' & '.join(f'(0 < {n}) & ({n} <= RBLOCK)' for n in lengths)}:", calls[0], "    else:", calls[1]]
     parts = [function_text(*one, arguments, is_launched=False) for one in bodies.items()]
     return "\n\n".join([*parts, function_text(name, choice, arguments, is_launched=not block)]), tuple(sizes)
 
 
-def _arguments(parameters: tuple[str, ...], sizes: dict[Expr, str], block: str) -> list[str]:
+def arguments_of(parameters: tuple[str, ...], sizes: dict[Expr, str], block: str = "") -> list[str]:
+    """The names that a function of loops takes: buffers, sizes, constants."""
     first = [block] if block else []
     last = ["WIDE", "XBLOCK", "RBLOCK"] if sizes else ["XBLOCK", "RBLOCK"]
     return [*first, *(f"p{i}" for i in range(len(parameters))), *sizes.values(), *last]
+
+
+def wide_constant(sizes: Collection[object]) -> tuple[tuple[str, int], ...]:
+    """The constant WIDE, which a kernel that takes sizes has, and the loader sets."""
+    return (("WIDE", 0),) if sizes else ()
 
 
 EARLY = ("EARLY", 0)

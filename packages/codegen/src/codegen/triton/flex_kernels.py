@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from codegen.flex_attention import SCORES, TANGENT, Attention, Function, row_of_blocks
 from codegen.triton import tuning
-from codegen.triton.emit import XR, function_text
+from codegen.triton.emit import XR, arguments_of, function_text, wide_constant
 from codegen.triton.expressions import TYPES
 from codegen.triton.plan import power_of_two
 from codegen.triton.products import MOST_BATCHES, Types
@@ -118,9 +118,8 @@ class Writer(StatementEmitter):
         """The text of the function, how it is launched, and the sizes that it takes."""
         {"queries": self.queries, "keys": self.keys_and_values}.get(self.kind, self.forward)()
         count, heads = (self.keys, self.shared) if self.kind == "keys" else (self.length, self.heads)
-        constants = (("WIDE", 0),) if self.sizes else ()
-        constants += ("XBLOCK", self.tile.own), ("RBLOCK", self.tile.other)
-        names = [*(f"p{n}" for n in range(len(self.parameters))), *self.sizes.values(), *(one for one, _ in constants)]
+        constants = (*wide_constant(self.sizes), ("XBLOCK", self.tile.own), ("RBLOCK", self.tile.other))
+        names = arguments_of(self.parameters, self.sizes)
         grid = (self.parts if self.kind == "part" else -(-count // self.tile.own), self.batch * heads)
         info = KernelInfo(name, self.parameters, grid, constants, self.tile.warps, self.tile.stages)
         return function_text(name, self.lines, names), info, tuple(self.sizes)

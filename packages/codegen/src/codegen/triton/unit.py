@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from codegen.targets import Executor, Target
 from codegen.triton import flex_kernels, tuning
 from codegen.triton.compiling import start_server
 from codegen.triton.depthwise import depthwise_of, stand_in
-from codegen.triton.emit import EARLY, emit_kernel
+from codegen.triton.emit import EARLY, emit_kernel, wide_constant
 from codegen.triton.expressions import FORMS
 from codegen.triton.horizontal_fusion import Group, emit_group, groups_of
 from codegen.triton.lookback_scan import memory_of, with_lookback
@@ -94,7 +94,7 @@ class _Functions:
         tiles = plan(kernel, hints)
         parameters = buffers_of(kernel) + ((memory_of(kernel),) if tiles.chained else ())
         body, sizes = emit_kernel(tiles, parameters, types, taken_by_value(kernel, types))
-        info = kernel_info(tiles, parameters, is_symbolic=bool(sizes))
+        info = kernel_info(tiles, parameters, sizes)
         (found,) = self.once(body, (info,), ([types[name].dtype for name in parameters], sizes))
         return Launch(found.name, parameters, sizes)
 
@@ -163,9 +163,9 @@ class _Functions:
         return self.known[key]
 
 
-def kernel_info(tiles: Plan, parameters: tuple[str, ...], is_symbolic: bool = False) -> KernelInfo:
-    """Grid, block sizes and warps of a kernel."""
-    blocks = (*((("WIDE", 0),) if is_symbolic else ()), ("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
+def kernel_info(tiles: Plan, parameters: tuple[str, ...], sizes: Collection[object] = ()) -> KernelInfo:
+    """Grid, block sizes and warps of a kernel that takes these sizes."""
+    blocks = (*wide_constant(sizes), ("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
     warps, registers = tiles.num_warps, tiles.registers
     return KernelInfo(
         tiles.kernel.name, parameters, grid=tiles.grid, constants=blocks, num_warps=warps, registers=registers

@@ -17,9 +17,8 @@ from typing import Any
 import torch
 
 from stagefold.errors import SizesRefused
-from stagefold.size_specialisation import COMPARED
 from stagefold.torch_capabilities import foreign
-from stagewire.capture import Relation, Symbol
+from stagewire.capture import COMPARED, Relation, Symbol
 from stagewire.errors import ExprError
 from stagewire.expr import Dim, parse_expr, steps_of
 

@@ -9,8 +9,9 @@ from stagewire.graph import Graph, references
 from stagewire.loop import Loop, LoopGraph
 from stagewire.prim import Prim
 from stagewire.program import Allocate, Program, Unit, made_buffers
-from stagewire.types import ITEM_SIZE, TensorType, ValueType, extent
+from stagewire.types import TensorType, ValueType
 from stagewire.verify.fault import Fault, Faults
+from stagewire.verify.types import bytes_reached
 
 _LABELS: dict[tuple[type, type], str] = {(Prim, Loop): "L11", (Loop, Program): "R13"}
 
@@ -62,11 +63,7 @@ def _check_allocations(types: dict[str, ValueType | None], unit: Unit, direction
     others = (one for choice in unit.choices for instructions in choice.alternatives for one in instructions)
     for instruction in itertools.chain(unit.instructions, others):
         if isinstance(instruction, Allocate) and isinstance(type_ := types.get(instruction.buffer), TensorType):
-            needed, given = _bytes(type_), _bytes(instruction.type)
+            needed, given = bytes_reached(type_), bytes_reached(instruction.type)
             if given < needed:
                 message = f"%{instruction.buffer} has {given} bytes, in the loop document {needed}"
                 yield Fault("R14", message, (direction, "instructions"))
-
-
-def _bytes(type_: TensorType) -> int:
-    return extent(type_) * ITEM_SIZE[type_.dtype]  # type: ignore[return-value]

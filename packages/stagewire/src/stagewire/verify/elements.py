@@ -10,10 +10,11 @@ from stagewire import index as ix
 from stagewire.graph import references
 from stagewire.loop import Axis, AxisAtom, Buffer, Extern, Free, Index, Kernel, Load, LoopGraph, Store
 from stagewire.statements import reads_of, writes_of
-from stagewire.types import ITEM_SIZE, TensorType, extent
+from stagewire.types import ITEM_SIZE, extent
 from stagewire.verify.fault import Fault, Faults, Path
 from stagewire.verify.ranges import MOST_POINTS, Sizes, values_at
 from stagewire.verify.reuse import owner_of
+from stagewire.verify.types import is_laid_out
 
 _MOST_ELEMENTS = 1 << 24
 
@@ -59,7 +60,7 @@ class _Memory:
         self.written = {one.name for one in buffers.values() if one.role != "kernel"}
         for one in buffers.values():
             in_place = one.reuse is not None and buffers[one.reuse].role == "input"
-            if in_place or not _is_static(one.type) or not 0 < extent(one.type) <= _MOST_ELEMENTS:  # type: ignore[operator]
+            if in_place or not is_laid_out(one.type) or not 0 < extent(one.type) <= _MOST_ELEMENTS:  # type: ignore[operator]
                 self.written.add(one.name)
 
     def forget(self, name: str) -> None:
@@ -87,7 +88,7 @@ class _Memory:
     def read(self, name: str, elements: Sequence[range] | None, path: Path) -> Faults:
         owner, type_ = self.buffers[owner_of(name, self.buffers)], self.buffers[name].type
         partly = self.partly.get(owner.name)
-        if partly is None or elements is None or not _is_static(type_):
+        if partly is None or elements is None or not is_laid_out(type_):
             return
         if ITEM_SIZE[type_.dtype] != ITEM_SIZE[owner.type.dtype]:
             return
@@ -101,14 +102,10 @@ class _Memory:
     def read_all(self, name: str, path: Path) -> Faults:
         """Each element of the tensor is read."""
         type_ = self.buffers[name].type
-        if _is_static(type_):
+        if is_laid_out(type_):
             axes = tuple(Axis(f"d{number}", size) for number, size in enumerate(type_.shape))
             index = ix.linear([ix.axis(axis.name) for axis in axes], type_.stride)
             yield from self.read(name, _elements(index, {axis.name: axis.size for axis in axes}), path)
-
-
-def _is_static(type_: TensorType) -> bool:
-    return type_.is_static and len(type_.shape) == len(type_.stride)
 
 
 def _elements(index: Index, sizes: Sizes) -> list[range] | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from stagewire.capture import Relation, Symbol
+from stagewire.capture import Relation, Symbol, holds
 from stagewire.errors import ExprError
 from stagewire.expr import evaluate, symbols_of
 from stagewire.grad import Binding
@@ -18,10 +17,6 @@ Numbers = dict[str, int]
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 _EVEN = (8, 16, 32, 64, 4, 128)
 _MOST_TRIES = 2000
-
-_HOLDS: dict[str, Callable[[int, int], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
 
 
 def at_sizes(part: Part, sizes: Mapping[str, int]) -> Part:
@@ -90,6 +85,6 @@ def _first(
 
 def _holds(relation: Relation, sizes: Numbers) -> bool:
     try:
-        return _HOLDS[relation.operator](evaluate(relation.left, sizes), evaluate(relation.right, sizes))
+        return holds(relation, sizes)
     except ExprError:
         return False

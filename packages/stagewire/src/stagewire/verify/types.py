@@ -71,12 +71,21 @@ def byte_size(type: TensorType) -> Dim | None:
 
 def behind(window: TensorType, memory: TensorType) -> int | None:
     """The bytes of memory of known size that a window (a view) goes beyond; None where it lies inside."""
-    if not all(one.is_static and len(one.shape) == len(one.stride) for one in (window, memory)) or 0 in window.shape:
+    if not is_laid_out(window) or not is_laid_out(memory) or 0 in window.shape:
         return None
     start = window.storage_offset * ITEM_SIZE[window.dtype] - memory.storage_offset * ITEM_SIZE[memory.dtype]
-    size: int = extent(memory) * ITEM_SIZE[memory.dtype]  # type: ignore[assignment]
-    inside = start >= 0 and start + extent(window) * ITEM_SIZE[window.dtype] <= size  # type: ignore[operator]
-    return None if inside else size
+    size = bytes_reached(memory)
+    return None if start >= 0 and start + bytes_reached(window) <= size else size  # type: ignore[operator]
+
+
+def is_laid_out(type: TensorType) -> bool:
+    """Whether sizes and strides are known numbers."""
+    return type.is_static and len(type.shape) == len(type.stride)
+
+
+def bytes_reached(type: TensorType) -> int:
+    """How many bytes of memory a tensor that is laid out reaches over."""
+    return extent(type) * ITEM_SIZE[type.dtype]  # type: ignore[return-value]
 
 
 def _check_dim(dim: Expr, symbols: Symbols, path: Path) -> Faults:

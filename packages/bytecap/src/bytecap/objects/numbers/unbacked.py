@@ -13,7 +13,6 @@ graphs end at such a line, unless the whole frame is to be one graph.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -27,15 +26,12 @@ from bytecap.context_types import Emitter, TensorValue, Tracer
 from bytecap.errors import DataDependent
 from bytecap.objects.base import Constant, Value
 from bytecap.objects.numbers.symbolic import SymbolicNumber, add_number, as_value, emit_dim, target_of, write_term
-from stagewire.capture import Relation
+from stagewire.capture import COMPARED, Relation
 from stagewire.expr import dim_of
 from stagewire.graph import Arg, Ref
 
 FACT = "Say what holds before this line, by torch._check(...), or use torch.where or masks."
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-_FUNCTIONS: dict[str, Any] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
 
 
 class DataCondition(Constant):
@@ -77,7 +73,7 @@ class DataCondition(Constant):
     def reconstruct(self, emitter: Emitter) -> None:
         emit_dim(emitter, self.relation.left, emitter.symbol)
         emit_dim(emitter, self.relation.right, emitter.symbol)
-        emitter.call_function(_FUNCTIONS[self.relation.operator], arguments=2)
+        emitter.call_function(COMPARED[self.relation.operator], arguments=2)
 
     def __repr__(self) -> str:
         return f"<DataCondition {self.text}>"
