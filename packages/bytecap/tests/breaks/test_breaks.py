@@ -214,6 +214,19 @@ def comprehensions_with_cells(x):
     return [function() if callable(function) else function[0]() for row in seen for function in row], outer(), i, x
 
 
+@PROGRAMS.add(vector, refusal="BC004")
+def comprehensions_with_and_without_cells_of_one_name(x):
+    made = [lambda: k for k in (1, 2)], [k + 1 for k in (3, 4)]  # noqa: B023 (that is the point)
+    y = x * x.sum().item()
+    nested = [[lambda: k for k in (k, k + j)] for k, j in ((5, 6), (7, 8)) if k > j - 2]  # noqa: B023
+    try:
+        failed = [k for k in (2, 1, 0) if 4 // k], [lambda: k for k in (9,)]  # noqa: B023
+    except ZeroDivisionError:
+        failed = {k: y for k, _ in zip("ab", x, strict=False)}, [lambda: k for k in (y.sum().item(),)]  # noqa: B023
+    functions = [*made[0], *[function for row in nested for function in row], *failed[1]]
+    return [function() for function in functions], made[1], failed[0], y
+
+
 def shadowed(q, r, s):
     def program(x):
         before, x = q, x * 2

@@ -246,6 +246,14 @@ def nested_comprehensions(x):
 
 
 @PROGRAMS.add(matrix)
+def comprehensions_with_and_without_cells_of_one_name(x, k=2):
+    kept = [k + 1 for k in range(3)], [(k, lambda: k) for k in (4, 5)], [k for k, _ in zip("ab", x, strict=False)]
+    nested = [[lambda: k * j for k in (k, j)] for k, j in ((5, 6), (7, 8))]
+    called = [function() for _, function in kept[1]], [function() for row in nested for function in row]
+    return kept[0], kept[2], called, x + k
+
+
+@PROGRAMS.add(matrix)
 def swaps(x):
     a, b = x.sum(), x.mean()
     a, b = b, a

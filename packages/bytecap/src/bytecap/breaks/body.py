@@ -8,6 +8,7 @@ and its kin would push a receiver, a bare `super()` names its arguments, and the
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def _normal(code: CodeType, item: Instr, row: Instruction, is_bare_super: bool) 
     where = item.location
     if row.opname == "LOAD_CLOSURE":
         return [Instr(LOAD_CELL, FreeVar(str(row.argval)), location=where)]
-    if row.opname in CellMove.PLACES and holds_cell(code, row.arg):
+    if row.opname in CellMove.PLACES and holds_cell(code, row):
         return [CellMove(CellMove.PLACES[row.opname], FreeVar(str(row.argval)), location=where)]
     if isinstance(item.arg, (CellVar, FreeVar)):
         return [Instr(item.name, FreeVar(str(row.argval)), location=where)]
@@ -110,11 +111,13 @@ def _normal(code: CodeType, item: Instr, row: Instruction, is_bare_super: bool) 
         loaded = Instr("LOAD_SUPER_ATTR", (False, True, name), location=where)
         return [loaded, *_null_beside(where)] if is_method else [loaded]
     if item.name in _PAIRS:
-        names = item.arg  # a copy may have more than the 16 variables that such an instruction can tell apart
+        names: Any = row.argval  # a copy may have more than the 16 variables that such an instruction can tell apart
         return [Instr(half, name, location=where) for half, name in zip(_PAIRS[item.name], names, strict=True)]
     if is_bare_super:
         arguments = _super_arguments(code, where) if item.name == "PRECALL" else []
         return [*arguments, Instr(item.name, 2, location=where)]
+    if row.number in dis.haslocal:
+        return [Instr(item.name, str(row.argval), location=where)]
     return [item.copy()]
 
 

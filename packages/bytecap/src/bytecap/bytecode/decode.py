@@ -15,7 +15,7 @@ import opcode
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from types import CodeType
 from typing import TypeVar
@@ -112,9 +112,11 @@ def argument_names(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + variadic.bit_count()]
 
 
-def holds_cell(code: CodeType, slot: int) -> bool:
-    """Whether a slot of the frame holds a cell, once the function has started."""
-    return slot >= len(code.co_varnames) or code.co_varnames[slot] in code.co_cellvars
+def holds_cell(code: CodeType, row: Instruction) -> bool:
+    """Whether the slot of the frame that a fast instruction names holds a cell there."""
+    if row.arg >= len(code.co_varnames):
+        return True
+    return row.argval == code.co_varnames[row.arg] and row.argval in code.co_cellvars
 
 
 def _local_names(code: CodeType) -> tuple[str, ...]:
@@ -171,17 +173,69 @@ def decode(code: CodeType) -> Program:
         if op in _HAS_JUMP:
             jump = after + (-2 * arg if "BACKWARD" in name else 2 * arg)
         value = (names[arg >> 4], names[arg & 15]) if name in _PAIRED else _argval(code, names, op, arg)
-        if name == "LOAD_FAST" and holds_cell(code, arg):
-            name = "LOAD_CLOSURE"  # 3.13 has one instruction for both
         index_of[position] = len(rows)
         rows.append((name, arg, value, jump, position))
         start, arg, position = after, 0, after
     index_of[start] = len(rows)
-    instructions = tuple(
+    instructions = [
         Instruction(name, arg, value, index_of.get(jump, -1), lines.get(offset, 0), offset)
         for name, arg, value, jump, offset in rows
-    )
-    return Program(instructions, _handlers(code, index_of, raw))
+    ]
+    program = Program(tuple(instructions), _handlers(code, index_of, raw))
+    for (index, name), variable in _inlined_variables(code, program).items():
+        instructions[index] = _of_variable(instructions[index], name, variable)
+    for index, row in enumerate(instructions):
+        if row.opname == "LOAD_FAST" and holds_cell(code, row):
+            instructions[index] = replace(row, opname="LOAD_CLOSURE")  # 3.13 has one instruction for both
+    return replace(program, instructions=tuple(instructions))
+
+
+_BEFORE_COMPREHENSION = frozenset({"LOAD_FAST_AND_CLEAR", "MAKE_CELL", "SWAP"})
+
+
+def _inlined_variables(code: CodeType, program: Program) -> dict[tuple[int, str], str]:
+    """Variables of inlined comprehensions (3.12 and later), by instruction, where the function has cells of the name.
+
+    Such a slot holds the function's cell, or that of a comprehension; in one that needs no cell, it holds the variable:
+
+        LOAD_FAST_AND_CLEAR+ SWAP (body, under a handler) SWAP STORE_FAST+         handler: ... SWAP STORE_FAST+ RERAISE
+    """
+    rows = program.instructions
+    shared = frozenset(code.co_varnames).intersection(code.co_cellvars)
+    found: dict[tuple[int, str], str] = {}
+    for start, row in enumerate(rows):
+        if row.opname != "LOAD_FAST_AND_CLEAR" or row.argval not in shared:
+            continue
+        name, body = str(row.argval), start
+        while rows[body].opname in _BEFORE_COMPREHENSION:
+            body += 1
+        makes_cell = any(each.opname == "MAKE_CELL" and each.argval == name for each in rows[start:body])
+        cleanup = program.handler_at(body).target  # type: ignore[union-attr]
+        end = max(handler.end for handler in program.handlers if handler.target == cleanup)
+        for first, last in ((start, _store_of(rows, name, end)), (cleanup, _store_of(rows, name, cleanup))):
+            # Inner comprehensions come later, and may have a cell of the name.
+            variable = name if makes_cell else f"{name} of a comprehension"
+            found.update(((index, name), variable) for index in range(first, last + 1))
+    return found
+
+
+def _store_of(rows: tuple[Instruction, ...], name: str, start: int) -> int:
+    """The next instruction that stores a fast local of the name."""
+    while "STORE_FAST" not in rows[start].opname or name not in _names_of(rows[start]):
+        start += 1
+    return start
+
+
+def _names_of(row: Instruction) -> tuple[object, ...]:
+    return row.argval if isinstance(row.argval, tuple) else (row.argval,)
+
+
+def _of_variable(row: Instruction, name: str, variable: str) -> Instruction:
+    """The instruction on a variable in place of the fast local of the name."""
+    if row.number not in _HAS_LOCAL or name not in _names_of(row):
+        return row
+    names = tuple(variable if each == name else each for each in _names_of(row))
+    return replace(row, argval=names if isinstance(row.argval, tuple) else names[0])
 
 
 def _handlers(code: CodeType, index_of: dict[int, int], raw: bytes) -> tuple[Handler, ...]:

@@ -9,6 +9,7 @@ outside array: its memory becomes an input of the graph (torch.from_numpy, tenso
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,8 @@ _IMPURE = frozenset(
         "setbufsize",
     }
 )  # fmt: skip
+_HOMES = ("numpy", "numpy.linalg", "numpy.fft")
+"""Modules of NumPy's functions; the last one is imported when it is first used."""
 _MOST = 4096
 """How many numbers of an array a graph holds as data."""
 
@@ -46,7 +49,7 @@ def is_numpy_function(real: Any) -> bool:
         return True
     name = getattr(real, "__name__", None)
     is_pure = isinstance(name, str) and name not in _IMPURE and callable(real)
-    return is_pure and any(vars(module).get(name) is real for module in (NUMPY, NUMPY.linalg, NUMPY.fft))
+    return is_pure and any(vars(sys.modules[home]).get(name) is real for home in _HOMES if home in sys.modules)
 
 
 def call_numpy(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
