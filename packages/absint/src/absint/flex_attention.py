@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from absint.forms.attention import attention, for_each_head
+from absint.forms.products import matmul
 from stagewire.flex_attention import read_function
 
 LN2 = math.log(2.0)
@@ -40,7 +41,7 @@ def attend(
     if score_mod is None:
         result = plain(query, key, value, kept, scale=scale)
     else:
-        result = torch.ops.aten._safe_softmax(changed, -1).to(query.dtype) @ value.to(query.dtype)
+        result = matmul(torch.ops.aten._safe_softmax(changed, -1).to(query.dtype), value.to(query.dtype))
     return _laid_out_as(result, query), changed.logsumexp(-1) / LN2, changed.amax(-1) / LN2
 
 
@@ -60,7 +61,7 @@ def precise(dtype: torch.dtype) -> torch.dtype:
 
 def _scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
     dtype = precise(query.dtype)
-    return query.to(dtype) @ key.to(dtype).transpose(-2, -1) * scale
+    return matmul(query.to(dtype), key.to(dtype).transpose(-2, -1)) * scale
 
 
 def _forward(
@@ -85,13 +86,13 @@ def _backward(
     weights = torch.exp2(changed / LN2 - rows)
     if mask_mod is not None:
         weights = weights.masked_fill(~mask_mod(scores), 0.0)
-    found = weights * (grad @ values.transpose(-2, -1) - delta.unsqueeze(-1))
+    found = weights * (matmul(grad, values.transpose(-2, -1)) - delta.unsqueeze(-1))
     found = (found if gradient is None else gradient(scores, found)) * scale
     of_key, of_value = (
         each.unflatten(1, (key.shape[1], -1)).sum(2)
-        for each in (found.transpose(-2, -1) @ query.to(dtype), weights.transpose(-2, -1) @ grad)
+        for each in (matmul(found.transpose(-2, -1), query.to(dtype)), matmul(weights.transpose(-2, -1), grad))
     )
-    return (found @ keys).to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
+    return matmul(found, keys).to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
 
 
 def _called(text: str, captured: Sequence[Tensor]) -> Any:

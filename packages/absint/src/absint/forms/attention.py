@@ -1,9 +1,9 @@
-"""Attention with dropout on a CPU, which the C++ of torch before 2.13 composes of products that take numbers alone.
+"""Attention that no fused op computes, which the C++ of torch before 2.13 composes of products that take numbers alone.
 
     softmax(query * s @ (key.mT * s) + mask), dropout, @ value      s = sqrt(scale)
 
-Bits and random numbers are those of ATen's own composition (`_scaled_dot_product_attention_math`). Without dropout
-ATen has a fused op, which takes symbolic sizes.
+Bits and random numbers are those of ATen's own composition (`_scaled_dot_product_attention_math`). ATen's fused op,
+which takes symbolic sizes, has no dropout on a CPU, and asks for four dimensions and equal widths.
 """
 
 from __future__ import annotations
@@ -26,15 +26,27 @@ def cpu_attention(
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     """`torch.nn.functional.scaled_dot_product_attention` of tensors of the CPU."""
-    tensors = [query, key, value, *(() if attn_mask is None else (attn_mask,))]
-    is_open = dropout_p > 0 and any(is_symbolic(size) for tensor in tensors for size in tensor.shape)
-    if is_open and not takes_symbols():
-        is_plain = all(tensor.dtype == query.dtype for tensor in tensors[:3]) and not (is_causal and len(tensors) > 3)
-        if is_plain and min(tensor.dim() for tensor in tensors) >= 2 and not torch.is_autocast_enabled("cpu"):
-            return written_out(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    is_fused = _fits(query, key, value, enable_gqa) and value.shape[-1] == key.shape[-1] and not dropout_p
+    has_gradient = attn_mask is not None and attn_mask.requires_grad
+    if (has_gradient or not is_fused) and not torch.is_autocast_enabled("cpu"):
+        found = _open_composition(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        if found is not None:
+            return found
     return torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
+
+
+def _open_composition(query: Any, key: Any, value: Any, mask: Any, *options: Any) -> Any:
+    """The composition of operands with symbolic sizes; None where there are none, or torch's own takes them."""
+    tensors = [query, key, value, *(() if mask is None else (mask,))]
+    is_open = any(is_symbolic(size) for tensor in tensors for size in tensor.shape)
+    if not is_open or takes_symbols():
+        return None
+    is_plain = all(tensor.dtype == query.dtype for tensor in tensors[:3]) and not (options[1] and mask is not None)
+    if not is_plain or min(tensor.dim() for tensor in tensors) < 2:
+        return None
+    return written_out(query, key, value, mask, *options)
 
 
 def written_out(
@@ -122,9 +134,11 @@ def attention(
     if is_open and (not dropout_p or is_fused is None or is_fused(*choice)):
         op = aten._scaled_dot_product_flash_attention_for_cpu
         return op(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
-    written_out = aten._scaled_dot_product_attention_math
+    found = _open_composition(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
+    if found is not None:
+        return found
     options = {"scale": scale, "enable_gqa": enable_gqa}
-    return written_out(query, key, value, mask, dropout_p, is_causal, **options)[0]
+    return aten._scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal, **options)[0]
 
 
 def _fits(query: Any, key: Any, value: Any, enable_gqa: bool) -> bool:
