@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from bytecap.evaluator.opcodes import handlers_of
-from bytecap.evaluator.opcodes.refused import INTERNAL, REFUSED, is_internal
+from bytecap.evaluator.opcodes import REFUSED, handlers_of
 
 # Names in `dis.opmap`, without the INSTRUMENTED_ ones: in all versions, and more in each.
 COMMON = """
@@ -49,6 +48,19 @@ MORE = {
     STORE_FAST_STORE_FAST STORE_SLICE TO_BOOL
     """,
 }
+
+
+# What no code object holds: instructions of the compiler alone, and those that the interpreter puts in their place.
+INTERNAL = frozenset(
+    {"JUMP", "JUMP_NO_INTERRUPT", "LOAD_SUPER_METHOD", "LOAD_ZERO_SUPER_ATTR", "LOAD_ZERO_SUPER_METHOD", "POP_BLOCK",
+     "SETUP_CLEANUP", "SETUP_FINALLY", "SETUP_WITH", "STORE_FAST_MAYBE_NULL", "RESERVED", "INTERPRETER_EXIT",
+     "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}
+)  # fmt: skip
+
+
+def is_internal(opname: str) -> bool:
+    """Whether no code object that `dis` shows has this instruction."""
+    return opname in INTERNAL or opname.startswith("INSTRUMENTED_")
 
 
 def names_of(version: tuple[int, int]) -> set[str]:

@@ -6,10 +6,10 @@ import itertools
 import sys
 from typing import Any
 
-from bytecap.context_types import Frame, Instruction
-from bytecap.evaluator.opcodes.control import on_stack
+from bytecap.context_types import Frame, Instruction, Tracer
+from bytecap.evaluator.opcodes.control import on_container, on_many, on_stack
 from bytecap.lookasides.builtin import BUILTIN
-from bytecap.objects.base import Constant, collect
+from bytecap.objects.base import NONE, Constant, collect
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.mappings import DictValue
@@ -19,34 +19,24 @@ from bytecap.semantics.methods import pairs_of
 from bytecap.semantics.string_conversion import format_of, repr_of, str_of
 
 
-def _build_map(frame: Frame, instruction: Instruction) -> None:
-    flat = frame.pop_many(2 * instruction.arg)
+def _build_map(tracer: Tracer, flat: list[Any]) -> DictValue:
     made = DictValue()
     for key, value in zip(flat[::2], flat[1::2], strict=True):
-        made.set_item(frame.tracer, key, value)
-    frame.push(made)
+        made.set_item(tracer, key, value)
+    return made
 
 
-def _build_const_key_map(frame: Frame, instruction: Instruction) -> None:
-    keys = frame.pop().concrete()
-    values = frame.pop_many(instruction.arg)
-    frame.push(frame.tracer.objects.new_dict(dict(zip(keys, values, strict=True))))
+def _build_const_key_map(tracer: Tracer, parts: list[Any]) -> DictValue:
+    *values, keys = parts
+    return tracer.objects.new_dict(dict(zip(keys.concrete(), values, strict=True)))
 
 
-def _build_slice(frame: Frame, instruction: Instruction) -> None:
-    parts = frame.pop_many(instruction.arg)
-    step = parts[2] if instruction.arg == 3 else Constant(None)
-    frame.push(SliceValue(parts[0], parts[1], step))
+def _build_string(tracer: Tracer, parts: list[Any]) -> Any:
+    return open_join(parts) or Constant("".join(part.concrete() for part in parts))
 
 
-def _build_string(frame: Frame, instruction: Instruction) -> None:
-    parts = frame.pop_many(instruction.arg)
-    frame.push(open_join(parts) or Constant("".join(part.concrete() for part in parts)))
-
-
-def format_value(frame: Frame, value: Any, conversion: int, spec: str) -> Any:
+def format_value(tracer: Tracer, value: Any, conversion: int, spec: str) -> Any:
     """One replacement field of an f-string; conversion: 1 !s, 2 !r, 3 !a, 0 none."""
-    tracer = frame.tracer
     left_open = open_format(value, spec) if conversion == 0 or (conversion == 1 and not spec) else None
     if left_open is not None:
         return left_open
@@ -60,53 +50,27 @@ def format_value(frame: Frame, value: Any, conversion: int, spec: str) -> Any:
 
 def _format_value(frame: Frame, instruction: Instruction) -> None:
     spec = frame.pop().concrete() if instruction.arg & 4 else ""
-    frame.push(format_value(frame, frame.pop(), instruction.arg & 3, spec))
+    frame.push(format_value(frame.tracer, frame.pop(), instruction.arg & 3, spec))
 
 
-def _peeked(frame: Frame, instruction: Instruction) -> Any:
-    return frame.stack[-instruction.arg]
-
-
-def _list_append(frame: Frame, instruction: Instruction) -> None:
-    item = frame.pop()
-    target = _peeked(frame, instruction)
-    target.mutate(frame.tracer)  # behind a break, the list under construction comes from outside
+def _list_append(tracer: Tracer, target: ListValue, item: Any) -> None:
+    target.mutate(tracer)  # behind a break, the list under construction comes from outside
     target.items.append(item)
 
 
-def _set_add(frame: Frame, instruction: Instruction) -> None:
-    item = frame.pop()
-    _peeked(frame, instruction).call_method(frame.tracer, "add", [item], {})
-
-
-def _map_add(frame: Frame, instruction: Instruction) -> None:
-    value, key = frame.pop(), frame.pop()
-    _peeked(frame, instruction).set_item(frame.tracer, key, value)
-
-
-def _list_extend(frame: Frame, instruction: Instruction) -> None:
-    items = frame.pop()
+def _list_extend(tracer: Tracer, target: ListValue, items: Any) -> None:
     if not items.is_iterable():
-        kind = items.python_type().__name__
-        raise frame.tracer.raises(TypeError, f"Value after * must be an iterable, not {kind}")
-    added = collect(frame.tracer, items)
-    target = _peeked(frame, instruction)
-    target.mutate(frame.tracer)
+        raise tracer.raises(TypeError, f"Value after * must be an iterable, not {items.python_type().__name__}")
+    added = collect(tracer, items)
+    target.mutate(tracer)
     target.items.extend(added)
 
 
-def _set_update(frame: Frame, instruction: Instruction) -> None:
-    items = frame.pop()
-    _peeked(frame, instruction).call_method(frame.tracer, "update", [items], {})
-
-
-def _dict_update(frame: Frame, instruction: Instruction) -> None:
-    other = frame.pop()
-    target = _peeked(frame, instruction)
+def _dict_update(tracer: Tracer, target: DictValue, other: Any) -> None:
     if not isinstance(other, DictValue) and not has_method(other, "keys"):
-        raise frame.tracer.raises(TypeError, f"'{other.python_type().__name__}' object is not a mapping")
-    for key, value in pairs_of(frame.tracer, other):
-        target.set_item(frame.tracer, key, value)
+        raise tracer.raises(TypeError, f"'{other.python_type().__name__}' object is not a mapping")
+    for key, value in pairs_of(tracer, other):
+        target.set_item(tracer, key, value)
 
 
 def function_text(function: Any) -> str:
@@ -129,7 +93,7 @@ _CALLEE = 2 if sys.version_info < (3, 13) else 3
 
 def _dict_merge(frame: Frame, instruction: Instruction) -> None:
     other = frame.pop()
-    target = _peeked(frame, instruction)
+    target = frame.stack[-instruction.arg]
     if not isinstance(other, DictValue) and not has_method(other, "keys"):
         name, kind = function_text(frame.stack[-instruction.arg - _CALLEE]), other.python_type().__name__
         raise frame.tracer.raises(TypeError, f"{name} argument after ** must be a mapping, not {kind}")
@@ -233,15 +197,20 @@ def _match_class(frame: Frame, instruction: Instruction) -> None:
 
 
 BUILDING = {
-    "BUILD_MAP": _build_map, "BUILD_CONST_KEY_MAP": _build_const_key_map, "BUILD_SLICE": _build_slice,
-    "BUILD_STRING": _build_string, "FORMAT_VALUE": _format_value, "LIST_APPEND": _list_append, "SET_ADD": _set_add,
-    "MAP_ADD": _map_add, "LIST_EXTEND": _list_extend, "SET_UPDATE": _set_update, "DICT_UPDATE": _dict_update,
-    "DICT_MERGE": _dict_merge, "UNPACK_SEQUENCE": _unpack_sequence,
+    "BUILD_MAP": on_many(_build_map, each=2), "BUILD_CONST_KEY_MAP": on_many(_build_const_key_map, more=1),
+    "BUILD_SLICE": on_many(lambda tracer, parts: SliceValue(*(*parts, NONE)[:3])),
+    "BUILD_STRING": on_many(_build_string),
+    "BUILD_TUPLE": on_many(lambda tracer, items: TupleValue(items)),
+    "BUILD_LIST": on_many(lambda tracer, items: ListValue(items)),
+    "BUILD_SET": on_many(lambda tracer, items: tracer.objects.new_set(items)),
+    "LIST_APPEND": on_container(1, _list_append), "LIST_EXTEND": on_container(1, _list_extend),
+    "SET_ADD": on_container(1, lambda tracer, target, item: target.call_method(tracer, "add", [item], {})),
+    "SET_UPDATE": on_container(1, lambda tracer, target, items: target.call_method(tracer, "update", [items], {})),
+    "MAP_ADD": on_container(2, lambda tracer, target, key, value: target.set_item(tracer, key, value)),
+    "DICT_UPDATE": on_container(1, _dict_update), "DICT_MERGE": _dict_merge, "FORMAT_VALUE": _format_value,
+    "UNPACK_SEQUENCE": _unpack_sequence,
     "LIST_TO_TUPLE": on_stack(1, lambda tracer, made: TupleValue(made.values(tracer))),
     "UNPACK_EX": _unpack_ex, "MATCH_SEQUENCE": _match_flag(_SEQUENCE), "MATCH_MAPPING": _match_flag(_MAPPING),
     "MATCH_KEYS": _match_keys, "MATCH_CLASS": _match_class,
-    "BUILD_TUPLE": lambda frame, instruction: frame.push(TupleValue(frame.pop_many(instruction.arg))),
-    "BUILD_LIST": lambda frame, instruction: frame.push(ListValue(frame.pop_many(instruction.arg))),
-    "BUILD_SET": lambda frame, instruction: frame.push(frame.tracer.objects.new_set(frame.pop_many(instruction.arg))),
     "GET_LEN": lambda frame, instruction: frame.push(Constant(frame.stack[-1].length(frame.tracer))),
 }  # fmt: skip

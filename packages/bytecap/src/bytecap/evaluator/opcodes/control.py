@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from bytecap.context_types import Frame, Instruction
-from bytecap.evaluator.opcodes.refused import refuse
 from bytecap.objects.base import Constant, End, Handled, IteratorValue, PythonRaise, Returned, Value, Yielded
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
@@ -29,6 +28,26 @@ def on_stack(count: int, compute: Callable[..., Any]) -> Callable[[Frame, Instru
         made = compute(frame.tracer, *entries)
         if made is not None:
             frame.stack.append(made)
+
+    return handler
+
+
+def on_many(compute: Callable[..., Any], *, each: int = 1, more: int = 0) -> Callable[[Frame, Instruction], None]:
+    """A handler that pops `each` entries for each of its argument, and `more`; it pushes `compute(tracer, entries)`."""
+
+    def handler(frame: Frame, instruction: Instruction) -> None:
+        frame.push(compute(frame.tracer, frame.pop_many(each * instruction.arg + more)))
+
+    return handler
+
+
+def on_container(count: int, change: Callable[..., Any]) -> Callable[[Frame, Instruction], None]:
+    """A handler that pops `count` entries, and calls `change(tracer, container, *entries)`; its argument says how deep
+    the container lies then."""
+
+    def handler(frame: Frame, instruction: Instruction) -> None:
+        entries = frame.pop_many(count)
+        change(frame.tracer, frame.stack[-instruction.arg], *entries)
 
     return handler
 
@@ -58,20 +77,20 @@ def to_bool(frame: Frame, value: Value) -> Constant:
     return Constant(value.truth(frame.tracer))
 
 
-def _jump_if(wanted: bool) -> Any:
+def _jump_if(wanted: bool, ask: Callable[[Frame], bool]) -> Any:
     def jump(frame: Frame, instruction: Instruction) -> None:
-        if frame.tracer.checks.decide(frame, frame.pop(), frame.pc - 1) is wanted:
+        if ask(frame) is wanted:
             frame.pc = instruction.target
 
     return jump
 
 
-def _jump_if_none(wanted: bool) -> Any:
-    def jump(frame: Frame, instruction: Instruction) -> None:
-        if is_same(frame.tracer, frame.pop(), Constant(None)) is wanted:
-            frame.pc = instruction.target
+def _is_true(frame: Frame) -> bool:
+    return frame.tracer.checks.decide(frame, frame.pop(), frame.pc - 1)
 
-    return jump
+
+def _is_none(frame: Frame) -> bool:
+    return is_same(frame.tracer, frame.pop(), Constant(None))
 
 
 def _jump_or_pop(wanted: bool) -> Any:
@@ -126,10 +145,10 @@ _CONDITIONAL = {
     f"POP_JUMP_{direction}IF_{what}": _counted(handler) if direction == "BACKWARD_" else handler
     for direction in ("", "FORWARD_", "BACKWARD_")
     for what, handler in (
-        ("TRUE", _jump_if(True)),
-        ("FALSE", _jump_if(False)),
-        ("NONE", _jump_if_none(True)),
-        ("NOT_NONE", _jump_if_none(False)),
+        ("TRUE", _jump_if(True, _is_true)),
+        ("FALSE", _jump_if(False, _is_true)),
+        ("NONE", _jump_if(True, _is_none)),
+        ("NOT_NONE", _jump_if(False, _is_none)),
     )
 }
 
@@ -229,12 +248,8 @@ def _with_except_start(frame: Frame, instruction: Instruction) -> None:
     frame.push(leave.call(frame.tracer, [cls, raised, traceback], {}))
 
 
-_ASYNC = ("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR", "BEFORE_ASYNC_WITH", "ASYNC_GEN_WRAP")
-
 EXCEPTIONS = {
     "PUSH_EXC_INFO": _push_exc_info, "POP_EXCEPT": _pop_except, "CHECK_EXC_MATCH": _check_exc_match,
     "RERAISE": _reraise, "RAISE_VARARGS": _raise_varargs, "BEFORE_WITH": _before_with,
     "WITH_EXCEPT_START": _with_except_start,
-    "CHECK_EG_MATCH": refuse("except*"), "PREP_RERAISE_STAR": refuse("except*"),
-    "IMPORT_STAR": refuse("import *"), **{name: refuse("await") for name in _ASYNC},
 }  # fmt: skip

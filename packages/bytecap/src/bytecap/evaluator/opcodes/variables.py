@@ -79,11 +79,6 @@ def _load_method(frame: Frame, instruction: Instruction) -> None:
     frame.push(value.get_attribute(frame.tracer, instruction.argval))
 
 
-def _store_attr(frame: Frame, instruction: Instruction) -> None:
-    target = frame.pop()
-    target.set_attribute(frame.tracer, instruction.argval, frame.pop())
-
-
 def _swap(frame: Frame, instruction: Instruction) -> None:
     stack, depth = frame.stack, instruction.arg
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
@@ -129,9 +124,10 @@ VARIABLES: dict[str, Callable[[Any, Any], Any]] = {
     "LOAD_CONST": _load_const, "LOAD_FAST": load_fast, "LOAD_FAST_CHECK": load_fast, "STORE_FAST": _store_fast,
     "DELETE_FAST": _delete_fast, "LOAD_DEREF": _load_deref,
     "DELETE_DEREF": _delete_deref, "LOAD_CLASSDEREF": _load_deref, "LOAD_GLOBAL": _load_global,
-    "LOAD_METHOD": _load_method, "STORE_ATTR": _store_attr, "SWAP": _swap, "BINARY_OP": _binary_op,
+    "LOAD_METHOD": _load_method, "SWAP": _swap, "BINARY_OP": _binary_op,
     "COMPARE_OP": _compare_op, "IS_OP": _is_op, "CONTAINS_OP": _contains_op,
     "LOAD_ATTR": lambda frame, step: frame.push(frame.pop().get_attribute(frame.tracer, step.argval)),
+    "STORE_ATTR": lambda frame, step: frame.pop().set_attribute(frame.tracer, step.argval, frame.pop()),
     "PUSH_NULL": lambda frame, instruction: frame.push(NULL),
     "POP_TOP": on_stack(1, lambda tracer, value: None),
     "BINARY_SUBSCR": on_stack(2, lambda tracer, container, key: container.get_item(tracer, key)),

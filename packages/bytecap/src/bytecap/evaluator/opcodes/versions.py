@@ -110,32 +110,19 @@ def _both(first: Callable[[Frame, str], None], second: Callable[[Frame, str], No
     return handler
 
 
-def _call_kw(frame: Frame, instruction: Instruction) -> None:
-    names = frame.pop().concrete()
-    call(frame, instruction.arg, names)
-
-
-def _format_with_spec(frame: Frame, instruction: Instruction) -> None:
-    spec = frame.pop().concrete()
-    frame.push(format_value(frame, frame.pop(), 0, spec))
-
-
 def _set_function_attribute(frame: Frame, instruction: Instruction) -> None:
     function, value = frame.pop(), frame.pop()
     set_function_part(frame, function, instruction.arg, value)
     frame.push(function)
 
 
-def _load_common_constant(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.tracer.objects.wrap((AssertionError, NotImplementedError)[instruction.arg], None))
-
-
 V313 = {
     "LOAD_FAST_LOAD_FAST": _both(_load, _load), "STORE_FAST_STORE_FAST": _both(_store, _store),
-    "STORE_FAST_LOAD_FAST": _both(_store, _load), "CALL_KW": _call_kw, "FORMAT_WITH_SPEC": _format_with_spec,
-    "SET_FUNCTION_ATTRIBUTE": _set_function_attribute, "LOAD_COMMON_CONSTANT": _load_common_constant,
+    "STORE_FAST_LOAD_FAST": _both(_store, _load), "SET_FUNCTION_ATTRIBUTE": _set_function_attribute,
+    "CALL_KW": lambda frame, instruction: call(frame, instruction.arg, frame.pop().concrete()),
+    "FORMAT_WITH_SPEC": on_stack(2, lambda tracer, value, spec: format_value(tracer, value, 0, spec.concrete())),
     "TO_BOOL": lambda frame, instruction: frame.push(to_bool(frame, frame.pop())),
-    "CONVERT_VALUE": lambda frame, instruction: frame.push(format_value(frame, frame.pop(), instruction.arg, "")),
-    "FORMAT_SIMPLE": lambda frame, instruction: frame.push(format_value(frame, frame.pop(), 0, "")),
+    "CONVERT_VALUE": lambda frame, step: frame.push(format_value(frame.tracer, frame.pop(), step.arg, "")),
+    "FORMAT_SIMPLE": on_stack(1, lambda tracer, value: format_value(tracer, value, 0, "")),
     "MAKE_FUNCTION": lambda frame, instruction: frame.push(make_function(frame, frame.pop().concrete())),
 }  # fmt: skip
