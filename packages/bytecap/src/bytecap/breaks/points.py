@@ -278,36 +278,27 @@ class Resumption:
             out.constant(weakref.ref(self))
             out.load_closure(self.closure_names)
             out.call_function(newest_driver, arguments=2)
-            out.call_top_with(lambda: out.load_local(".state"))
+            out.top_as_callable()
+            out.load_local(".state")
+            out.call(1)
         out.return_top()
 
     def _emit_entries(self, out: Assembler, targets: Mapping[int, Point], entries: dict[int, Label]) -> None:
         """Enter at the state's target, if it is one of these."""
         for index, point in targets.items():
-            other = Label()
-            out.load_local(".state")
-            out.constant(0)
-            out.subscript()
-            out.constant(point)
-            out.is_same()
-            out.jump_forward_unless(other)
-            out.load_local(".state")
-            out.constant(1)
-            out.subscript()
-            out.unpack(len(point.names))
-            for name in point.names:
-                out.store_local(name)
-            out.push_callable(list.clear)
-            out.load_local(".state")
-            out.constant(1)
-            out.subscript()
-            out.call(1)
-            out.pop()
-            out.constant(None)
-            out.store_local(".state")
-            point.enter(out)
-            out.jump_forward(entries[index])
-            out.mark(other)
+            _load_state(out, 0)
+            with out.if_top_is(point):
+                _load_state(out, 1)
+                out.unpack(len(point.names))
+                for name in point.names:
+                    out.store_local(name)
+                out.push_callable(list.clear)
+                _load_state(out, 1)
+                out.call(1)
+                out.pop()
+                out.let_go(".state")
+                point.enter(out)
+                out.jump_forward(entries[index])
 
     def _emit_call(self, out: Assembler, segment: Segment) -> None:
         """Call a segment with the frame's variables and stack, which are let go."""
@@ -322,12 +313,8 @@ class Resumption:
         """Push what a state holds at a point, which the frame lets go of."""
         for name in point.names:
             out.load_local(name)
-        for name in (*self._plain_variables(), *slots(point.shape)):
-            out.constant(None)
-            out.store_local(name)
-
-    def _plain_variables(self) -> tuple[str, ...]:
-        return tuple(name for name in self.code.co_varnames if name not in self.code.co_cellvars)
+        variables = (name for name in self.code.co_varnames if name not in self.code.co_cellvars)
+        out.let_go(*variables, *slots(point.shape))
 
     @property
     def closure_names(self) -> tuple[str, ...]:
@@ -341,18 +328,21 @@ _ROOM = 12
 
 def _emit_result(out: Assembler, dispatch: Label) -> None:
     """Return the value on top, or go on where it says."""
-    finished = Label()
     out.store_local(".state")
     out.push_callable(type)
     out.load_local(".state")
     out.call(1)
-    out.constant(Continue)
-    out.is_same()
-    out.jump_forward_unless(finished)
-    out.jump_backward(dispatch)
-    out.mark(finished)
+    with out.if_top_is(Continue):
+        out.jump_backward(dispatch)
     out.load_local(".state")
     out.return_top()
+
+
+def _load_state(out: Assembler, part: int) -> None:
+    """Push the target of the state, or its values."""
+    out.load_local(".state")
+    out.constant(part)
+    out.subscript()
 
 
 def make_driver(resumption: Resumption, names: dict[str, Any], closure: tuple[CellType, ...]) -> FunctionType:

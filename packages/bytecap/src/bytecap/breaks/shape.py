@@ -20,8 +20,6 @@ import sys
 from types import CodeType, TracebackType
 from typing import Any, Literal
 
-from bytecode import Label
-
 from bytecap.breaks.flow import loop_exit, successors_of
 from bytecap.bytecode.assembler import Assembler
 from bytecap.bytecode.decode import Handler, Program, decode, per_code
@@ -197,10 +195,6 @@ def raised_here(error: BaseException | None) -> BaseException | None:
 
 def drop_if(out: Assembler, name: str, sentinel: Any) -> None:
     """Make a local unbound if it holds `sentinel`."""
-    after = Label()
     out.load_local(name)
-    out.constant(sentinel)
-    out.is_same()
-    out.jump_forward_unless(after)
-    out.delete_local(name)
-    out.mark(after)
+    with out.if_top_is(sentinel):
+        out.delete_local(name)

@@ -110,11 +110,21 @@ class Assembler:
         self.top_as_callable()
         self.call(0)
 
-    def call_top_with(self, load: Callable[[], None]) -> None:
-        """Call the callable on top with the one argument that `load` pushes."""
-        self.top_as_callable()
-        load()
-        self.call(1)
+    def let_go(self, *names: str) -> None:
+        """Have local variables hold None."""
+        for name in names:
+            self.constant(None)
+            self.store_local(name)
+
+    @contextlib.contextmanager
+    def if_top_is(self, value: object) -> Iterator[None]:
+        """Pop an object; what is emitted inside runs if it is this one."""
+        otherwise = Label()
+        self.constant(value)
+        self.is_same()
+        self.jump_forward_unless(otherwise)
+        yield
+        self.mark(otherwise)
 
     def top_as_callable(self) -> None:
         """Push the NULL beside the callable on top; arguments follow, then `call`."""

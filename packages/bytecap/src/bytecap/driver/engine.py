@@ -22,6 +22,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType
@@ -36,14 +37,15 @@ from bytecap.driver.frame_selection import is_wanted
 from bytecap.driver.same_work import is_same_work
 from bytecap.driver.stage import CaptureResult, Options, capture, place
 from bytecap.driver.stances import may_compile, register
-from bytecap.driver.undo import Checked, Seeded, undone
+from bytecap.driver.undo import Seeded, Undone, undone
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards import GuardError, GuardProgram, compile_guards, explain, with_relations
 from bytecap.guards.filtering import Filter, filtered
 from bytecap.hook import Entry, FrameView, Owner, directives, enable, entries, plain, remove_entry, reset, skip
-from bytecap.nodes.data_checks import CannotUndo, Distrust
+from bytecap.nodes.data_checks import CannotUndo
 from bytecap.replacement.plain_run import raising_code
+from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol
 from stagewire.collector import resting_collector
 from stagewire.errors import StageError
@@ -51,6 +53,8 @@ from stagewire.errors import StageError
 Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
 """(capture, example inputs) to the callable on tensors that runs in its place."""
 _log = logging.getLogger("bytecap")
+_MOST_FAILURES = 3
+"""After so many failed checks, the graphs of a function end at branches on data again."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,8 @@ class Engine:
     _resets: int = 0
     _roots: set[CodeType] = field(default_factory=set)
     _changing: dict[CodeType, frozenset[Source]] = field(default_factory=dict)
-    _distrust: Distrust = field(default_factory=Distrust)
+    _distrust: set[CodeType] = field(default_factory=set)  # whose data raises too often to assume that it does not
+    _failures: Counter[CodeType] = field(default_factory=Counter)  # of checks
     _policies: dict[CodeType, SizePolicy] = field(default_factory=dict)
     _pending: dict[CodeType, list[Entry]] = field(default_factory=dict)
     _limited: set[CodeType] = field(default_factory=set)
@@ -197,8 +202,8 @@ class Engine:
         if changed:
             self._changing[code] = self._changing.get(code, frozenset()).union(changed)
         if known:
-            policy = size_changes.with_changes(self._policy_of(code), known[0].guard, view, _symbols_of(known[0]))
-            self._policies[code] = size_changes.with_sizes_of_before(policy, [entry.guard for entry in known[1:]], view)
+            policy = self._policy_of(code)
+            self._policies[code] = size_changes.with_changes(policy, known, view, _symbols_of(known[0]))
         if not may_compile(code, reason):
             return None
         if len(known) >= self.limit:
@@ -239,9 +244,10 @@ class Engine:
         for code in self.owner.marked:
             self._forget(code)
         for known in (
-            self._pending, self._limited, self._reported, self._changing, self._distrust, self._policies,
+            self._pending, self._limited, self._reported, self._changing, self._distrust, self._failures,
+            self._policies,
         ):  # fmt: skip
-            known.clear()
+            known.clear()  # type: ignore[attr-defined]
 
     def _forget(self, code: CodeType) -> None:
         """Drop the versions of one code object, and what was noted while they were made."""
@@ -372,13 +378,15 @@ class Engine:
                 engine.on_failed_check(code, checks)
 
         call = with_tensors(result.capture, function)
-        return _Callee(plain(Checked(call, len(checks), result.changes, on_failure)), True, keeps_inputs)
+        TORCH.require("set_versions")
+        return _Callee(plain(Undone(call, result.changes, len(checks), on_failure)), True, keeps_inputs)
 
     def on_failed_check(self, code: CodeType, checks: tuple[Check, ...]) -> None:
         """A frame ran plain because of its data; where that happens again and again, graphs end at the branch."""
         lines = ", ".join(str(line) for check in checks for line in check.lines)
         _log.info("%s: a runtime check does not hold, the frame runs plain (%s)", code.co_qualname, lines)
-        if not self._distrust.count(code) or self.fullgraph:
+        self._failures[code] += 1
+        if self._failures[code] < _MOST_FAILURES or self.fullgraph:
             return
         self._distrust.add(code)
         self._pending.pop(code, None)

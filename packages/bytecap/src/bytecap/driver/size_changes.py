@@ -23,37 +23,25 @@ from stagewire.expr import symbols_of
 
 
 def with_changes(
-    policy: SizePolicy, program: GuardProgram | None, view: FrameView, symbols: tuple[capture.Symbol, ...]
+    policy: SizePolicy, known: Sequence[Entry], view: FrameView, symbols: tuple[capture.Symbol, ...]
 ) -> SizePolicy:
-    """The policy for the next capture of a frame for which `program`, of a capture with `symbols`, does not hold."""
-    if not policy.enabled or program is None:
-        return policy
-    found = list(_checked(program, view))
-    return policy.with_changes(
-        [
-            place
-            for guard, value, _ in found
-            if isinstance(guard, capture.TensorIs)
-            for place in _changed_dims(guard, value)
-        ],
-        [guard.source for guard, value, owner in found if _is_changed_number(guard, value, owner)],
-        _fixed_numbers(program, view, symbols),
-    )
+    """The policy for the next capture of a frame for which none of the `known` ones holds, the last of which has
+    `symbols`.
 
-
-def with_sizes_of_before(policy: SizePolicy, programs: list[GuardProgram | None], view: FrameView) -> SizePolicy:
-    """And the sizes that differ from those of earlier captures: the last one may have been of another case, which these
-    tensors took no part in (the first token of a text, when the second of another one comes)."""
+    Sizes that differ from those of earlier captures count too: the last one may have been of another case, which these
+    tensors took no part in (the first token of a text, when the second of another one comes).
+    """
     if not policy.enabled:
         return policy
-    found = [item for program in programs if program is not None for item in _checked(program, view)]
-    dims = [
-        place
-        for guard, value, _ in found
-        if isinstance(guard, capture.TensorIs)
-        for place in _changed_dims(guard, value)
-    ]
-    return policy.with_changes(dims, ())
+    programs = [entry.guard for entry in known if entry.guard is not None]
+    found = [item for program in programs for item in _checked(program, view)]
+    tensors = [(guard, value) for guard, value, _ in found if isinstance(guard, capture.TensorIs)]
+    dims = [place for guard, value in tensors for place in _changed_dims(guard, value)]
+    last = known[0].guard
+    if last is None:
+        return policy.with_changes(dims, ())
+    changed = [guard.source for guard, value, owner in _checked(last, view) if _is_changed_number(guard, value, owner)]
+    return policy.with_changes(dims, changed, _fixed_numbers(last, view, symbols))
 
 
 def sizes_of_data(frame: Frame) -> frozenset[tuple[capture.Source, int]]:

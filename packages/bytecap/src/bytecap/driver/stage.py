@@ -97,7 +97,7 @@ class CaptureResult:
     def replacement(self, compiled: Callable[..., Any] | None, *, undone: bool = True) -> CodeType:
         """Code with the frame's arguments that calls `compiled(*inputs) -> tuple` and rebuilds the result.
 
-        With checks, `compiled` is a `Checked`: None makes the function run plain. So does an error where it is
+        With checks, `compiled` is an `Undone`: None makes the function run plain. So does an error where it is
         `undone`: it has changed nothing then (see `bytecap.driver.undo`).
 
         The guard program that stands before it must hand over the values at `input_sources`; parameters that the

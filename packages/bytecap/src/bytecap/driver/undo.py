@@ -14,7 +14,7 @@ snapshot of what their capture writes. The random streams are bytecap's in both 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -42,47 +42,35 @@ def undone(compiled: Compiled, changes: Changes) -> Compiled | None:
     written = () if getattr(compiled, "atomic", False) else changes.written
     if written and (changes.is_final or not TORCH.has("set_versions")):
         return None
-    return Undone(compiled, written, changes.random) if written or changes.random else compiled
+    return Undone(compiled, replace(changes, written=written)) if written or changes.random else compiled
 
 
 class Undone:
-    """`compiled`, before whose error the inputs number `written` and the streams of `random` are put back."""
+    """`compiled`, before whose error what it changes is put back.
 
-    def __init__(self, compiled: Compiled, written: tuple[int, ...], random: tuple[torch.device, ...]) -> None:
-        self.compiled = compiled
-        self.written = written
-        self.generators = _generators(random)
-
-    def __call__(self, *inputs: Any) -> Any:
-        before = Snapshot([inputs[number] for number in self.written], self.generators)
-        try:
-            return self.compiled(*inputs)
-        except Exception:
-            before.restore()
-            raise
-
-
-class Checked:
-    """`compiled`, whose last `count` outputs must be true: callable(*inputs) -> the other outputs, or None.
-
-    changes: what is put back where they are not, or where it raises. on_failure: told each time.
+    checks: how many of its last outputs are checks, which must be true: callable(*inputs) -> the other outputs, or None
+        where they are not, and what it changes is put back.
+    on_failure: told each time that they are not, or that it raises.
     """
 
-    def __init__(self, compiled: Compiled, count: int, changes: Changes, on_failure: Callable[[], None]) -> None:
-        TORCH.require("set_versions")
+    def __init__(
+        self, compiled: Compiled, changes: Changes, checks: int = 0, on_failure: Callable[[], None] = lambda: None
+    ) -> None:
         self.compiled = compiled
-        self.count = count
+        self.count = checks
         self.written = changes.written
         self.generators = _generators(changes.random)
         self.on_failure = on_failure
         self.changes_nothing = not self.written and not self.generators
 
-    def __call__(self, *inputs: Any) -> tuple[Any, ...] | None:
+    def __call__(self, *inputs: Any) -> Any:
         before = _NOTHING if self.changes_nothing else Snapshot([inputs[at] for at in self.written], self.generators)
         try:
             outputs = self.compiled(*inputs)
+            if not self.count:
+                return outputs
             if outputs[-1] if self.count == 1 else all(outputs[-self.count :]):
-                return outputs[: -self.count]  # type: ignore[no-any-return]
+                return outputs[: -self.count]
         except Exception:
             # What follows a check may fail because it does not hold.
             before.restore()

@@ -16,6 +16,7 @@ from bytecap.hook import directives
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
 from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
+from bytecap.nodes.triton_kernels import unwrapped
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Constant, NotConcrete, Value, run
@@ -58,13 +59,19 @@ LEAF_MODULES = frozenset(
     {"torch.nn.functional", "torch.functional", "torch._tensor", "torch.special", "torch.linalg", "torch.fft",
      "torch.masked._ops"}
 )  # fmt: skip
-UNSEEN = frozenset(
-    ("torch._dynamo.mutation_guard", f"{name}.tag") for name in ("GenerationTracker", "_GenerationTracker")
-)
-"""Python functions whose call no program can see: once torch's own capture has run in the process, every new nn.Module
-is noted in its books."""
-PASSED_ON = frozenset({("torch._functorch.utils", "unwrap_dead_wrappers")})
-"""Python functions that give back their argument where no transform of torch.func is active (a guard of its own)."""
+
+
+def _unseen(module: Any) -> None:
+    """No program can see it: once torch's own capture has run in the process, a new nn.Module is noted in its books."""
+
+
+_STAND_INS = {
+    **STAND_INS,
+    ("torch._dynamo.mutation_guard", "GenerationTracker.tag"): _unseen,
+    ("torch._dynamo.mutation_guard", "_GenerationTracker.tag"): _unseen,
+    # It gives back its argument where no transform of torch.func is active (a guard of its own).
+    ("torch._functorch.utils", "unwrap_dead_wrappers"): unwrapped,
+}
 BREAKS_FOR_ITSELF = frozenset({"torch.optim.optimizer"})
 """Where torch breaks its own graphs, round a change of the grad mode that this capture follows."""
 # What torch keeps its own capture out of is evaluated here like any function.
@@ -98,11 +105,7 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
             return _single_dispatch(tracer, function, args)
         if real.__code__ is _HIDDEN_FROM_TORCH:
             return tracer.objects.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
-        if (real.__module__, real.__qualname__) in UNSEEN:
-            return Constant(None)
-        if (real.__module__, real.__qualname__) in PASSED_ON:
-            return args[0]
-        stand_in = STAND_INS.get((real.__module__, real.__qualname__))
+        stand_in = _STAND_INS.get((real.__module__, real.__qualname__))
         if stand_in is not None:
             return tracer.objects.wrap(stand_in, None).call(tracer, args, kwargs)
     return inline(tracer, function, args, kwargs)
@@ -131,7 +134,10 @@ def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwar
             reason = directives.reason_of(real)
             raise DisabledCall(f"{real.__qualname__} is disabled{f': {reason}' if reason else ''}")
         case "constant":
-            return tracer.objects.wrap(_call_now(tracer, real, args, kwargs), None)
+            try:
+                return _call_now(tracer, real, args, kwargs)
+            except NotConcrete as error:
+                raise UnsupportedCall(f"the constant {real.__qualname__} was given {error.args[0]!r}") from None
     original = directives.original_of(real)
     if original is None:
         return None
@@ -140,13 +146,11 @@ def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwar
     )
 
 
-def _call_now(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    try:
-        concrete = tuple(arg.concrete() for arg in args)
-        named = {key: value.concrete() for key, value in kwargs.items()}
-    except NotConcrete as error:
-        raise UnsupportedCall(f"the constant {real.__qualname__} was given {error.args[0]!r}") from None
-    return run(tracer, real, concrete, named)
+def _call_now(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A call that is made while the frame is captured. Raises `NotConcrete`."""
+    concrete = tuple(arg.concrete() for arg in args)
+    named = {key: value.concrete() for key, value in kwargs.items()}
+    return tracer.objects.wrap(run(tracer, real, concrete, named), None)
 
 
 def call_entry(tracer: Tracer, handler: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -223,11 +227,9 @@ def _call_descriptor(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[
 def _call_cached(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """functools.lru_cache: the cached function is taken to be pure."""
     try:
-        concrete = [arg.concrete() for arg in args]
-        named = {key: value.concrete() for key, value in kwargs.items()}
+        return _call_now(tracer, real, args, kwargs)
     except NotConcrete:
         return tracer.objects.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
-    return tracer.objects.wrap(run(tracer, real, tuple(concrete), named), None)
 
 
 def inline(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:

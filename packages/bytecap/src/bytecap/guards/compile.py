@@ -112,10 +112,7 @@ class _Builder:
             if row is None:
                 raise GuardError(f"a guard of unknown kind: {guard!r}")
             self.guards.append(guard)
-            if row.sources is None:
-                self.places.append(self.node(guard.source))  # type: ignore[union-attr]
-            else:
-                self.places.append(max(map(self.node, row.sources(guard)), default=-1))
+            self.places.append(max(map(self.node, row.sources(guard)), default=-1))
 
     def node(self, source: Source | None) -> int:
         """The node of a source (None: of the frame itself), made with its parents when new."""
@@ -207,7 +204,7 @@ class _Builder:
 
     def apart(self, guard: capture.SameObject | capture.Distinct) -> tuple[int, ...]:
         """The nodes of what a guard compares, each another one."""
-        compared = KINDS[type(guard)].sources(guard)  # type: ignore[misc]
+        compared = KINDS[type(guard)].sources(guard)
         nodes = tuple([self.index[source] for source in compared])
         if len(set(nodes)) < len(nodes):
             repeated = next(source for source in compared if compared.count(source) > 1)

@@ -61,13 +61,9 @@ def filtered(program: GuardProgram, scope: Scope, inputs: Sequence[Source], keep
     return [guard for n, guard in enumerate(program.guards) if n not in dropped]
 
 
-def _sources(guard: Guard) -> tuple[Source | None, ...]:
-    row = KINDS[type(guard)].sources
-    return (guard.source,) if row is None else row(guard)  # type: ignore[union-attr]
-
-
 def _is_needed(guard: Guard, inputs: set[Source]) -> bool:
-    return isinstance(guard, capture.Relation) or inputs.issuperset(_sources(guard))
+    """A relation reads nothing by itself."""
+    return inputs.issuperset(KINDS[type(guard)].sources(guard))
 
 
 def _way(program: GuardProgram, values: Sequence[object], place: int) -> Iterator[object]:
@@ -78,8 +74,8 @@ def _way(program: GuardProgram, values: Sequence[object], place: int) -> Iterato
 
 
 def _entry(guard: Guard, way: list[object]) -> GuardEntry:
-    source = _sources(guard)[0]
-    root = source
+    row = KINDS[type(guard)]
+    source = root = row.sources(guard)[0]
     while getattr(root, "base", None) is not None:
         root = root.base  # type: ignore[union-attr]
     holder = next((type(value) for value in way if isinstance(value, torch.nn.Module)), None)
@@ -92,7 +88,7 @@ def _entry(guard: Guard, way: list[object]) -> GuardEntry:
         name="" if source is None else print_source(source),
         has_value=has_value,
         value=way[0] if has_value else None,
-        guard_type=KINDS[type(guard)].torch_name,
+        guard_type=row.torch_name,
         derived_guard_types=(),
         is_global=isinstance(root, capture.Global | capture.Builtin),
         guard=guard,

@@ -224,7 +224,7 @@ class Kind(NamedTuple):
     check: (name, argument) of the check, by the builder of the program and the guard; it stands on the last node that
     the guard reads. None: a relation, which is no check of a value.
     condition: the guard as Python. sentence: what it says when it fails for a value. now: how it shows that value.
-    was: what the value was, where it is missing. sources: what it reads (None: the frame), if not `guard.source`.
+    was: what the value was, where it is missing. sources: what it reads (None: the frame).
     flag: the field that says which text of a pair it is. subject: what the sentence is about. torch_name: what
     torch.compile calls a guard of the same purpose.
     """
@@ -235,7 +235,7 @@ class Kind(NamedTuple):
     sentence: Text = "{condition} does not hold any more"
     now: Callable[[object], str] = short
     was: str = "there"
-    sources: Callable[[Any], tuple[Source | None, ...]] | None = None
+    sources: Callable[[Any], tuple[Source | None, ...]] = lambda guard: (guard.source,)
     flag: str = ""
     subject: str = "{source}"
 

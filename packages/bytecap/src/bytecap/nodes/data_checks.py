@@ -13,9 +13,7 @@ Other branches on data still end the graph: both sides of them are common.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
 import torch
@@ -24,7 +22,7 @@ from absint import AbstractMode, AbstractTensor, abstract_call
 from absint.errors import DataDependentError
 from absint.meta import leaves, map_leaves
 from absint.mode import asks_layout
-from bytecap.breaks.flow import successors_of
+from bytecap.breaks.flow import reached, successors_of
 from bytecap.bytecode.decode import Program
 from bytecap.context_types import Frame, Tracer
 from bytecap.errors import DataDependent, StageError
@@ -40,8 +38,6 @@ _RAISES = frozenset({"RAISE_VARARGS", "RERAISE"})
 # How many instructions of a side are looked at: messages of exceptions can be long expressions.
 _REACH = 300
 _COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
-# After so many failed checks, the graphs of a function end at branches on data again.
-_FAILURES = 3
 # They change what a tensor is, not only what it holds: that is not undone.
 _CHANGES_OF_KIND = frozenset(
     f"torch.Tensor.{name}"
@@ -134,31 +130,6 @@ def changes_of(tracer: Tracer) -> tuple[frozenset[str], bool]:
     return frozenset(tensor.name for tensor in written), is_final
 
 
-class Distrust:
-    """The code objects whose data raises too often to assume that it does not."""
-
-    def __init__(self) -> None:
-        self._codes: set[CodeType] = set()
-        self._failures: Counter[CodeType] = Counter()
-
-    def __contains__(self, code: CodeType) -> bool:
-        return code in self._codes
-
-    def add(self, code: CodeType) -> None:
-        """Assume nothing in captures of `code` from now on."""
-        self._codes.add(code)
-
-    def count(self, code: CodeType) -> bool:
-        """A check failed; whether that was one too many."""
-        self._failures[code] += 1
-        return self._failures[code] >= _FAILURES
-
-    def clear(self) -> None:
-        """Forget what happened."""
-        self._codes.clear()
-        self._failures.clear()
-
-
 class CannotUndo(DataDependent):
     """The graph changes an input in a way that cannot be taken back: it has to end at the branch."""
 
@@ -178,22 +149,9 @@ def _call(tracer: Tracer, function: Any, *args: Value, **kwargs: Value) -> Tenso
 
 def _always_raises(program: Program, start: int) -> bool:
     """Whether all ways from an instruction end in a `raise` (of this function, caught or not)."""
-    seen, waiting = {start}, [start]
-    raises = False
-    while waiting:
-        index = waiting.pop()
-        after = successors_of(program, index)
-        if not after:
-            if program.instructions[index].opname not in _RAISES:
-                return False
-            raises = True
-        for each in after:
-            if each not in seen:
-                seen.add(each)
-                waiting.append(each)
-        if len(seen) > _REACH:
-            return False
-    return raises
+    passed = reached(start, lambda index: successors_of(program, index))
+    ends = [program.instructions[index].opname for index in passed if not successors_of(program, index)]
+    return bool(ends) and len(passed) <= _REACH and _RAISES.issuperset(ends)
 
 
 # -- Functions of torch whose C++ reads data to check its arguments: their calls of ATen, and checks of the graph.

@@ -36,7 +36,7 @@ def emit_epilogue(emitter: Emitter, result: Value) -> None:
     emitter.load(result)
     if emitter.is_seen:
         # Else the traceback's exception would be held by the frame that the traceback holds.
-        emitter.let_go()
+        emitter.let_go_of_all()
     emitter.return_top()
 
 
@@ -75,7 +75,7 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
         emitter.push_callable(Continue)
         load_state()
         emitter.call(1)
-        emitter.let_go()
+        emitter.let_go_of_all()
         emitter.return_top()
         return
     with emitter.unseen():
@@ -88,7 +88,7 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
         else:
             emitter.push_callable(driver_of.driver_without_cells(emitter.names))
         load_state()
-        emitter.let_go()
+        emitter.let_go_of_all()
         emitter.call(1)
     emitter.return_top()
 
@@ -177,8 +177,7 @@ def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) 
         compiled = on_inner_tensors(compiled, links, outside.subclassed)
     head.push_callable(compiled)
     head.load_local(INPUTS)
-    head.constant(None)
-    head.store_local(INPUTS)
+    head.let_go(INPUTS)
     graph = emitter.tracer.graph
     if wanted := [item.source for item in graph.inputs if item.value.name in graph.made]:
         for source in wanted:

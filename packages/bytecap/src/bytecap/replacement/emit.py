@@ -179,12 +179,8 @@ class Emitter(Assembler):
         else:
             emit_source(self, cell.place, self.tracer.names.objects)
 
-    def graph_output(self, value: TensorValue) -> None:
+    def graph_output(self, name: str) -> None:
         """Push a result of the graph."""
-        self.graph_number(value.name)
-
-    def graph_number(self, name: str) -> None:
-        """Push a result of the graph by its name."""
         self.outputs[name] = None
         self.load_local(f".out_{name}")
 
@@ -194,16 +190,14 @@ class Emitter(Assembler):
             self.load_local(self.tracer.sizes.made[name])
             return
         if name in self.tracer.graph.numbers:
-            self.graph_number(name)
+            self.graph_output(name)
             return
         self.symbols[name] = self.tracer.sizes.sources[name]
         self.load_local(symbol_local(name))
 
-    def let_go(self) -> None:
+    def let_go_of_all(self) -> None:
         """Forget all variables of the frame: what is needed of them is on the stack."""
-        for name in (*argument_names(self.code), *self._locals.values(), *(f".out_{name}" for name in self.outputs)):
-            self.constant(None)
-            self.store_local(name)
+        self.let_go(*argument_names(self.code), *self._locals.values(), *(f".out_{name}" for name in self.outputs))
 
 
 def _inside(part: Any) -> Iterable[Any]:

@@ -12,7 +12,6 @@ from its own line. A segment behind a graph break is a function that starts ther
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 import warnings
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from bytecode import BinaryOp, Label
+from bytecode import BinaryOp
 
 from bytecap.bytecode.assembler import Assembler, assemble
 from bytecap.bytecode.decode import argument_names
@@ -49,18 +48,13 @@ def emit_guarded_call(
         emit_call()
     if not checked:
         return
-    holds = Label()
     out.store_local(_OUTPUTS)
     out.load_local(_OUTPUTS)
-    out.constant(None)
-    out.is_same()
-    out.jump_forward_unless(holds)
-    out.constant(None)
-    _emit_plain_run(out, code, undo)
-    out.mark(holds)
+    with out.if_top_is(None):
+        out.constant(None)
+        _emit_plain_run(out, code, undo)
     out.load_local(_OUTPUTS)
-    out.constant(None)
-    out.store_local(_OUTPUTS)
+    out.let_go(_OUTPUTS)
 
 
 def noted_states(*generators: Any) -> Callable[[], None]:
@@ -120,7 +114,7 @@ def plain_function(
     return plain(function)
 
 
-def _raising(function: Callable[..., Any], error: Exception) -> Callable[..., Any]:
+def _raising(function: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         function(*args, **kwargs)
         raise error
@@ -146,16 +140,11 @@ def raising_code(function: FunctionType, error: BaseException) -> CodeType:
     """
     code = function.__code__
     out = Assembler(code.co_firstlineno)
-    out.push_callable(functools.partial(_must_raise, function, error))
+    out.push_callable(_raising(function, error))
     _load_arguments(out, code)
     out.emit("CALL_FUNCTION_EX", 1)
     out.return_top()
     return assemble(code, out.instructions)
-
-
-def _must_raise(function: FunctionType, error: BaseException, /, *args: Any, **kwargs: Any) -> None:
-    function(*args, **kwargs)
-    raise error
 
 
 def _load_arguments(out: Assembler, code: CodeType) -> None:
@@ -175,6 +164,4 @@ def _load_arguments(out: Assembler, code: CodeType) -> None:
     if code.co_flags & 8:
         out.load_local(more.pop())
         out.emit("DICT_UPDATE", 1)
-    for name in argument_names(code):
-        out.constant(None)
-        out.store_local(name)
+    out.let_go(*argument_names(code))

@@ -251,7 +251,7 @@ class TensorValue(Value):
             emitter.keep(self)
             emitter.load(self)
         elif self.place is None:
-            emitter.graph_output(self)
+            emitter.graph_output(self.name)
             if is_subclassed(self.cls):
                 emitter.call_function(as_subclass, self.cls, arguments=1)
                 emitter.keep(self)
