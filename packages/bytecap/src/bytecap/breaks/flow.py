@@ -96,13 +96,11 @@ def accesses(instruction: Instruction) -> Iterator[tuple[str, str]]:
         yield "bind", str(instruction.argval)
 
 
-_CELLS = {"STORE_DEREF": "bind", "DELETE_DEREF": "drop"}
-
-
 def _cell_accesses(instruction: Instruction) -> Iterator[tuple[str, str]]:
     """(kind, name) of what it does to a cell."""
-    if instruction.opname in _CELLS:
-        yield _CELLS[instruction.opname], str(instruction.argval)
+    kind = {"STORE_DEREF": "bind", "DELETE_DEREF": "drop"}.get(instruction.opname)
+    if kind is not None:
+        yield kind, str(instruction.argval)
 
 
 def _deleted_inside(code: CodeType) -> frozenset[str]:
@@ -125,17 +123,13 @@ def flow_of(code: CodeType) -> Flow:
     program = decode(code)
     count = len(program.instructions)
     direct = tuple(successors_of(program, index) for index in range(count))
-    full = tuple(_with_handler(program, index, direct[index]) for index in range(count))
+    handlers = [program.handler_at(index) for index in range(count)]
+    full = tuple(after if h is None else (*after, h.target) for after, h in zip(direct, handlers, strict=True))
     live = _backwards(full, [_live_before(instruction) for instruction in program.instructions])
     unbound = _maybe_unbound(code, program, direct, frozenset(code.co_varnames), accesses)
     empty = _maybe_unbound(code, program, direct, frozenset(code.co_cellvars), _cell_accesses)
     forgotten = _deleted_inside(code).intersection(code.co_cellvars)
     return Flow(program, full, live, unbound, tuple(names | forgotten for names in empty))
-
-
-def _with_handler(program: Program, index: int, direct: tuple[int, ...]) -> tuple[int, ...]:
-    handler = program.handler_at(index)
-    return direct if handler is None else (*direct, handler.target)
 
 
 Transfer = Callable[[frozenset[str]], frozenset[str]]

@@ -229,19 +229,16 @@ def _without_conversion(items: Sequence[Any]) -> list[Any]:
 
     A region has none: the outline converts what leaves a region.
     """
+    conversion = ("CALL_INTRINSIC_1", Intrinsic1Op.INTRINSIC_STOPITERATION_ERROR)
     converters: set[Label] = set()
     following: Instr | None = None
     for item in reversed(items):
         if isinstance(item, Instr):
             following = item
-        elif isinstance(item, Label) and following is not None and _converts(following):
+        elif isinstance(item, Label) and following is not None and (following.name, following.arg) == conversion:
             converters.add(item)
     begins = {id(item) for item in items if isinstance(item, TryBegin) and item.target in converters}
     return [
         item for item in items
         if id(item) not in begins and not (isinstance(item, TryEnd) and id(item.entry) in begins)
     ]  # fmt: skip
-
-
-def _converts(instruction: Instr) -> bool:
-    return instruction.name == "CALL_INTRINSIC_1" and instruction.arg == Intrinsic1Op.INTRINSIC_STOPITERATION_ERROR

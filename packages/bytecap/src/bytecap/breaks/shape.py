@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from bytecap.breaks.flow import loop_exit, successors_of
 from bytecap.bytecode.assembler import Assembler
-from bytecap.bytecode.decode import Handler, Program, decode, per_code
+from bytecap.bytecode.decode import Program, decode, per_code
 
 Entry = Literal["value", "raised", "null", "lasti", "handled", "stale", "saved"]
 Shape = tuple[Entry, ...]
@@ -52,17 +52,14 @@ def shapes_of(code: CodeType) -> tuple[Shape | None, ...]:
         following = [(target, _after(program, index, before, target)) for target in successors_of(program, index)]
         handler = program.handler_at(index)
         if handler is not None and program.instructions[index].opname not in _NEVER_RAISES:
-            following.append((handler.target, _in_handler(handler, before)))
+            # What is left of the stack; where the exception was raised, if that is wanted; the exception.
+            lasti: Shape = ("lasti",) if handler.lasti else ()
+            following.append((handler.target, (*before[: handler.depth], *lasti, "raised")))
         for target, shape in following:
             if shapes[target] is None:
                 shapes[target] = shape
                 waiting.append(target)
     return tuple(shapes)
-
-
-def _in_handler(handler: Handler, shape: Shape) -> Shape:
-    """What is left of the stack, where the exception was raised if that is wanted, the exception."""
-    return (*shape[: handler.depth], *(["lasti"] if handler.lasti else []), "raised")  # type: ignore[return-value]
 
 
 def _after(program: Program, index: int, shape: Shape, target: int) -> Shape:

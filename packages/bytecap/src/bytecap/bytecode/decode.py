@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import wraps
 from types import CodeType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bytecap.context_types import Frame
 
@@ -32,15 +32,9 @@ _HAS_JUMP = frozenset(opcode.hasjrel)
 _NAMES = tuple(opcode.opname)
 
 
-def _cache_sizes() -> tuple[int, ...]:
-    """Inline cache entries after each opcode (a list in 3.11 and 3.12, a dict by name in 3.13)."""
-    entries = opcode._inline_cache_entries  # type: ignore[attr-defined]
-    if isinstance(entries, dict):
-        return tuple(entries.get(name, 0) for name in _NAMES)
-    return tuple(entries)
-
-
-_CACHES = _cache_sizes()
+# Inline cache entries after each opcode (a list in 3.11 and 3.12, a dict by name in 3.13).
+_ENTRIES: Any = opcode._inline_cache_entries  # type: ignore[attr-defined]
+_CACHES = [_ENTRIES.get(name, 0) for name in _NAMES] if isinstance(_ENTRIES, dict) else _ENTRIES
 
 # The names whose argument carries a flag beside the index of a name.
 _NAME_SHIFT = {"LOAD_GLOBAL": 1}
@@ -125,14 +119,6 @@ def _local_names(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames + cells + code.co_freevars
 
 
-def _lines(code: CodeType) -> dict[int, int]:
-    lines: dict[int, int] = {}
-    for start, end, line in code.co_lines():
-        for offset in range(start, end, 2):
-            lines[offset] = line or code.co_firstlineno
-    return lines
-
-
 def _argval(code: CodeType, names: tuple[str, ...], op: int, arg: int) -> object:
     if op in _HAS_CONST:
         return code.co_consts[arg]
@@ -156,7 +142,8 @@ def decode(code: CodeType) -> Program:
     >>> [i.opname for i in decode((lambda x: x).__code__).instructions][-1]
     'RETURN_VALUE'
     """
-    raw, names, lines = code.co_code, _local_names(code), _lines(code)
+    raw, names, first = code.co_code, _local_names(code), code.co_firstlineno
+    lines = {at: line or first for start, end, line in code.co_lines() for at in range(start, end, 2)}
     rows: list[tuple[str, int, object, int, int]] = []
     index_of: dict[int, int] = {}
     position, arg, start = 0, 0, 0

@@ -247,8 +247,9 @@ def _as_refusal(error: Exception) -> errors.CannotCapture:
     match error:
         case errors.CannotCapture():
             return error
-        case PythonRaise():
-            return errors.RaisedInCapture(_raised(error))
+        case PythonRaise(value=value):
+            text = value.message() if isinstance(value, ExceptionValue) else ""
+            return errors.RaisedInCapture(f"the captured code raises {value.python_type().__name__}: {text}")
         case SpecializedSize():
             return errors.FixedMarkedSize(error.message, where=error.where, fix=error.fix)
         case DataDependentError():
@@ -272,7 +273,8 @@ def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options
         tracer.frames.check_generators()
         refuse_rebound(tracer)
         if until is not None:
-            _emit_break(emitter, frame, until)
+            point = until.resumption.target(until.index_of(frame.pc))
+            emit_leave(emitter, frame, point, until.resumption if until.segment is None else None)
         else:
             if not tracer.graph.has_work and not options.allow_empty:
                 raise errors.NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
@@ -283,17 +285,6 @@ def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options
         tracer.guards.changed()
         tracer.guards.hashed()
     return emitter
-
-
-def _emit_break(emitter: Emitter, frame: Frame, until: Break) -> None:
-    point = until.resumption.target(until.index_of(frame.pc))
-    emit_leave(emitter, frame, point, until.resumption if until.segment is None else None)
-
-
-def _raised(error: PythonRaise) -> str:
-    value = error.value
-    text = value.message() if isinstance(value, ExceptionValue) else ""
-    return f"the captured code raises {value.python_type().__name__}: {text}"
 
 
 def _first_frame(tracer: Tracer, view: Any) -> Frame:

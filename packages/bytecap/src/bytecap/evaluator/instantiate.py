@@ -7,7 +7,6 @@ import enum
 import types
 import typing
 from abc import ABCMeta
-from typing import Any
 
 import torch
 
@@ -56,7 +55,9 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
         return call_wrapper(tracer, cls, args, kwargs)
     custom = static_lookup(type(cls).__mro__, "__call__")[0]
     if isinstance(custom, types.FunctionType) and type(cls) not in (type, ABCMeta):
-        return _metaclass_call(tracer, cls, custom, args, kwargs)
+        if issubclass(cls, enum.Enum):
+            return fold_call(tracer, cls, args, kwargs)
+        return MethodValue(tracer.objects.wrap(custom, None), ClassValue(cls)).call(tracer, args, kwargs)
     if issubclass(cls, (BaseException, torch.nn.Module)) or is_python_class(cls):
         return construct(tracer, cls, args, kwargs)
     if issubclass(cls, tuple) and field_names(cls):
@@ -65,13 +66,6 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
     if issubclass(cls, TORCH_CONSTANTS) or is_pure(cls):
         return fold_call(tracer, cls, args, kwargs)
     raise UnsupportedCall(f"creating a {cls.__module__}.{cls.__qualname__}")
-
-
-def _metaclass_call(tracer: Tracer, cls: type, custom: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if issubclass(cls, enum.Enum):
-        return fold_call(tracer, cls, args, kwargs)
-    method = MethodValue(tracer.objects.wrap(custom, None), ClassValue(cls))
-    return method.call(tracer, args, kwargs)
 
 
 def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -89,18 +83,14 @@ def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Va
         if (args or kwargs) and new is object.__new__ and cls.__init__ is object.__init__:
             raise tracer.raises(TypeError, f"{cls.__name__}() takes no arguments")
         made = allocate(tracer, cls, args)
-    _initialise(tracer, made, cls, args, kwargs)
-    return made
-
-
-def _initialise(tracer: Tracer, made: Value, cls: type, args: list[Value], kwargs: dict[str, Value]) -> None:
     init, owner = static_lookup(cls.__mro__, "__init__")
-    if not isinstance(init, types.FunctionType):
-        tracer.guards.lookup(cls, "__init__")
     if isinstance(init, types.FunctionType):
         bind(tracer, init, owner or cls, made, cls, "__init__").call(tracer, args, kwargs)
-    elif isinstance(made, ObjectValue) and (made.base is not None or issubclass(cls, _FILLED)):
+        return made
+    tracer.guards.lookup(cls, "__init__")
+    if isinstance(made, ObjectValue) and (made.base is not None or issubclass(cls, _FILLED)):
         made.call_method(tracer, "__init__", args, kwargs)
+    return made
 
 
 def allocate(tracer: Tracer, cls: type, args: list[Value]) -> Value:

@@ -25,7 +25,7 @@ from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView
 from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue
 from bytecap.objects.containers.sets import SetValue
-from bytecap.objects.functions import CellValue, FunctionValue, MethodValue
+from bytecap.objects.functions import CellValue, MethodValue
 from bytecap.objects.identity import Identity, IdentityToken, UserKey, WeakReference
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.nn_modules import NNModuleValue
@@ -95,12 +95,10 @@ class KnownObjects:
 
     def _guard_again(self, known: Value, real: Any, source: Source) -> None:
         """A second path to a known object: it must lead to the same object again."""
-        if isinstance(real, (type, types.ModuleType)) or (known.source is None and isinstance(known, FunctionValue)):
+        if isinstance(real, (type, types.ModuleType)) or known.source is None:
             self.tracer.guards.identity(source, real)
-        elif known.source is not None and known.source != source:
+        elif known.source != source:
             self.tracer.guards.same(known.source, source, True)
-        elif known.source is None:
-            self.tracer.guards.identity(source, real)
 
     def fresh(self, real: Any) -> Value:
         """The value of an object that a host call just made: containers belong to the evaluated program."""

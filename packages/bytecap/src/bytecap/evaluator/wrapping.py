@@ -47,6 +47,7 @@ from bytecap.objects.opaque import OpaqueValue, UnknownValue
 from bytecap.objects.outside_iterators import outside_iterator
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source
+from stagewire.capture import DictValue as ValueAt
 
 _REGISTRIES = frozenset(REGISTRIES + HOOKS)
 _BUILTIN_CALLABLES = (
@@ -91,10 +92,6 @@ def _literal(tracer: Tracer, real: Any, source: Source | None) -> Value:
         return tracer.objects.open_constant(real, source)
     tracer.guards.literal(source, real)
     return Constant(real, source)
-
-
-def _symbolic(tracer: Tracer, real: torch.SymInt | torch.SymFloat, source: Source | None) -> Value:
-    return as_value(unwrap(real))
 
 
 def _identified(kind: Callable[[Any, Source | None], Value]) -> Wrapper:
@@ -168,19 +165,12 @@ def _range(tracer: Tracer, real: range, source: Source | None) -> Value:
 
 
 def _items(tracer: Tracer, real: Any, source: Source | None) -> list[Any]:
-    if source is None:
-        return [Lazy(item, None) for item in real]
-    return [Lazy(item, Item(source, index)) for index, item in enumerate(real)]
-
-
-def _guard_container(tracer: Tracer, real: Any, source: Source | None) -> None:
-    if source is not None:
-        tracer.guards.type_is(source, type(real))
-        tracer.guards.length(source, len(real))
+    return [Lazy(item, None if source is None else Item(source, index)) for index, item in enumerate(real)]
 
 
 def _tuple(tracer: Tracer, real: tuple[Any, ...], source: Source | None) -> Value:
-    _guard_container(tracer, real, source)
+    tracer.guards.type_is(source, type(real))
+    tracer.guards.length(source, len(real))
     return TupleValue(_items(tracer, real, source), cls=type(real), real=real, source=source)
 
 
@@ -208,25 +198,20 @@ def _deque(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 
 def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    if source is not None and not _is_registry(source):
+    # The class of dictionaries that nn.Module itself makes is not in question.
+    if not (isinstance(source, Attribute) and source.name in _REGISTRIES):
         tracer.guards.type_is(source, type(real))
     factory = getattr(real, "default_factory", None)
     if isinstance(real, defaultdict) and factory is None and source is not None:
         tracer.guards.literal(Attribute(source, "default_factory"), None)
     if factory is not None:
-        factory = tracer.objects.wrap(factory, tracer.places.attribute(source, "default_factory"))
+        factory = _part(tracer, real, source, "default_factory")
     place_of = None if source is None else item_source(tracer, source)
     return DictValue(cls=type(real), real=real, source=source, item_source=place_of, factory=factory)
 
 
-def _is_registry(source: Source) -> bool:
-    """Dictionaries that nn.Module itself makes: their class is not in question."""
-    return isinstance(source, Attribute) and source.name in _REGISTRIES
-
-
 def item_source(tracer: Tracer, source: Source) -> Callable[[Any, int | None], Source | None]:
     """Where the value under a key of the dict at `source` is read."""
-    from stagewire.capture import DictValue as ValueAt
 
     def locate(key: Any, index: int | None) -> Source | None:
         if can_name(key):
@@ -290,11 +275,12 @@ def _places_in(tracer: Tracer, stored: list[Any], cls: type, source: Source | No
 
 def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:
     tracer.guards.type_is(source, slice)
-    parts = [
-        tracer.objects.wrap(getattr(real, name), tracer.places.attribute(source, name))
-        for name in ("start", "stop", "step")
-    ]
-    return SliceValue(*parts, source=source)
+    return SliceValue(*[_part(tracer, real, source, name) for name in ("start", "stop", "step")], source=source)
+
+
+def _part(tracer: Tracer, real: Any, source: Source | None, name: str) -> Any:
+    """What an attribute of an object holds."""
+    return tracer.objects.wrap(getattr(real, name), tracer.places.attribute(source, name))
 
 
 def _view(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -374,9 +360,7 @@ def _default(function: Source | None, where: str, key: int | str, real: Any, is_
 
 def _method(tracer: Tracer, real: types.MethodType, source: Source | None) -> Value:
     tracer.guards.type_is(source, types.MethodType)
-    function = tracer.objects.wrap(real.__func__, tracer.places.attribute(source, "__func__"))
-    receiver = tracer.objects.wrap(real.__self__, tracer.places.attribute(source, "__self__"))
-    return MethodValue(function, receiver, source)
+    return MethodValue(*[_part(tracer, real, source, name) for name in ("__func__", "__self__")], source)
 
 
 def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -402,7 +386,7 @@ def _builtin_method(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is not None:
         tracer.guards.type_is(source, type(real))
         tracer.guards.literal(Attribute(source, "__name__"), real.__name__)
-    return BuiltinMethod(tracer.objects.wrap(real.__self__, tracer.places.attribute(source, "__self__")), real.__name__)
+    return BuiltinMethod(_part(tracer, real, source, "__self__"), real.__name__)
 
 
 def _dispatcher(tracer: Tracer, real: Dispatcher, source: Source | None) -> Value:
@@ -410,16 +394,14 @@ def _dispatcher(tracer: Tracer, real: Dispatcher, source: Source | None) -> Valu
     if real.owner is None:
         return _opaque(tracer, real, source)
     tracer.guards.type_is(source, Dispatcher)
-    return tracer.objects.wrap(real.__wrapped__, tracer.places.attribute(source, "__wrapped__"))
+    return _part(tracer, real, source, "__wrapped__")  # type: ignore[no-any-return]
 
 
 def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None) -> Value:
     tracer.guards.type_is(source, functools.partial)
-    function = tracer.objects.wrap(real.func, tracer.places.attribute(source, "func"))
-    args = tracer.objects.wrap(real.args, tracer.places.attribute(source, "args"))
-    keywords = tracer.objects.wrap(real.keywords, tracer.places.attribute(source, "keywords"))
-    named = {str(k.concrete()): v for k, v in keywords.pairs(tracer)}  # type: ignore[attr-defined]
-    return PartialValue(function, args.values(tracer), named, real=real, source=source)  # type: ignore[attr-defined]
+    function, args, keywords = [_part(tracer, real, source, name) for name in ("func", "args", "keywords")]
+    named = {str(k.concrete()): v for k, v in keywords.pairs(tracer)}
+    return PartialValue(function, args.values(tracer), named, real=real, source=source)
 
 
 # -- classes, modules, objects
@@ -449,8 +431,9 @@ def _exception(tracer: Tracer, real: BaseException, source: Source | None) -> Va
 
 
 def _attributes(tracer: Tracer, real: Any, source: Source | None) -> DictValue:
-    names = _instance_dict(real)
-    if names is None:
+    try:
+        names = object.__getattribute__(real, "__dict__")
+    except AttributeError:
         return DictValue()
     if source is None:
         return DictValue(real=names)
@@ -462,13 +445,6 @@ def _attributes(tracer: Tracer, real: Any, source: Source | None) -> DictValue:
         source=home,
         item_source=item_source(tracer, home) if custom else lambda key, index: tracer.places.attribute(source, key),
     )
-
-
-def _instance_dict(real: Any) -> dict[str, Any] | None:
-    try:
-        return object.__getattribute__(real, "__dict__")
-    except AttributeError:
-        return None
 
 
 def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
@@ -538,10 +514,7 @@ _BY_TYPE: dict[type, Wrapper] = {
     Dispatcher: _dispatcher,
     torch.Tensor: _tensor,
     torch.nn.Parameter: _tensor,
-    torch.SymInt: _symbolic,
-    Size: _symbolic,
-    torch.SymFloat: _symbolic,
-    SizeFloat: _symbolic,
+    **dict.fromkeys((torch.SymInt, Size, torch.SymFloat, SizeFloat), lambda tracer, real, _: as_value(unwrap(real))),
     ContextVar: functools.partial(_opaque, kind=ContextVariable),
     random.Random: functools.partial(_object, kind=OutsideRandom),
     torch.finfo: _opaque,

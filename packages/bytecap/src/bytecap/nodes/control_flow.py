@@ -59,8 +59,9 @@ class Body:
             raise UnsupportedCall(f"{kind} under a transform of torch.func")
         self.builder = GraphBuilder(outer, gradient_order=outer.gradient_order)
         self.builder.is_branch = outer.is_branch or not outer.is_body
-        known = {id(tensor.abstract.storage_record) for tensor in tracer.inputs.tensors.values()}
-        with_content = {id(memory) for memory in _memory(tracer) if memory.constant is not None}
+        memories = [tensor.abstract.storage_record for tensor in tracer.inputs.tensors.values()]
+        known = set(map(id, memories))
+        with_content = {id(memory) for memory in memories if memory.constant is not None}
         writes, effects = len(tracer.mode.written), states_of_effects(tracer)
         numbers = set(tracer.sizes.env.unbacked)
         enabled = torch.is_grad_enabled()
@@ -104,10 +105,6 @@ class Body:
         """What was recorded, as a function of these."""
         outputs = tuple(Ref(output.name) for output in self.outputs)
         return Graph(wires((*arguments, *captured)), tuple(self.builder.nodes), outputs)
-
-
-def _memory(tracer: Tracer) -> Iterator[Any]:
-    return (tensor.abstract.storage_record for tensor in tracer.inputs.tensors.values())
 
 
 class _Call:

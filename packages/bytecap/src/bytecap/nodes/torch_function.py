@@ -18,7 +18,7 @@ from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.arrays.tensors import TensorValue, is_subclassed
 from bytecap.objects.arrays.wrappers import WrapperValue
-from bytecap.objects.base import Constant, Value
+from bytecap.objects.base import NONE, Constant, Value
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.mappings import DictValue
@@ -29,9 +29,8 @@ from bytecap.torch_capabilities import TORCH
 
 _NAME = "__torch_function__"
 _DEFAULT = vars(torch.Tensor)[_NAME].__func__
-# Results of these stay of the class that they have.
-NONE = Constant(None)
 _NOTHING = TupleValue([])
+# Results of these stay of the class that they have.
 _NOT_CONVERTED = torch.overrides.get_default_nowrap_functions()
 
 
@@ -176,7 +175,7 @@ class FunctionsOff(Value):
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         self.__enter__() if name == "__enter__" else self.__exit__()
-        return Constant(None)
+        return NONE
 
     def reconstruct(self, emitter: Emitter) -> None:
         raise CannotRebuild("torch._C.DisableTorchFunctionSubclass that is entered")

@@ -1,5 +1,4 @@
 """`torch.func.jacrev` and its kin as Python functions that the evaluator inlines: closures around one known call.
-from bytecap.torch_capabilities import TORCH
 
 In plain code, behind a graph break, they are what they stand for.
 """

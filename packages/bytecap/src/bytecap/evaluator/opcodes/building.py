@@ -107,8 +107,11 @@ def _dict_merge(frame: Frame, instruction: Instruction) -> None:
 
 def _unpack_sequence(frame: Frame, instruction: Instruction) -> None:
     items = _some_items(frame, frame.pop(), instruction.arg + 1)
-    if len(items) != instruction.arg:
-        raise frame.tracer.raises(ValueError, _unpacking_complaint(instruction.arg, len(items)))
+    expected, got = instruction.arg, len(items)
+    if got > expected:
+        raise frame.tracer.raises(ValueError, f"too many values to unpack (expected {expected})")
+    if got < expected:
+        raise frame.tracer.raises(ValueError, f"not enough values to unpack (expected {expected}, got {got})")
     frame.stack.extend(reversed(items))
 
 
@@ -120,12 +123,6 @@ def _some_items(frame: Frame, value: Any, limit: int | None) -> list[Any]:
     if isinstance(value, Sequence):
         return value.values(frame.tracer)
     return list(itertools.islice(value.each(frame.tracer), limit))
-
-
-def _unpacking_complaint(expected: int, got: int) -> str:
-    if got > expected:
-        return f"too many values to unpack (expected {expected})"
-    return f"not enough values to unpack (expected {expected}, got {got})"
 
 
 def _unpack_ex(frame: Frame, instruction: Instruction) -> None:
@@ -164,12 +161,6 @@ def _match_keys(frame: Frame, instruction: Instruction) -> None:
     frame.push(TupleValue(found))
 
 
-def _too_many(frame: Frame, cls: type, allowed: int, given: int) -> Exception:
-    plural = "" if allowed == 1 else "s"
-    complaint = f"{cls.__name__}() accepts {allowed} positional sub-pattern{plural} ({given} given)"
-    return frame.tracer.raises(TypeError, complaint)
-
-
 def _match_class(frame: Frame, instruction: Instruction) -> None:
     names, cls, subject = frame.pop().concrete(), frame.pop(), frame.pop()
     tracer = frame.tracer
@@ -185,7 +176,8 @@ def _match_class(frame: Frame, instruction: Instruction) -> None:
     elif count:
         positional = getattr(cls.real, "__match_args__", ())
         if count > len(positional):
-            raise _too_many(frame, cls.real, len(positional), count)
+            allowed = f"{len(positional)} positional sub-pattern{'' if len(positional) == 1 else 's'}"
+            raise tracer.raises(TypeError, f"{cls.real.__name__}() accepts {allowed} ({count} given)")
         found += [subject.get_attribute(tracer, name) for name in positional[:count]]
     for name in names:
         present = BUILTIN[hasattr](tracer, subject, Constant(name)).concrete()
