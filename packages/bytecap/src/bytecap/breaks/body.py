@@ -19,17 +19,11 @@ from bytecode import Bytecode, CellVar, FreeVar, Instr, Label
 
 from bytecap.breaks.flow import flow_of
 from bytecap.bytecode.assembler import LOAD_CELL, Assembler, CellMove
-from bytecap.bytecode.decode import Instruction, Program, holds_cell
+from bytecap.bytecode.decode import PAIRS, Instruction, Program, holds_cell
 from bytecap.bytecode.rebuild import IS_EMPTY
 
 _V312 = sys.version_info >= (3, 12)
 _V313 = sys.version_info >= (3, 13)
-# Instructions of CPython 3.13 on two variables, as two.
-_PAIRS = {
-    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
-    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
-    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
-}
 
 
 @dataclass(frozen=True)
@@ -110,9 +104,9 @@ def _normal(code: CodeType, item: Instr, row: Instruction, is_bare_super: bool) 
         # Without the second flag `super` looks for the frame's first argument itself.
         loaded = Instr("LOAD_SUPER_ATTR", (False, True, name), location=where)
         return [loaded, *_null_beside(where)] if is_method else [loaded]
-    if item.name in _PAIRS:
+    if item.name in PAIRS:
         names: Any = row.argval  # a copy may have more than the 16 variables that such an instruction can tell apart
-        return [Instr(half, name, location=where) for half, name in zip(_PAIRS[item.name], names, strict=True)]
+        return [Instr(half, name, location=where) for half, name in zip(PAIRS[item.name], names, strict=True)]
     if is_bare_super:
         arguments = _super_arguments(code, where) if item.name == "PRECALL" else []
         return [*arguments, Instr(item.name, 2, location=where)]

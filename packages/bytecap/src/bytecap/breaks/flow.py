@@ -7,20 +7,21 @@ variables live in their cells.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from types import CodeType
+from typing import Any
 
-from bytecap.bytecode.decode import Instruction, Program, argument_names, decode, per_code
+from bytecap.bytecode.decode import PAIRS, Instruction, Program, argument_names, decode, per_code
 
 ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"})
 ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
-_READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR"})
-_PAIRS: dict[str, tuple[str, str]] = {
-    "LOAD_FAST_LOAD_FAST": ("read", "read"),
-    "STORE_FAST_STORE_FAST": ("bind", "bind"),
-    "STORE_FAST_LOAD_FAST": ("bind", "read"),
-}
+# What instructions do to a local; what they do to a cell.
+_ON_LOCAL = {
+    "LOAD_FAST": ("read",), "LOAD_FAST_CHECK": ("read",), "LOAD_FAST_AND_CLEAR": ("read", "drop"),
+    "STORE_FAST": ("bind",), "DELETE_FAST": ("drop",),
+}  # fmt: skip
+_ON_CELL = {"STORE_DEREF": ("bind",), "DELETE_DEREF": ("drop",)}
 # Instructions that may start tensor work.
 _WORK = frozenset(
     {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_OP", "BINARY_SUBSCR", "BINARY_SLICE", "COMPARE_OP",
@@ -82,25 +83,14 @@ def successors_of(program: Program, index: int) -> tuple[int, ...]:
     return (index + 1,)
 
 
-def accesses(instruction: Instruction) -> Iterator[tuple[str, str]]:
-    """(kind, name) of each fast local it touches, in order; kind: read, bind, drop."""
-    name = instruction.opname
-    if name in _PAIRS:
-        yield from zip(_PAIRS[name], instruction.argval, strict=True)  # type: ignore[call-overload]
-        return
-    if name in _READS:
-        yield "read", str(instruction.argval)
-    if name in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
-        yield "drop", str(instruction.argval)
-    elif name == "STORE_FAST":
-        yield "bind", str(instruction.argval)
+Steps = tuple[tuple[str, str], ...]
 
 
-def _cell_accesses(instruction: Instruction) -> Iterator[tuple[str, str]]:
-    """(kind, name) of what it does to a cell."""
-    kind = {"STORE_DEREF": "bind", "DELETE_DEREF": "drop"}.get(instruction.opname)
-    if kind is not None:
-        yield kind, str(instruction.argval)
+def _steps(instruction: Instruction, kinds: Mapping[str, tuple[str, ...]]) -> Steps:
+    """(kind, name) of each local or cell that it touches, in order; kind: read, bind, drop."""
+    name, argval = instruction.opname, instruction.argval
+    parts: Any = zip(PAIRS[name], argval, strict=True) if name in PAIRS else [(name, argval)]  # type: ignore[call-overload]
+    return tuple((kind, str(variable)) for part, variable in parts for kind in kinds.get(part, ()))
 
 
 def _deleted_inside(code: CodeType) -> frozenset[str]:
@@ -125,41 +115,27 @@ def flow_of(code: CodeType) -> Flow:
     direct = tuple(successors_of(program, index) for index in range(count))
     handlers = [program.handler_at(index) for index in range(count)]
     full = tuple(after if h is None else (*after, h.target) for after, h in zip(direct, handlers, strict=True))
-    live = _backwards(full, [_live_before(instruction) for instruction in program.instructions])
-    unbound = _maybe_unbound(code, program, direct, frozenset(code.co_varnames), accesses)
-    empty = _maybe_unbound(code, program, direct, frozenset(code.co_cellvars), _cell_accesses)
+    on_locals, on_cells = ([_steps(each, kinds) for each in program.instructions] for kinds in (_ON_LOCAL, _ON_CELL))
+    live = _live(full, on_locals)
+    unbound = _maybe_unbound(code, program, direct, frozenset(code.co_varnames), on_locals)
+    empty = _maybe_unbound(code, program, direct, frozenset(code.co_cellvars), on_cells)
     forgotten = _deleted_inside(code).intersection(code.co_cellvars)
     return Flow(program, full, live, unbound, tuple(names | forgotten for names in empty))
 
 
-Transfer = Callable[[frozenset[str]], frozenset[str]]
-
-
-def _live_before(instruction: Instruction) -> Transfer:
-    steps = tuple(accesses(instruction))
-    if not steps:
-        return lambda after: after
-
-    def before(after: frozenset[str]) -> frozenset[str]:
-        for kind, name in reversed(steps):
-            # Dropping a variable needs it to be bound.
-            after = after - {name} if kind == "bind" else after | {name}
-        return after
-
-    return before
-
-
-def _backwards(successors: tuple[tuple[int, ...], ...], transfers: list[Transfer]) -> tuple[frozenset[str], ...]:
+def _live(successors: tuple[tuple[int, ...], ...], steps: list[Steps]) -> tuple[frozenset[str], ...]:
+    """Backwards: a variable is live in front of what reads it, or drops it, which needs it to be bound."""
     nothing: frozenset[str] = frozenset()
     live = [nothing] * len(successors)
     changed = True
     while changed:
         changed = False
         for index in range(len(successors) - 1, -1, -1):
-            after = nothing.union(*[live[i] for i in successors[index]])
-            before = transfers[index](after)
-            if before != live[index]:
-                live[index] = before
+            found = nothing.union(*[live[i] for i in successors[index]])
+            for kind, name in reversed(steps[index]):
+                found = found - {name} if kind == "bind" else found | {name}
+            if found != live[index]:
+                live[index] = found
                 changed = True
     return tuple(live)
 
@@ -169,7 +145,7 @@ def _maybe_unbound(
     program: Program,
     direct: tuple[tuple[int, ...], ...],
     names: frozenset[str],
-    steps: Callable[[Instruction], Iterator[tuple[str, str]]],
+    steps: list[Steps],
 ) -> tuple[frozenset[str], ...]:
     """Forwards: a variable is unbound at first unless it is an argument; a handler sees what held at any point."""
     count = len(program.instructions)
@@ -180,7 +156,7 @@ def _maybe_unbound(
         index = waiting.pop()
         before = states[index]
         after = before
-        for kind, name in steps(program.instructions[index]):
+        for kind, name in steps[index]:
             after = after | {name} if kind == "drop" else after - {name}
         handler = program.handler_at(index)
         edges = [(target, after) for target in direct[index]]

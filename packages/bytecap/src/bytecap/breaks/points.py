@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -134,11 +134,14 @@ class Resumption:
         while index > self.start and self._name(index - 1) in CALL_PARTS:
             index -= 1
         if index not in self.plan.targets:
-            point = self._point(index)
-            with self._lock:
-                if index not in self.plan.targets:
-                    self.plan = replace(self.plan, targets={**self.plan.targets, index: point})
+            self._learn("targets", index, self._point(index))
         return self.plan.targets[index]
+
+    def _learn(self, what: str, index: int, made: Point | Segment) -> None:
+        with self._lock:
+            known = getattr(self.plan, what)
+            if index not in known:
+                self.plan = replace(self.plan, **{what: {**known, index: made}})
 
     def add_break(self, index: int) -> None:
         """The instruction `index` cannot be captured: segments start behind it."""
@@ -158,23 +161,21 @@ class Resumption:
     def _add_segments(self, starts: Iterable[int]) -> None:
         for start in {self._carried(max(start, self.start)) for start in starts}:
             if start not in self.plan.segments and self.can_enter(start) and self.flow.works(start):
-                segment = self._segment(self._point(start))
-                with self._lock:
-                    if start not in self.plan.segments:
-                        self.plan = replace(self.plan, segments={**self.plan.segments, start: segment})
+                self._learn("segments", start, self._segment(self._point(start)))
 
     def add_graphless(self, segment: Segment) -> None:
         """A segment broke without a graph: if it does no tensor work in its loop but what breaks, its loop's end is
         where the next one starts."""
-        passed, ends = self._pass_from(segment.point.index, self.plan.breaks)
-        if not self._is_idle(passed, self.plan):
+        is_idle, ends = self._pass_from(segment.point.index, self.plan)
+        if not is_idle:
             return
         self._add_segments(ends)
         with self._lock:
             self.plan = replace(self.plan, graphless=self.plan.graphless | {segment.point.index})
 
-    def _pass_from(self, start: int, breaks: Set[int]) -> tuple[frozenset[int], set[int]]:
-        """What control comes to from `start` before it breaks or a loop has ended, and where these loops end."""
+    def _pass_from(self, start: int, plan: Plan) -> tuple[bool, set[int]]:
+        """Whether no tensor work but what breaks comes behind `start` before control breaks or a loop has ended, and
+        where these loops end."""
         program, ends = self.flow.program, set()
 
         def successors(index: int) -> tuple[int, ...]:
@@ -184,14 +185,11 @@ class Resumption:
                 return following[:1]
             return following
 
-        return reached(start, successors, breaks), ends
-
-    def _is_idle(self, passed: frozenset[int], plan: Plan) -> bool:
-        return not self.flow.may_work(passed - plan.breaks)
+        return not self.flow.may_work(reached(start, successors, plan.breaks) - plan.breaks), ends
 
     def _is_called(self, plan: Plan, start: int) -> bool:
         """Whether a segment that starts there is worth a call; else what it does before it breaks again runs plain."""
-        return start not in plan.graphless or not self._is_idle(self._pass_from(start, plan.breaks)[0], plan)
+        return start not in plan.graphless or not self._pass_from(start, plan)[0]
 
     def _carried(self, index: int) -> int:
         """Past what only puts a result where it belongs: it need not go through a segment's arguments."""

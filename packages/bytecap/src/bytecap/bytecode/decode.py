@@ -131,8 +131,12 @@ def _argval(code: CodeType, names: tuple[str, ...], op: int, arg: int) -> object
     return arg
 
 
-# Two-in-one forms of 3.13 hold two local indices in one argument, whatever its size.
-_PAIRED = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"})
+PAIRS = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+}
+"""Two-in-one forms of 3.13: they hold two local indices in one argument, whatever its size."""
 
 
 @per_code
@@ -159,7 +163,7 @@ def decode(code: CodeType) -> Program:
         jump = -1
         if op in _HAS_JUMP:
             jump = after + (-2 * arg if "BACKWARD" in name else 2 * arg)
-        value = (names[arg >> 4], names[arg & 15]) if name in _PAIRED else _argval(code, names, op, arg)
+        value = (names[arg >> 4], names[arg & 15]) if name in PAIRS else _argval(code, names, op, arg)
         index_of[position] = len(rows)
         rows.append((name, arg, value, jump, position))
         start, arg, position = after, 0, after

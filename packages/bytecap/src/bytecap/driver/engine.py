@@ -198,7 +198,9 @@ class Engine:
             if entry.guard.check(view):
                 return entry
         reason = explain(known[0].guard, view, _symbols_of(known[0])) if known else None
-        changed = () if self.fullgraph else size_changes.changed_values(known, view, _counted(known), self.limit)
+        payload = known[0].payload if known else None
+        counted = payload.counted if isinstance(payload, _Compiled) else frozenset()
+        changed = () if self.fullgraph else size_changes.changed_values(known, view, counted, self.limit)
         if changed:
             self._changing[code] = self._changing.get(code, frozenset()).union(changed)
         if known:
@@ -440,7 +442,9 @@ class Engine:
                 raise
             except (errors.CannotRebuild, errors.CannotCapture, GuardError):
                 continue  # the next place may be one at which all that is live can be built again
-            self._report_break(view, error, result)
+            if self._is_news(view.code, error):
+                _log.info("graph break: %s", error)
+            self._tell(Broke(error.let_go(), result.capture if result.has_graph else None))
             if not result.has_graph:
                 self._breaks.add_graphless(view.code)
             changing = result.of_data | self._policy_of(view.code).dimensions
@@ -451,11 +455,6 @@ class Engine:
             until.resumption.renew_drivers()
             return made
         return None
-
-    def _report_break(self, view: FrameView, error: errors.CannotCapture, result: CaptureResult) -> None:
-        if self._is_news(view.code, error):
-            _log.info("graph break: %s", error)
-        self._tell(Broke(error.let_go(), result.capture if result.has_graph else None))
 
     # -- refusals
 
@@ -513,12 +512,6 @@ class Engine:
     def _tell(self, event: Event) -> None:
         if self.on_event is not None:
             self.on_event(event)
-
-
-def _counted(known: tuple[Entry, ...]) -> frozenset[Source]:
-    """Where the numbers are that the code of the last capture counts up."""
-    payload = known[0].payload if known else None
-    return payload.counted if isinstance(payload, _Compiled) else frozenset()
 
 
 class _EndsAtData(Exception):

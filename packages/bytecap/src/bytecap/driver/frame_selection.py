@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from itertools import islice
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -38,23 +37,16 @@ def _entry(self: Callable[..., Any]) -> FunctionType:
         return self(*args, **kwargs)
 
     cls = type(self)
-    body = _body_code(cls)
+    # Messages name the place of the method that does the work.
+    methods = (getattr(cls, name, None) for name in ("forward", "__call__"))
+    body = next((method.__code__ for method in methods if isinstance(method, FunctionType)), call.__code__)
     code = call.__code__.replace(
         co_name=cls.__name__,
         co_qualname=cls.__qualname__,
-        co_filename=call.__code__.co_filename if body is None else body.co_filename,
-        co_firstlineno=call.__code__.co_firstlineno if body is None else body.co_firstlineno,
+        co_filename=body.co_filename,
+        co_firstlineno=body.co_firstlineno,
     )
     return FunctionType(code, call.__globals__, cls.__name__, None, call.__closure__)
-
-
-def _body_code(cls: type) -> CodeType | None:
-    """The code of the method that does the work, for the place that messages name."""
-    for name in ("forward", "__call__"):
-        function = getattr(cls, name, None)
-        if isinstance(function, FunctionType):
-            return function.__code__
-    return None
 
 
 _TENSOR_LIKE = (torch.Tensor, torch.nn.Module)
@@ -74,14 +66,10 @@ def is_wanted(view: FrameView) -> bool:
         return code.co_name == "forward" and str(module).startswith("torch.nn.modules.")
     if code.co_flags & 0x2 == 0 or code.co_name == "<module>":
         return False
-    return _uses_torch(code, view.globals) or any(_holds_tensors(value, _DEPTH) for value in view.locals.values())
-
-
-def _uses_torch(code: types.CodeType, names: dict[str, Any]) -> bool:
-    return any(
-        isinstance(found := names.get(name), types.ModuleType) and found.__name__.partition(".")[0] == "torch"
-        for name in code.co_names
-    )
+    named = [each for each in map(view.globals.get, code.co_names) if isinstance(each, ModuleType)]
+    if any(module.__name__.partition(".")[0] == "torch" for module in named):
+        return True
+    return any(_holds_tensors(value, _DEPTH) for value in view.locals.values())
 
 
 def _holds_tensors(value: Any, depth: int) -> bool:

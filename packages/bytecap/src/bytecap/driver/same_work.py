@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from stagewire.capture import Capture, Input, Local, TensorIs, facts_of
+from stagewire.capture import Capture, Local, TensorIs, facts_of
 from stagewire.digest import digest
 from stagewire.graph import Value
 from stagewire.types import TensorType
@@ -31,20 +31,18 @@ _LEAF, _OTHER = Local("leaf"), Local("")
 def _work(capture: Capture, keeps_sizes: bool) -> Capture:
     """The capture without guards and what none looks at; for gradients it counts which inputs are leaves."""
     leaves = {guard.source for guard in capture.guards if isinstance(guard, TensorIs) and guard.is_leaf}
-    inputs = tuple([_bare(item, item.source in leaves) for item in capture.inputs])
+    inputs = []
+    for item in capture.inputs:
+        source = item.source if item.role == "constant" else _LEAF if item.source in leaves else _OTHER
+        inputs.append(replace(item, value=_anywhere(item.value), source=source))
     given = {} if keeps_sizes else {"hint": None}
     return replace(
         capture,
         guards=facts_of(capture),
-        inputs=inputs,
+        inputs=tuple(inputs),
         graph=replace(capture.graph, inputs=tuple([_anywhere(value) for value in capture.graph.inputs])),
         symbols=tuple([replace(one, source=one.source and _OTHER, **given) for one in capture.symbols]),
     )
-
-
-def _bare(item: Input, is_leaf: bool) -> Input:
-    source = item.source if item.role == "constant" else _LEAF if is_leaf else _OTHER
-    return replace(item, value=_anywhere(item.value), source=source)
 
 
 def _anywhere(value: Value) -> Value:

@@ -9,9 +9,8 @@ it is defined.
 
 from __future__ import annotations
 
-from bytecap.evaluator.calls import call_builtin, call_function, inline
+from bytecap.evaluator.calls import allocate, call_builtin, call_function, construct, inline, instantiate
 from bytecap.evaluator.frame import Frame as frame
-from bytecap.evaluator.instantiate import allocate, construct, instantiate
 from bytecap.lookasides.copies import reduce_ex
 from bytecap.lookasides.torch_state import index_by_tensors
 from bytecap.nodes.array_calls import call_on_arrays

@@ -47,10 +47,9 @@ class Frame:
 
     def pop_many(self, count: int) -> list[Any]:
         """Pop `count` entries, the deepest first."""
-        if count == 0:
-            return []
-        taken = self.stack[-count:]
-        del self.stack[-count:]
+        start = len(self.stack) - count
+        taken = self.stack[start:]
+        del self.stack[start:]
         return taken
 
     # -- variables

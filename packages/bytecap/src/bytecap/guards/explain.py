@@ -103,31 +103,19 @@ def explain(
     if index not in range(len(program.guards)):
         return "an input is missing"
     guard = program.guards[index]
+    checked = next((check[1] for node in program.spec[0] for check in node[3] if check[2] == index), None)
     if isinstance(guard, capture.Distinct):
-        said = _explain_distinct(guard, _read(program, scope, index))
+        values = program.values(scope, MISSING)
+        said = _explain_distinct(guard, [values[node] for node in checked[0]])
     elif not found and not isinstance(guard, capture.Relation | capture.GlobalState):
         said = missing(guard)
     else:
-        said = _explain_checked(program, index, value) or sentence(guard, value, symbol_names(symbols))
-    if isinstance(guard, capture.GlobalState):
-        said += _called(scope)
+        said = _explain_checked(guard, checked, value) or sentence(guard, value, symbol_names(symbols))
+    if isinstance(guard, capture.GlobalState) and isinstance(scope, FrameView):  # looked at where the frame starts
+        code = scope.code
+        said += f" (at the call of {code.co_qualname}, {code.co_filename}:{code.co_firstlineno})"
     line = getattr(guard, "line", None)
     return said if line is None else f"{said} (read at {line.file}:{line.line})"
-
-
-def _called(scope: FrameView | Mapping[str, object]) -> str:
-    """Where the state of torch was looked at: at the start of the frame."""
-    if not isinstance(scope, FrameView):
-        return ""
-    code = scope.code
-    return f" (at the call of {code.co_qualname}, {code.co_filename}:{code.co_firstlineno})"
-
-
-def _read(program: GuardProgram, scope: FrameView | Mapping[str, object], index: int) -> list[object]:
-    """What the sources of a guard that compares several of them hold in `scope`."""
-    nodes = next(check[1][0] for node in program.spec[0] for check in node[3] if check[2] == index)
-    values = program.values(scope, MISSING)
-    return [values[node] for node in nodes]
 
 
 def _explain_distinct(guard: capture.Distinct, values: list[object]) -> str:
@@ -144,11 +132,8 @@ def _explain_distinct(guard: capture.Distinct, values: list[object]) -> str:
     return f"{print_guard(guard)} does not hold any more"
 
 
-def _explain_checked(program: GuardProgram, index: int, value: object) -> str | None:
+def _explain_checked(guard: Guard, checked: object, value: object) -> str | None:
     """What only the program knows: the state of a function, the dispatch keys of a tensor."""
-    guard = program.guards[index]
-    known = (check[1] for node in program.spec[0] for check in node[3] if check[2] == index)
-    checked = next(known, None)
     if not isinstance(checked, tuple):
         return None
     if isinstance(guard, capture.IdentityIs) and isinstance(value, FunctionType) and checked[0]() is value:
@@ -162,12 +147,9 @@ def _explain_keys(guard: capture.TensorIs, expected: int, value: torch.Tensor) -
     """Tensors that differ in what the dispatcher makes of them: inference tensors, functional wrappers, conjugates."""
     if not TORCH.has("key_set") or tensor_difference(guard, value) is not None:
         return None
-    where, before = print_source(guard.source), TORCH.key_set(expected)
-    return f"the dispatch keys of {where} were {_keys_of(before)} and are {_keys_of(TORCH.dispatch_keys(value))}"
-
-
-def _keys_of(keys: object) -> str:
-    return str(keys).removeprefix("DispatchKeySet")
+    keys = (TORCH.key_set(expected), TORCH.dispatch_keys(value))
+    before, now = (str(each).removeprefix("DispatchKeySet") for each in keys)
+    return f"the dispatch keys of {print_source(guard.source)} were {before} and are {now}"
 
 
 def _explain_function(state: tuple[object, ...], where: str, value: FunctionType) -> str:
@@ -176,5 +158,4 @@ def _explain_function(state: tuple[object, ...], where: str, value: FunctionType
         return f"{where}.__code__ was replaced"
     if state[2] is not value.__defaults__:
         return f"{where}.__defaults__ was {short(state[2])} and is {short(value.__defaults__)}"
-    now = short(value.__kwdefaults__)
-    return f"{where}.__kwdefaults__ was {short(state[4])} and is {now}"
+    return f"{where}.__kwdefaults__ was {short(state[4])} and is {short(value.__kwdefaults__)}"

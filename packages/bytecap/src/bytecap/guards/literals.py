@@ -55,18 +55,17 @@ def postfix(dim: Dim, symbols: Mapping[str, int]) -> tuple[Op, ...]:
     >>> postfix(parse_expr("2*s0"), {"s0": 0})
     (('const', 2), ('symbol', 0), ('*', 0))
     """
-    return tuple([_operation(*step, dim, symbols) for step in steps_of(dim)])
-
-
-def _operation(kind: str, operand: str | int, dim: Dim, symbols: Mapping[str, int]) -> Op:
-    match operand:
-        case int():
-            return "const", operand
-        case "":
-            return kind.lower(), 0
-        case _ if operand in symbols:
-            return kind, symbols[operand]
-    raise GuardError(f"the symbol {operand!r} of {str(dim)!r} has no source")
+    found: list[Op] = []
+    for kind, operand in steps_of(dim):
+        if isinstance(operand, int):
+            found.append(("const", operand))
+        elif not operand:
+            found.append((kind.lower(), 0))
+        elif operand in symbols:
+            found.append((kind, symbols[operand]))
+        else:
+            raise GuardError(f"the symbol {operand!r} of {str(dim)!r} has no source")
+    return tuple(found)
 
 
 def relation_program(relation: Relation, symbols: Mapping[str, int]) -> tuple[Op, ...]:

@@ -81,6 +81,9 @@ def _probe(tensor: torch.Tensor) -> tuple[object, ...]:
     )  # fmt: skip
 
 
+_PROBED = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.complex64)
+
+
 def _probes() -> tuple[tuple[object, ...], ...]:
     """Tensors that differ in every field that is searched for; high ranks come last."""
     meta, cpu = torch.device("meta"), torch.device("cpu")
@@ -88,9 +91,9 @@ def _probes() -> tuple[tuple[object, ...], ...]:
     strides = (100003, 30011, 7001, 1009, 211, 23, 1)
     tensors = [
         torch.empty_strided(sizes[:rank], strides[:rank], device=meta, dtype=dtype)
-        for rank, dtype in zip((2, 3, 5, 1, 0, 4), _probe_dtypes(), strict=True)
+        for rank, dtype in zip((2, 3, 5, 1, 0, 4), _PROBED, strict=True)
     ]
-    tensors += [torch.empty(2, 4, device=cpu, dtype=dtype) for dtype in _probe_dtypes()]
+    tensors += [torch.empty(2, 4, device=cpu, dtype=dtype) for dtype in _PROBED]
     leaf = torch.nn.Parameter(torch.zeros(3, 2, device=cpu, dtype=torch.float32))
     tensors += [leaf, leaf.t(), leaf[0], leaf.detach()]
     tensors.append(torch.zeros(2, device=cpu, dtype=torch.complex64).conj())
@@ -100,17 +103,6 @@ def _probes() -> tuple[tuple[object, ...], ...]:
     with torch.enable_grad():
         tensors.append(leaf * 2)
     return tuple(_probe(tensor) for tensor in tensors)
-
-
-def _probe_dtypes() -> tuple[torch.dtype, ...]:
-    return (
-        torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.complex64
-    )  # fmt: skip
-
-
-def _library_paths() -> tuple[str, ...]:
-    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
-    return tuple(os.path.join(folder, f"lib{name}.so") for name in ("c10", "torch_cpu"))
 
 
 def _state_agrees() -> bool:
@@ -137,7 +129,8 @@ def configure() -> Reading:
     """Searches and verifies; safe to call again."""
     if not all(map(TORCH.has, ESSENTIAL)):
         return Reading("nothing", False)  # no frame is captured
-    _evalframe.configure_libraries(_library_paths())
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    _evalframe.configure_libraries(tuple(os.path.join(folder, f"lib{name}.so") for name in ("c10", "torch_cpu")))
     tensors = _evalframe.configure_tensors(_probes(), dispatch_keys, torch.nn.Module.__getattr__)
     native = _native_state_verifies()
     _evalframe.use_native_state(native)

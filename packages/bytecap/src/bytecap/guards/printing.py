@@ -83,9 +83,7 @@ def print_literal(value: graph.Arg) -> str:
             return f"slice({', '.join(print_literal(part) for part in (start, stop, step))})"
         case graph.Ellipsis():
             return "..."
-        case graph.DTypeArg(name=name) | graph.LayoutArg(name=name):
-            return f"torch.{name}"
-        case graph.MemoryFormatArg(name=name):
+        case graph.DTypeArg(name=name) | graph.LayoutArg(name=name) | graph.MemoryFormatArg(name=name):
             return f"torch.{name}"
         case graph.DeviceArg(name=name):
             return f"torch.device({name!r})"
@@ -103,8 +101,7 @@ def symbol_names(symbols: Iterable[Symbol]) -> dict[str, str]:
 
 def print_size(size: Expr, names: Mapping[str, str]) -> str:
     """A size, with `names` for its symbols."""
-    text = size.text
     if not names:
-        return text
-    plain = re.sub(r"(?<=\S)(%|//)", r" \1 ", re.sub(r"\((\w+)\)", r"\1", text))
+        return size.text
+    plain = re.sub(r"(?<=\S)(%|//)", r" \1 ", re.sub(r"\((\w+)\)", r"\1", size.text))
     return re.sub(r"\b[A-Za-z_]\w*", lambda match: names.get(match.group(), match.group()), plain)

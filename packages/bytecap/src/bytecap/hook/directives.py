@@ -39,15 +39,12 @@ def mark_of(function: FunctionType) -> str | None:
         found = names.get(_MARK)
         if found is not None:
             return found
+        # Torch's compiler marks all optimizers for itself as soon as it is used at all.
+        is_for_itself = ORIGINAL in names and str(function.__module__).startswith("torch.optim.")
         for name, mark in _OF_TORCH:
-            if names.get(name) and not _is_own_limit(function):
+            if names.get(name) and not is_for_itself:
                 return "skipped" if names.get("_torchdynamo_disable_recursive") is False else mark
     return "break" if (function.__module__, function.__qualname__) in _BREAKS else None
-
-
-def _is_own_limit(function: FunctionType) -> bool:
-    """Whether torch's compiler marked it for itself: it does so to all optimizers as soon as it is used at all."""
-    return ORIGINAL in function.__dict__ and str(function.__module__).startswith("torch.optim.")
 
 
 def reason_of(function: FunctionType) -> str | None:

@@ -7,7 +7,7 @@ segment ::= state                          a segment: its driver is waiting for 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
@@ -59,7 +59,10 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
     driver_of: where the driver comes from, for the function's own frame; None for a segment.
     """
     enter_open_regions(emitter.tracer)
-    entries = [frame.locals.get(name) for name in point.variables] + _stack_entries(frame.stack, point)
+    if len(frame.stack) != len(point.shape):
+        raise CannotRebuild("a stack that is not as the compiler makes it")
+    held = [_held(value, kind) for value, kind in zip(frame.stack, point.shape, strict=True) if kind in HELD]
+    entries = [*map(frame.locals.get, point.variables), *held]
     cells = [] if driver_of is None else [frame.cells[name] for name in driver_of.closure_names]
     values = [entry for entry in entries if isinstance(entry, Value)]
     _emit_end(emitter, [*values, *cells])
@@ -91,13 +94,6 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
         emitter.let_go_of_all()
         emitter.call(1)
     emitter.return_top()
-
-
-def _stack_entries(stack: Sequence[Any], point: Point) -> list[Any]:
-    """What a state holds of the stack."""
-    if len(stack) != len(point.shape):
-        raise CannotRebuild("a stack that is not as the compiler makes it")
-    return [_held(value, kind) for value, kind in zip(stack, point.shape, strict=True) if kind in HELD]
 
 
 def _held(value: Any, kind: str) -> Any:

@@ -224,14 +224,12 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
     match source:
         case Local(name):
             emitter.load_local(name)
-        case Global(name, None):
+        case Global(name, None) | Builtin(name):
             emitter.load_global(name)
         case Global(name, module):
             emitter.constant(sys.modules[str(module)].__dict__)
             emitter.constant(name)
             emitter.subscript()
-        case Builtin(name):
-            emitter.load_global(name)
         case Cell(name, None):
             emitter.load_free(name)
         case Cell(name, function):

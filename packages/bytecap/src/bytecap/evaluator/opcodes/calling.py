@@ -9,8 +9,7 @@ from typing import Any
 from bytecap.context_types import Frame, Instruction
 from bytecap.evaluator.calls import expand_mapping
 from bytecap.evaluator.opcodes.building import function_text
-from bytecap.guards.global_sources import module_place
-from bytecap.guards.guard_set import is_exempt
+from bytecap.guards.guard_set import is_exempt, module_place
 from bytecap.objects.base import NULL, collect, run
 from bytecap.objects.functions import FunctionValue
 
