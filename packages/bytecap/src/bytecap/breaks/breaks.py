@@ -25,7 +25,7 @@ class Break:
 
     def index_of(self, pc: int) -> int:
         """The instruction of the resumption's code that the frame's instruction `pc` is."""
-        index = _origin(self.segment, pc)
+        index = (self.segment or self.resumption).indices[pc]
         if index is None:
             raise CannotRebuild("a segment that broke before its first instruction")
         return index
@@ -61,13 +61,15 @@ class Breaks:
     def places(self, code: CodeType, trace: InstructionTrace) -> Iterator[Break]:
         """A frame of `code` cannot be captured past the end of `trace`: where it can be left, the best place first."""
         resumption, segment = self._part(code)
-        last = _origin(segment, trace.indices[-1]) if trace.indices else None
+        origins = (segment or resumption).indices
+        last = origins[trace.indices[-1]] if trace.indices else None
         if last is None or not resumption.is_possible:
             return
         resumption.add_break(last)
         self._know(resumption)
-        for count in trace.stops(_head_of(resumption, segment, trace)):
-            index = _origin(segment, trace.indices[count])
+        # It cannot be left among the instructions that only set the frame up.
+        for count in trace.stops(sum(origins[pc] is None for pc in trace.indices)):
+            index = origins[trace.indices[count]]
             if index is not None and resumption.can_enter(index):
                 yield Break(count, resumption, segment)
 
@@ -93,15 +95,3 @@ class Breaks:
     def _adopt_driver(self, code: CodeType) -> None:
         self._drivers.add(code)
         self._on_driver(code)
-
-
-def _origin(segment: Segment | None, pc: int) -> int | None:
-    """The original's instruction that the one at `pc` is; None for a segment's own."""
-    return pc if segment is None else segment.indices[pc]
-
-
-def _head_of(resumption: Resumption, segment: Segment | None, trace: InstructionTrace) -> int:
-    """How many instructions of the trace only set the frame up: it cannot be left among them."""
-    if segment is None:
-        return sum(1 for pc in trace.indices if pc < resumption.start)
-    return sum(1 for pc in trace.indices if segment.indices[pc] is None)

@@ -14,7 +14,7 @@ from bytecode import Label
 
 from bytecap.breaks.body import body_start, copy_body, implied_reads, reads_own_frame
 from bytecap.breaks.flow import Flow, flow_of, reached, successors_of
-from bytecap.breaks.shape import Shape, comprehension_end, drop_if, put_together, shapes_of, slots, take_apart
+from bytecap.breaks.shape import Shape, drop_if, put_together, shapes_of, slots, take_apart
 from bytecap.bytecode.assembler import Assembler, assemble_copy
 
 # Instructions that put away what is on the stack.
@@ -78,7 +78,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Segment:
-    """The function that starts at a point. indices: for each of its instructions the original's."""
+    """The function that starts at a point. indices: for each of its instructions the original's; None for its own."""
 
     point: Point
     code: CodeType
@@ -110,6 +110,7 @@ class Resumption:
         self.code = code
         self.flow: Flow = flow_of(code)
         self.start = body_start(self.flow.program)
+        self.indices = (*[None] * self.start, *range(self.start, len(self.flow.program.instructions)))
         self._shapes = shapes_of(code)
         self.plan = Plan()
         self._lock = threading.RLock()  # signal handlers and finalizers run anywhere
@@ -153,9 +154,9 @@ class Resumption:
                 self.plan = replace(self.plan, breaks=self.plan.breaks | {index})
         shape = self._shapes[index]
         behind = successors_of(program, index)
-        if shape is not None and "saved" in shape:
-            end = comprehension_end(program, index)
-            behind = () if end is None else (end,)
+        if shape is not None and "saved" in shape:  # an inlined comprehension (3.12 and later): what comes behind it
+            later = ((at, self._shapes[at]) for at in range(index, len(self._shapes)))
+            behind = next(((at,) for at, shape in later if shape is not None and "saved" not in shape), ())
         self._add_segments(behind)
 
     def _add_segments(self, starts: Iterable[int]) -> None:

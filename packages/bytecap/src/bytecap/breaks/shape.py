@@ -20,7 +20,7 @@ import sys
 from types import CodeType, TracebackType
 from typing import Any, Literal
 
-from bytecap.breaks.flow import loop_exit, successors_of
+from bytecap.breaks.flow import successors_of
 from bytecap.bytecode.assembler import Assembler
 from bytecap.bytecode.decode import Program, decode, per_code
 
@@ -82,7 +82,11 @@ def _after(program: Program, index: int, shape: Shape, target: int) -> Shape:
         case "PUSH_EXC_INFO":
             return (*shape[:-1], "handled", "value")
         case "POP_EXCEPT":
-            return shape[:-1] if shape[-1] == "handled" else _without_handling(shape[:-1])
+            if shape[-1] == "handled":
+                return shape[:-1]
+            # The innermost handling ends, what PUSH_EXC_INFO saved is still there.
+            last = max(at for at, entry in enumerate(shape[:-1]) if entry == "handled")
+            return (*shape[:last], "stale", *shape[last + 1 : -1])
         case "LOAD_FAST_AND_CLEAR":
             return (*shape, "saved")
         case "COPY":
@@ -95,40 +99,6 @@ def _after(program: Program, index: int, shape: Shape, target: int) -> Shape:
     operand = arg if instruction.number >= dis.HAVE_ARGUMENT else None
     effect = dis.stack_effect(instruction.number, operand, jump=target != index + 1)
     return shape[:effect] if effect < 0 else (*shape, *["value"] * effect)  # type: ignore[return-value]
-
-
-def _without_handling(shape: Shape) -> Shape:
-    """The shape after the innermost handling ended, with what PUSH_EXC_INFO saved still there."""
-    last = max(index for index, entry in enumerate(shape) if entry == "handled")
-    return (*shape[:last], "stale", *shape[last + 1 :])
-
-
-def comprehension_end(program: Program, index: int) -> int | None:
-    """The instruction after the inlined comprehension (3.12 and later) around `index`; None if it has no plain end.
-
-    LOAD_FAST_AND_CLEAR+ ... FOR_ITER ... END_FOR SWAP STORE_FAST+
-    """
-    instructions = program.instructions
-    start = index
-    while start >= 0 and instructions[start].opname != "LOAD_FAST_AND_CLEAR":
-        start -= 1
-    loop = start
-    while loop < len(instructions) and instructions[loop].opname != "FOR_ITER":
-        loop += 1
-    if start < 0 or loop == len(instructions):
-        return None
-    first = start
-    while instructions[first - 1].opname in ("LOAD_FAST_AND_CLEAR", "MAKE_CELL"):
-        first -= 1
-    names = {i.argval for i in instructions[first:loop] if i.opname == "LOAD_FAST_AND_CLEAR"}
-    end = loop_exit(instructions[loop].target)
-    while end < len(instructions) and instructions[end].opname in ("SWAP", "POP_TOP", "STORE_FAST", "END_FOR"):
-        if instructions[end].opname == "STORE_FAST":
-            names.discard(instructions[end].argval)
-        end += 1
-        if not names:
-            return end
-    return None
 
 
 # -- taking a stack apart into locals, and putting it together again

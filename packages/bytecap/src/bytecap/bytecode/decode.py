@@ -113,12 +113,6 @@ def holds_cell(code: CodeType, row: Instruction) -> bool:
     return row.argval == code.co_varnames[row.arg] and row.argval in code.co_cellvars
 
 
-def _local_names(code: CodeType) -> tuple[str, ...]:
-    """Names of fast locals, cells and free variables in the order of the frame's slots."""
-    cells = tuple(name for name in code.co_cellvars if name not in code.co_varnames)
-    return code.co_varnames + cells + code.co_freevars
-
-
 def _argval(code: CodeType, names: tuple[str, ...], op: int, arg: int) -> object:
     if op in _HAS_CONST:
         return code.co_consts[arg]
@@ -146,7 +140,9 @@ def decode(code: CodeType) -> Program:
     >>> [i.opname for i in decode((lambda x: x).__code__).instructions][-1]
     'RETURN_VALUE'
     """
-    raw, names, first = code.co_code, _local_names(code), code.co_firstlineno
+    raw, first = code.co_code, code.co_firstlineno
+    # Fast locals, cells and free variables, in the order of the frame's slots.
+    names = tuple(dict.fromkeys((*code.co_varnames, *code.co_cellvars))) + code.co_freevars
     lines = {at: line or first for start, end, line in code.co_lines() for at in range(start, end, 2)}
     rows: list[tuple[str, int, object, int, int]] = []
     index_of: dict[int, int] = {}

@@ -65,19 +65,13 @@ def wrap_object(tracer: Tracer, real: Any, source: Source | None) -> Value:
     What has no model can still be passed along, if it is known where it comes from.
     """
     try:
-        return _wrapper_of(real)(tracer, real, source)
+        wrapper = _BY_TYPE.get(type(real)) or next(wrapper for test, wrapper in _BY_TEST if test(real))
+        return wrapper(tracer, real, source)
     except UnsupportedValue as error:
         if source is None:
             raise
         tracer.guards.type_is(source, type(real))
         return UnknownValue(real, error.message, source=source)
-
-
-def _wrapper_of(real: Any) -> Wrapper:
-    wrapper = _BY_TYPE.get(type(real))
-    if wrapper is not None:
-        return wrapper
-    return next(wrapper for test, wrapper in _BY_TEST if test(real))
 
 
 # -- constants
@@ -365,7 +359,8 @@ def _method(tracer: Tracer, real: types.MethodType, source: Source | None) -> Va
 
 def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
     owner = getattr(real, "__self__", None)
-    if isinstance(owner, type) and _is_class_method(owner, real.__name__):
+    found = static_lookup(owner.__mro__, real.__name__)[0] if isinstance(owner, type) else None
+    if isinstance(found, types.ClassMethodDescriptorType):  # dict.fromkeys, from torch 2.14 on Function.apply
         return _builtin_method(tracer, real, source)
     is_method = owner is not None and not isinstance(owner, (types.ModuleType, type))
     if is_method and source is not None and not is_torch_function(real) and type(owner) not in _BY_TYPE:
@@ -374,11 +369,6 @@ def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
         return _builtin_method(tracer, real, source)
     tracer.guards.identity(source, real)
     return BuiltinFunction(real, source)
-
-
-def _is_class_method(owner: type, name: str) -> bool:
-    """Whether the attribute is a class method written in C: dict.fromkeys, from torch 2.14 on Function.apply."""
-    return isinstance(static_lookup(owner.__mro__, name)[0], types.ClassMethodDescriptorType)
 
 
 def _builtin_method(tracer: Tracer, real: Any, source: Source | None) -> Value:

@@ -148,9 +148,12 @@ class _Builder:
 
     def add_symbol(self, symbol: Symbol) -> None:
         """A symbol's own source, and its range as relations."""
-        if symbol.source is not None and not _is_bound_by_tensor(symbol.source):
+        source = symbol.source
+        # Sizes and strides of tensors get their symbols from the guard on the tensor.
+        is_of_tensor = isinstance(source, capture.Reading) and source.function in _SIZES
+        if source is not None and not is_of_tensor:
             self.add([capture.Relation(Expr(symbol.name), "==", Expr(symbol.name))])
-            self.symbol_sources.append((symbol, self.node(symbol.source)))
+            self.symbol_sources.append((symbol, self.node(source)))
         if symbol.lower is not None:
             self.add([capture.Relation(Expr(symbol.name), ">=", symbol.lower)])
         if symbol.upper is not None:
@@ -254,6 +257,7 @@ class _Builder:
         )
 
 
+_SIZES = ("torch.Tensor.size", "torch.Tensor.stride")
 _MOST_DIMENSIONS = 64
 """TENSOR_MAX_RANK of guards.h, and what TensorIterator takes."""
 
@@ -271,11 +275,6 @@ _FETCHES: dict[type[Source] | type[None], Callable[[_Builder, Any], Fetch]] = {
     capture.Reading: _Builder.reading,
     capture.HandleSource: _Builder.handle,
 }
-
-
-def _is_bound_by_tensor(source: Source) -> bool:
-    """Sizes and strides of tensors get their symbols from the guard on the tensor."""
-    return isinstance(source, capture.Reading) and source.function in ("torch.Tensor.size", "torch.Tensor.stride")
 
 
 def _no_value(guard: Guard) -> str:

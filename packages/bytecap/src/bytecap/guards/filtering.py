@@ -52,18 +52,15 @@ def filtered(program: GuardProgram, scope: Scope, inputs: Sequence[Source], keep
     values, places = program.values(scope, MISSING), {}
     for place, node in enumerate(program.spec[0]):
         places.update({check[2]: place for check in node[3]})
-    needed = set(inputs)
-    open_ = [(n, guard) for n, guard in enumerate(program.guards) if not _is_needed(guard, needed)]
+    needed = set(inputs)  # (a relation reads nothing by itself)
+    open_ = [
+        (n, guard) for n, guard in enumerate(program.guards) if not needed.issuperset(KINDS[type(guard)].sources(guard))
+    ]
     answers = list(keep([_entry(guard, list(_way(program, values, places.get(n, -1)))) for n, guard in open_]))
     if len(answers) != len(open_):
         raise GuardError(f"guard_filter_fn gave {len(answers)} answers for {len(open_)} guards")
     dropped = {n for (n, _), answer in zip(open_, answers, strict=True) if not answer}
     return [guard for n, guard in enumerate(program.guards) if n not in dropped]
-
-
-def _is_needed(guard: Guard, inputs: set[Source]) -> bool:
-    """A relation reads nothing by itself."""
-    return inputs.issuperset(KINDS[type(guard)].sources(guard))
 
 
 def _way(program: GuardProgram, values: Sequence[object], place: int) -> Iterator[object]:

@@ -283,29 +283,22 @@ def _with_carries(
     kind: str, tracer: Tracer, carried: list[TensorValue], evaluate: Callable[[_Call, Sequence[TensorValue]], Body]
 ) -> tuple[_Call, list[TensorValue], Body]:
     """The function for carries whose layout it keeps: where it gives another one, all are in row-major order."""
-    functions = len(tracer.graph.functions)
-    call = _Call(tracer, kind)
-    body = evaluate(call, carried)
-    others = [
-        number
-        for number, (before, after) in enumerate(zip(carried, body.outputs, strict=False))
-        if before.abstract.stride() != after.abstract.stride()
-    ]
-    for before, after in zip(carried, body.outputs, strict=False):
-        _refuse_other_type(f"{kind} carries", before, after)
-    if not others:
-        return call, carried, body
-    del tracer.graph.functions[functions:]
-    carried = list(carried)
+    functions, carried = len(tracer.graph.functions), list(carried)
+    row_major: dict[str, Value] = {"memory_format": Constant(torch.contiguous_format)}
+    for is_last in (False, True):
+        call = _Call(tracer, kind)
+        body = evaluate(call, carried)
+        pairs = list(zip(carried, body.outputs, strict=False))
+        for before, after in pairs:
+            _refuse_other_type(f"{kind} carries", before, after)
+        others = [at for at, (before, after) in enumerate(pairs) if before.abstract.stride() != after.abstract.stride()]
+        if is_last or not others:
+            break
+        del tracer.graph.functions[functions:]
+        for number in others:
+            carried[number] = call_torch(tracer, torch.clone, [carried[number]], row_major)  # type: ignore[call-overload]
     for number in others:
-        carried[number] = call_torch(  # type: ignore[call-overload]
-            tracer, torch.clone, [carried[number]], {"memory_format": Constant(torch.contiguous_format)}
-        )
-    call = _Call(tracer, kind)
-    body = evaluate(call, carried)
-    for number in range(len(carried)):
-        if carried[number].abstract.stride() != body.outputs[number].abstract.stride():
-            body.row_major(number)
+        body.row_major(number)
     return call, carried, body
 
 

@@ -44,11 +44,8 @@ def _call_function_ex(frame: Frame, instruction: Instruction) -> None:
     tracer = frame.tracer
     kwargs = expand_mapping(tracer, frame.pop()) if instruction.arg & 1 else {}
     star = frame.pop()
-    if sys.version_info >= (3, 13):
-        beside, callee = frame.pop(), frame.pop()
-    else:
-        callee, beside = frame.pop(), frame.pop()
-    assert beside is NULL
+    callee, leading = _callee(frame)
+    assert not leading
     if not star.is_iterable():
         kind = star.python_type().__name__
         complaint = f"{function_text(callee)} argument after * must be an iterable, not {kind}"

@@ -184,16 +184,13 @@ def _pop_except(frame: Frame, instruction: Instruction) -> None:
 
 def _check_exc_match(frame: Frame, instruction: Instruction) -> None:
     wanted = frame.pop()
-    frame.push(Constant(_matches(frame, frame.stack[-1], wanted)))
-
-
-def _matches(frame: Frame, raised: Value, wanted: Value) -> bool:
+    raised = frame.stack[-1].python_type()
     classes = wanted.values(frame.tracer) if isinstance(wanted, TupleValue) else [wanted]
     for cls in classes:
         if not isinstance(cls, ClassValue) or not issubclass(cls.real, BaseException):
             complaint = "catching classes that do not inherit from BaseException is not allowed"
             raise frame.tracer.raises(TypeError, complaint)
-    return any(issubclass(raised.python_type(), cls.concrete()) for cls in classes)
+    frame.push(Constant(any(issubclass(raised, cls.concrete()) for cls in classes)))
 
 
 def _reraise(frame: Frame, instruction: Instruction) -> None:

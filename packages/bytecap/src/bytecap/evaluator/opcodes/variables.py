@@ -65,18 +65,10 @@ def read_global(frame: Frame, name: str) -> Any:
     return tracer.objects.wrap(getattr(builtins, name), Global(name, "builtins") if names.source is not None else None)
 
 
-def _load_global(frame: Frame, instruction: Instruction) -> None:
-    if instruction.arg & 1 and sys.version_info < (3, 13):
-        frame.push(NULL)
-    frame.push(read_global(frame, instruction.argval))  # type: ignore[arg-type]
-    if instruction.arg & 1 and sys.version_info >= (3, 13):
-        frame.push(NULL)
-
-
-def _load_method(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
-    frame.push(NULL)
-    frame.push(value.get_attribute(frame.tracer, instruction.argval))
+def push_callee(frame: Frame, instruction: Instruction, value: Any) -> None:
+    """Push what may be called next, and NULL if it is: from 3.13 on behind it, before in front of it."""
+    both = [value, NULL] if sys.version_info >= (3, 13) else [NULL, value]
+    frame.stack.extend(both if instruction.arg & 1 else [value])
 
 
 def _swap(frame: Frame, instruction: Instruction) -> None:
@@ -123,9 +115,13 @@ VARIABLES: dict[str, Callable[[Any, Any], Any]] = {
     "NOP": nothing, "RESUME": nothing, "CACHE": nothing, "PRECALL": nothing, "EXTENDED_ARG": nothing,
     "LOAD_CONST": _load_const, "LOAD_FAST": load_fast, "LOAD_FAST_CHECK": load_fast, "STORE_FAST": _store_fast,
     "DELETE_FAST": _delete_fast, "LOAD_DEREF": _load_deref,
-    "DELETE_DEREF": _delete_deref, "LOAD_CLASSDEREF": _load_deref, "LOAD_GLOBAL": _load_global,
-    "LOAD_METHOD": _load_method, "SWAP": _swap, "BINARY_OP": _binary_op,
+    "DELETE_DEREF": _delete_deref, "LOAD_CLASSDEREF": _load_deref,
+    "SWAP": _swap, "BINARY_OP": _binary_op,
     "COMPARE_OP": _compare_op, "IS_OP": _is_op, "CONTAINS_OP": _contains_op,
+    "LOAD_GLOBAL": lambda frame, step: push_callee(frame, step, read_global(frame, step.argval)),
+    "LOAD_METHOD": lambda frame, step: frame.stack.extend(
+        (NULL, frame.pop().get_attribute(frame.tracer, step.argval))
+    ),
     "LOAD_ATTR": lambda frame, step: frame.push(frame.pop().get_attribute(frame.tracer, step.argval)),
     "STORE_ATTR": lambda frame, step: frame.pop().set_attribute(frame.tracer, step.argval, frame.pop()),
     "PUSH_NULL": lambda frame, instruction: frame.push(NULL),

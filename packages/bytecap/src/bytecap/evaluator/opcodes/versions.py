@@ -11,29 +11,17 @@ from bytecap.errors import UnsupportedInstruction
 from bytecap.evaluator.opcodes.building import BUILDING, format_value
 from bytecap.evaluator.opcodes.calling import call, make_function, set_function_part
 from bytecap.evaluator.opcodes.control import on_stack, to_bool
-from bytecap.evaluator.opcodes.variables import VARIABLES, load_fast
-from bytecap.objects.base import NONE, NULL, Constant, PythonRaise, Returned, Saved
+from bytecap.evaluator.opcodes.variables import VARIABLES, load_fast, push_callee
+from bytecap.objects.base import NONE, Constant, PythonRaise, Returned, Saved
 from bytecap.objects.containers.sequences import SliceValue
 from bytecap.objects.functions import SuperValue
 from bytecap.objects.iterators import stop_iteration_error
-
-# 3.13 pushes NULL after the callable, where 3.11 and 3.12 push it before.
-_NULL_AFTER = sys.version_info >= (3, 13)
-
-
-def _push_attribute(frame: Frame, instruction: Instruction, value: Any) -> None:
-    both = [value, NULL] if _NULL_AFTER else [NULL, value]
-    frame.stack.extend(both if instruction.arg & 1 else [value])
-
-
-def _load_attr(frame: Frame, instruction: Instruction) -> None:
-    _push_attribute(frame, instruction, frame.pop().get_attribute(frame.tracer, instruction.argval))
 
 
 def _load_super_attr(frame: Frame, instruction: Instruction) -> None:
     receiver, cls, _ = frame.pop(), frame.pop(), frame.pop()
     value = SuperValue(cls.concrete(), receiver).get_attribute(frame.tracer, instruction.argval)  # type: ignore[arg-type]
-    _push_attribute(frame, instruction, value)
+    push_callee(frame, instruction, value)
 
 
 def _load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
@@ -80,9 +68,10 @@ def _call_intrinsic(frame: Frame, instruction: Instruction) -> None:
 
 
 V312 = {
-    "LOAD_ATTR": _load_attr, "LOAD_SUPER_ATTR": _load_super_attr, "LOAD_FAST_CHECK": load_fast,
+    "LOAD_ATTR": lambda frame, step: push_callee(frame, step, frame.pop().get_attribute(frame.tracer, step.argval)),
+    "LOAD_SUPER_ATTR": _load_super_attr, "LOAD_FAST_CHECK": load_fast,
     "LOAD_FAST_AND_CLEAR": _load_fast_and_clear, "CALL_INTRINSIC_1": _call_intrinsic, "CLEANUP_THROW": _cleanup_throw,
-    "END_FOR": on_stack(1 if _NULL_AFTER else 2, lambda tracer, *entries: None),
+    "END_FOR": on_stack(1 if sys.version_info >= (3, 13) else 2, lambda tracer, *entries: None),
     "END_SEND": on_stack(2, lambda tracer, receiver, value: value),
     "BINARY_SLICE": on_stack(3, lambda tracer, container, *ends: container.get_item(tracer, SliceValue(*ends, NONE))),
     "STORE_SLICE": on_stack(
