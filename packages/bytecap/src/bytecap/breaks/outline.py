@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 from bytecode import Instr, Intrinsic1Op, Label, TryBegin, TryEnd
 
 from bytecap.breaks.body import copy_body
 from bytecap.breaks.flow import reached, successors_of
-from bytecap.breaks.points import CALL_PARTS, Point, Resumption
+from bytecap.breaks.points import CALL_PARTS, Point, Resumption, Segment
 from bytecap.bytecode.assembler import SUSPENDS, Assembler, assemble, assemble_copy
 from bytecap.bytecode.decode import argument_names
 from bytecap.hook import Owner, call_with_owner
@@ -49,13 +49,6 @@ def suspends(code: CodeType) -> bool:
 
 class Absent:
     """Stands for a variable without a value in a state of an outline: one of a region's segments has another."""
-
-
-class Region(NamedTuple):
-    """A function from one own instruction to the next, and where it starts."""
-
-    point: Point
-    code: CodeType
 
 
 class Outline(Resumption):
@@ -130,7 +123,7 @@ class Outline(Resumption):
             if start in passed and self.can_enter(start) and self.flow.may_work(passed):
                 yield start
 
-    def _region(self, start: int) -> Region:
+    def _region(self, start: int) -> Segment:
         point, begin = self._point(start), Label()
         out, tail = Assembler(self.code.co_firstlineno), Assembler(self.code.co_firstlineno)
         point.enter(out)
@@ -149,7 +142,7 @@ class Outline(Resumption):
         items = [*out.instructions, *body, *tail.instructions]
         code = assemble_copy(self.code, point.names, items, stack=self._stack_for(self._most()))
         # Where a region breaks, segments of its own have variables of these names.
-        return Region(point, code.replace(co_varnames=tuple(name.replace(".", "..") for name in code.co_varnames)))
+        return Segment(point, code.replace(co_varnames=tuple(name.replace(".", "..") for name in code.co_varnames)))
 
     def _most(self) -> int:
         """The most values of a state that a region gives."""
@@ -213,7 +206,7 @@ class Outline(Resumption):
         most = max([self._most(), *(len(region.point.names) for region in self.regions.values())])
         return assemble_copy(self.code, self._own_arguments(), items, stack=self._stack_for(most), suspends=True)
 
-    def _emit_region_call(self, out: Assembler, region: Region) -> None:
+    def _emit_region_call(self, out: Assembler, region: Segment) -> None:
         region.point.leave(out)
         with out.unseen(suspends=True):
             out.push_callable(call_with_owner)

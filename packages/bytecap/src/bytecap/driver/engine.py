@@ -29,8 +29,8 @@ from types import CodeType
 from typing import Any
 
 from bytecap import errors
-from bytecap.breaks.breaks import Break, Breaks
 from bytecap.breaks.outline import Outline, suspends
+from bytecap.breaks.points import Break, Breaks
 from bytecap.driver import size_changes
 from bytecap.driver.executor import with_tensors
 from bytecap.driver.frame_selection import is_wanted
@@ -347,8 +347,11 @@ class Engine:
                     assumes = getattr(function, "assumes", ())
                     compiled = self._undone(view.code, result, function)
                 except StageError as error:
-                    needed = size_changes.needs_constants(result.capture, error)
-                    if needed is not None:
+                    # Floats of the capture, where the backend needs constants.
+                    fixed = [item.source for item in result.capture.inputs if item.value.name in error.fixed_inputs]
+                    if fixed:
+                        needed = errors.FixedSizesNeeded(error.message, where=error.where)
+                        needed.sources = tuple(fixed)
                         raise needed from error
                     if result.capture.symbols and error.needs_fixed_sizes:
                         raise _SizesRefused from error

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from bytecap._evalframe import Entry, FrameView, GuardProgram
-from bytecap.errors import FixedSizesNeeded
 from bytecap.evaluator.frame import Frame
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards.guard_set import HAS_UPCOMING, UPCOMING
@@ -18,7 +17,6 @@ from bytecap.nodes.call_arguments import has_unbacked
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.torch_capabilities import TORCH
 from stagewire import capture
-from stagewire.errors import StageError
 from stagewire.expr import symbols_of
 
 
@@ -115,16 +113,6 @@ def _fixed_numbers(program: GuardProgram, view: FrameView, symbols: tuple[captur
 def _is_question(source: capture.Source) -> bool:
     """Whether what is read there is an answer to a question, and no number that lies there."""
     return isinstance(source, capture.Reading) and source.function != UPCOMING
-
-
-def needs_constants(document: capture.Capture, error: StageError) -> FixedSizesNeeded | None:
-    """What to raise where a backend needs floats of the capture as constants."""
-    sources = tuple(item.source for item in document.inputs if item.value.name in error.fixed_inputs)
-    if not sources:
-        return None
-    needed = FixedSizesNeeded(error.message, where=error.where)
-    needed.sources = sources
-    return needed
 
 
 # -- values that differ from call to call, and would make a new capture each time: a float that was an argument once, a

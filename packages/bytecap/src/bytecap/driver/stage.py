@@ -16,7 +16,7 @@ import torch
 
 from absint.errors import DataDependentError, SpecializedSize
 from bytecap import errors
-from bytecap.breaks.breaks import Break
+from bytecap.breaks.points import Break
 from bytecap.bytecode.decode import InstructionTrace
 from bytecap.driver.size_changes import sizes_of_data
 from bytecap.driver.undo import Changes

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bytecap.bytecode.decode import argument_names
 from bytecap.bytecode.wrappers import is_wrapper
 from bytecap.context_types import Tracer
 from bytecap.errors import CannotCapture, DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
@@ -279,14 +280,9 @@ def bind_arguments(
         bound: dict[str, Any] = twin(*args, **kwargs)
     except TypeError as error:
         raise tracer.raises(TypeError, str(error)) from None
-    slot = code.co_argcount + code.co_kwonlyargcount
-    if code.co_flags & inspect.CO_VARARGS:
-        name = code.co_varnames[slot]
-        bound[name] = TupleValue(list(bound[name]))
-        slot += 1
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        name = code.co_varnames[slot]
-        bound[name] = tracer.objects.new_dict(bound[name])
+    for name in argument_names(code)[code.co_argcount + code.co_kwonlyargcount :]:
+        rest = bound[name]
+        bound[name] = TupleValue(list(rest)) if isinstance(rest, tuple) else tracer.objects.new_dict(rest)
     return bound
 
 
@@ -297,15 +293,14 @@ def _bound() -> dict[str, Any]:
 
 def _twin(code: types.CodeType) -> types.CodeType:
     """A function with the same parameters that returns what they are bound to."""
-    variadic = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    slots = code.co_argcount + code.co_kwonlyargcount + variadic.bit_count()
+    names = argument_names(code)
     return _bound.__code__.replace(
         co_argcount=code.co_argcount,
         co_posonlyargcount=code.co_posonlyargcount,
         co_kwonlyargcount=code.co_kwonlyargcount,
-        co_varnames=code.co_varnames[:slots],
-        co_nlocals=slots,
-        co_flags=_bound.__code__.co_flags | variadic,
+        co_varnames=names,
+        co_nlocals=len(names),
+        co_flags=_bound.__code__.co_flags | code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
         co_name=code.co_name,
         co_qualname=code.co_qualname,
     )

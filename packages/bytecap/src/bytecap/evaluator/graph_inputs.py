@@ -68,11 +68,6 @@ class GraphInputs:
         self._links: list[tuple[Source, Any, list[str]]] = []
         self._arrived: dict[str, str] = {}  # inputs, by the results of waiting for them
 
-    def close(self) -> None:
-        """Let go of all values."""
-        self.tensors.clear()
-        self.wrappers.clear()
-
     def tensor(self, real: torch.Tensor, source: Source | None, *, linked: bool = False) -> Any:
         """A tensor from outside as a graph input, a wrapper as those that it holds.
 

@@ -65,18 +65,6 @@ class KnownObjects:
         self.keys: dict[int, tuple[Hashable, Value]] = {}
         self.weak: dict[int, WeakReference] = {}
 
-    def close(self) -> None:
-        """Let go of all values."""
-        for value in self.by_object.values():
-            if isinstance(value, ObjectValue):
-                value.attributes.owner = None
-        self.frame_globals = None
-        for known in (
-            self.by_object, self.dicts, self.cells, self.hashed_by_identity, self.alive, self.arrays,
-            self.outside_memory.read, self.outside_memory.written, self.iterators, self.keys, self.weak,
-        ):  # fmt: skip
-            known.clear()  # type: ignore[attr-defined]
-
     def wrap(self, real: Any, source: Source | None) -> Value:
         """The value of a real object; one value per object, so that identity is kept."""
         if source is not None and TypeOf(source) in self.tracer.changing:

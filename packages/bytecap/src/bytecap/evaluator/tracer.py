@@ -27,6 +27,7 @@ from bytecap.objects.base import PythonRaise, Value
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.functions import CellValue
 from bytecap.objects.instances.exceptions import ExceptionValue, TracebackValue
+from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.instances.writes import ClassWrites, TensorWrites
 from bytecap.objects.iterators import GeneratorValue
 from bytecap.objects.numbers.symbols import Symbols
@@ -51,12 +52,6 @@ class CallStack(list["Frame"]):
         self.fault: tuple[Exception, SourceLine] | None = None
         self.handled: list[Value] = []
         self.generators: list[GeneratorValue] = []
-
-    def close(self) -> None:
-        """Let go of all frames and values."""
-        self.fault = None
-        for row in (self, self.handled, self.generators):
-            row.clear()  # type: ignore[attr-defined]
 
     @contextlib.contextmanager
     def entering(self, frame: Frame) -> Iterator[None]:
@@ -182,17 +177,19 @@ class Tracer:
 
     def close(self) -> None:
         """Let go of all values: in cycles with the tracer and each other they would keep the call's objects alive."""
-        self.objects.close()
-        self.inputs.close()
-        for part in (self.guards, self.objects, self.inputs):
-            del part.tracer
-        for closed in (self.frames, self.sizes):
-            closed.close()
+        for value in self.objects.by_object.values():
+            if isinstance(value, ObjectValue):
+                value.attributes.owner = None
+        self.sizes.close()
+        parts = (self.objects.outside_memory, self.objects, self.inputs, self.guards, self.frames)
         for known in (
             self.class_writes, self.effects, self.regions, self.index_modes, self.choices, self.hooked, self.unseen,
-            self.made,
+            self.made, self.frames, *[held for part in parts for held in vars(part).values()],
         ):  # fmt: skip
-            known.clear()  # type: ignore[attr-defined]
+            if isinstance(known, (list, dict, set)):
+                known.clear()
+        for part in parts:
+            vars(part).clear()
 
     def raises(self, cls: type, *args: Any) -> PythonRaise:
         """An exception of the evaluated program; raise the result."""

@@ -289,7 +289,8 @@ def _view(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -> Value:
     own = None if source is None or is_exempt(real.__globals__.get("__name__")) else source
-    is_made_often = own is not None and _is_made_often(real, own)
+    # A function that another one made (a lambda, a closure): the next may be another object.
+    is_made_often = isinstance(own, _GIVEN) and "<locals>" in real.__qualname__ and not real.__dict__
     if is_made_often:
         _guard_parts(tracer, real, own)  # type: ignore[arg-type]
     elif source is not None:
@@ -323,11 +324,6 @@ def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -
 
 # Where a function is that its caller may make anew for each call.
 _GIVEN = (Local, Item, Cell)
-
-
-def _is_made_often(real: types.FunctionType, source: Source) -> bool:
-    """Whether it is a function that another one made (a lambda, a closure): the next may be another object."""
-    return isinstance(source, _GIVEN) and "<locals>" in real.__qualname__ and not real.__dict__
 
 
 def _guard_parts(tracer: Tracer, real: types.FunctionType, source: Source) -> None:
@@ -469,12 +465,6 @@ def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
 _READERS: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
 
 
-def _is_plain_tuple(real: Any) -> bool:
-    if not isinstance(real, tuple):
-        return False
-    return type(real) in (tuple, torch.Size) or bool(field_names(type(real)))
-
-
 def _is_iterator(real: Any) -> bool:
     # The class is asked, not the object: proxies answer for others.
     return issubclass(type(real), Iterator) and not issubclass(type(real), (IOBase, *weakref.ProxyTypes))
@@ -519,7 +509,7 @@ _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (lambda real: isinstance(real, types.ModuleType), _module),
     (lambda real: isinstance(real, torch.Tensor), _tensor),
     (lambda real: isinstance(real, _BUILTIN_CALLABLES), _builtin),
-    (_is_plain_tuple, _tuple),
+    (lambda real: isinstance(real, tuple) and bool(field_names(type(real))), _tuple),
     (lambda real: isinstance(real, BaseException), _exception),
     (lambda real: is_constant_class(type(real)), _distributed),
     (lambda real: is_python_class(type(real)), _object),

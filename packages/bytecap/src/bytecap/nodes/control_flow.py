@@ -92,10 +92,6 @@ class Body:
             made = call_torch(self.tracer, torch.clone, [self.outputs[number]], options)
         self.outputs[number] = made
 
-    def row_major(self, number: int) -> None:
-        """Give an output in row-major order."""
-        self.copy(number, torch.contiguous_format)
-
     def captured(self, arguments: Sequence[TensorValue]) -> list[str]:
         """What it uses from outside."""
         outputs = [Ref(output.name) for output in self.outputs]
@@ -165,8 +161,8 @@ def cond(tracer: Tracer, pred: Value, true_fn: Value, false_fn: Value, operands:
     for number in range(len(first.outputs)):
         _refuse_other_type("the functions of cond return", first.outputs[number], second.outputs[number])
         if first.outputs[number].abstract.stride() != second.outputs[number].abstract.stride():
-            first.row_major(number)
-            second.row_major(number)
+            for body in bodies:
+                body.copy(number, torch.contiguous_format)
     results = call.record([pred], bodies, [output.abstract for output in first.outputs])
     return with_tensors(tracer, first.tree, results)
 
@@ -298,7 +294,7 @@ def _with_carries(
         for number in others:
             carried[number] = call_torch(tracer, torch.clone, [carried[number]], row_major)  # type: ignore[call-overload]
     for number in others:
-        body.row_major(number)
+        body.copy(number, torch.contiguous_format)
     return call, carried, body
 
 

@@ -20,13 +20,13 @@ import torch
 
 from absint import AbstractMode, AbstractTensor, abstract_call
 from absint.errors import DataDependentError
-from absint.meta import leaves, map_leaves
+from absint.meta import map_leaves
 from absint.mode import asks_layout
 from bytecap.breaks.flow import reached, successors_of
 from bytecap.bytecode.decode import Program
 from bytecap.context_types import Frame, Tracer
 from bytecap.errors import DataDependent, StageError
-from bytecap.graph.builder import tensor_type
+from bytecap.graph.builder import tensor_type, tensors_in
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, PythonRaise, Value
 from bytecap.objects.numbers.symbolic import as_value
@@ -120,7 +120,9 @@ def changes_of(tracer: Tracer) -> tuple[frozenset[str], bool]:
         for tensor in tracer.inputs.tensors.values()
         if tensor.real is not None and tensor.abstract.storage_record.version
     ]
-    is_final = any(map(_has_history, written)) or any(
+    kinds = [(tensor_type(each.abstract) != tensor_type(each.real), each.real) for each in written]
+    has_history = any(is_other or (real.requires_grad and not real.is_leaf) for is_other, real in kinds)
+    is_final = has_history or any(
         node.target in _CHANGES_OF_KIND and not tracer.graph.made.intersection(node_references(node))
         for node in tracer.graph.nodes
     )
@@ -132,11 +134,6 @@ def changes_of(tracer: Tracer) -> tuple[frozenset[str], bool]:
 
 class CannotUndo(DataDependent):
     """The graph changes an input in a way that cannot be taken back: it has to end at the branch."""
-
-
-def _has_history(tensor: TensorValue) -> bool:
-    real = tensor.real
-    return tensor_type(tensor.abstract) != tensor_type(real) or (real.requires_grad and not real.is_leaf)
 
 
 def _call(tracer: Tracer, function: Any, *args: Value, **kwargs: Value) -> TensorValue:
@@ -195,7 +192,7 @@ class _Trace(AbstractMode):
         result = super().on_op(func, args, kwargs)
         self.calls.append((func, args, kwargs, result))
         is_number = isinstance(result, AbstractTensor) and not result.dim() and result.device.type == "cpu"
-        if is_number and all(id(tensor) in self.numbers for tensor in _tensors((args, kwargs))):
+        if is_number and all(id(tensor) in self.numbers for tensor in tensors_in((args, kwargs))):
             self.numbers[id(result)] = func(*_mapped(args, self.numbers), **_mapped(kwargs, self.numbers))
         return result
 
@@ -217,7 +214,7 @@ def call_checked(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, 
     while trace is not None and not trace.is_whole:
         more = [_traced(function, args, kwargs, [*trace.sides, side]) for side in (True, False)]
         trace = next(filter(None, more)) if more.count(None) == 1 and len(trace.sides) < _MOST_READS else None
-    return None if trace is None or not _tensors(trace.result) else _replayed(tracer, trace)
+    return None if trace is None or not tensors_in(trace.result) else _replayed(tracer, trace)
 
 
 def _traced(
@@ -234,7 +231,7 @@ def _traced(
         pass
     except (StageError, RuntimeError, IndexError, ValueError, Warning):
         return None
-    given = {id(tensor.storage_record) for tensor in _tensors((args, kwargs))}
+    given = {id(tensor.storage_record) for tensor in tensors_in((args, kwargs))}
     return None if any(id(memory) in given for memory in trace.written) else trace
 
 
@@ -248,13 +245,9 @@ def _replayed(tracer: Tracer, trace: _Trace) -> Any:
             continue
         func, args, kwargs, result = call
         made = tracer.evaluate.record_operator(tracer, func, _mapped(args, known), _mapped(kwargs, known))
-        known.update(zip(map(id, _tensors(result)), _tensors(made), strict=True))
+        known.update(zip(map(id, tensors_in(result)), tensors_in(made), strict=True))
     return _mapped(trace.result, known)
 
 
 def _mapped(tree: Any, known: dict[int, Any]) -> Any:
     return map_leaves(tree, lambda leaf: known.get(id(leaf), leaf))
-
-
-def _tensors(tree: Any) -> list[AbstractTensor]:
-    return [leaf for leaf in leaves(tree) if isinstance(leaf, AbstractTensor)]

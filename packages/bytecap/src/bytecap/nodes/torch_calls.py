@@ -11,12 +11,12 @@ import torch
 from absint import AbstractTensor, DataDependentError, abstract_call
 from absint.cpu_kernels import onednn_takes_lstm
 from absint.errors import SpecializedSize, TypeRuleError
-from absint.meta import leaves
 from absint.symbolic.size import is_unbacked as is_open_size
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap.context_types import Tracer
 from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
+from bytecap.graph.builder import tensors_in
 from bytecap.nodes import call_arguments
 from bytecap.nodes.constant_tensors import note_content, with_numbers
 from bytecap.nodes.data_checks import call_checked
@@ -173,20 +173,15 @@ def _guard_state(tracer: Tracer, function: Any, args: list[Value], kwargs: dict[
     """A plain result follows from the types of tensors, or from the state of torch, which may change."""
     name = getattr(function, "__name__", "")
     if args and isinstance(args[0], TensorValue):
-        if name in _UNTYPED:
-            _guard_inputs(tracer, args[0], function)
+        # The inputs whose memory a tensor lies in are where they were in it.
+        for known in tuple(tracer.inputs.tensors.values()) if name in _UNTYPED else ():
+            shared = known.abstract.storage_record is args[0].abstract.storage_record
+            if known.real is not None and known.source is not None and shared:
+                tracer.guards.reading(function, (), function(known.real), known.source)
         return
     is_reader = isinstance(function, BuiltinFunctionType) and not any(word in name for word in _SCOPED)
     if is_reader and not kwargs and all(isinstance(arg, Constant) for arg in args):
         tracer.guards.reading(function, tuple(arg.concrete() for arg in args), result)
-
-
-def _guard_inputs(tracer: Tracer, value: TensorValue, method: Any) -> None:
-    """The inputs whose memory a tensor lies in are where they were in it."""
-    for known in tuple(tracer.inputs.tensors.values()):
-        shared = known.abstract.storage_record is value.abstract.storage_record
-        if known.real is not None and known.source is not None and shared:
-            tracer.guards.reading(method, (), method(known.real), known.source)
 
 
 def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -195,8 +190,10 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     if args and isinstance(args[0], AbstractTensor):
         if name == "backward":
             raise UnsupportedCall("Tensor.backward() inside captured code")
-        if name == "is_neg" or (name == "is_conj" and args[0].dtype.is_complex):
-            _refuse_lazy_flag(tracer, name, args[0])
+        # An abstract tensor does not know whether its real one is a lazy conjugate or negation; inputs are neither.
+        is_lazy_flag = name == "is_neg" or (name == "is_conj" and args[0].dtype.is_complex)
+        if is_lazy_flag and tracer.inputs.tensors[id(args[0])].role == "result":
+            raise UnsupportedCall(f"Tensor.{name}() of a tensor that the captured code makes")
         if name in _DATA_READERS:
             raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
     is_open = bool(tracer.sizes.env.unbacked) and call_arguments.has_unbacked((*args, *kwargs.values()))
@@ -255,19 +252,8 @@ def _as_raised(tracer: Tracer, name: str, given: Any, error: Exception) -> Excep
     return tracer.raises(type(error), UnknownText(error))
 
 
-def _refuse_lazy_flag(tracer: Tracer, name: str, tensor: AbstractTensor) -> None:
-    """An abstract tensor does not know whether its real one is a lazy conjugate or negation; inputs are neither."""
-    if tracer.inputs.tensors[id(tensor)].role == "result":
-        raise UnsupportedCall(f"Tensor.{name}() of a tensor that the captured code makes")
-
-
 def _is_node(result: Any) -> bool:
     return result is None or bool(tensors_in(result))
-
-
-def tensors_in(result: Any) -> list[AbstractTensor]:
-    """The abstract tensors of a result, flattened in order."""
-    return [leaf for leaf in leaves(result) if isinstance(leaf, AbstractTensor)]
 
 
 def _target(function: Any) -> str:

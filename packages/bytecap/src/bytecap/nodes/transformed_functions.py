@@ -14,9 +14,9 @@ from absint.functions import custom_functions, run_graph
 from absint.symbolic import from_dim, make_size
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.graph.builder import GraphBuilder
+from bytecap.graph.builder import GraphBuilder, tensors_in
 from bytecap.nodes.bodies import all_tensors, recording, wires
-from bytecap.nodes.torch_calls import evaluate, tensors_in
+from bytecap.nodes.torch_calls import evaluate
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, Value
 from bytecap.objects.containers.mappings import DictValue

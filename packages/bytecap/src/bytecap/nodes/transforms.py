@@ -9,6 +9,7 @@ abstract tensors. Transforms of transforms nest. What cannot be captured inside 
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Any
@@ -18,7 +19,6 @@ import torch
 from absint import AbstractTensor
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.nodes import transform_functions
 from bytecap.nodes.bodies import all_tensors
 from bytecap.nodes.transformed_functions import TransformedFunction, leaves_of, map_leaves, spread
 from bytecap.objects.arrays.tensors import TensorValue
@@ -117,7 +117,7 @@ def vjp(tracer: Tracer, func: Value, *primals: Value, argnums: Value = NONE, has
         raise UnsupportedCall("torch.func.vjp of a function that draws random numbers")
     output, aux = _with_aux(tracer, body.take(results, returned), with_aux)
     given = [func, with_aux, TupleValue(list(primals)), Constant(torch.is_grad_enabled())]
-    back = tracer.objects.wrap(transform_functions.make_pull_back, None).call(tracer, given, {})
+    back = tracer.objects.wrap(make_pull_back, None).call(tracer, given, {})
     return TupleValue([output, back, aux] if with_aux.truth(tracer) else [output, back])
 
 
@@ -209,15 +209,87 @@ def _example(tracer: Tracer, tensor: TensorValue, dim: int | None) -> AbstractTe
     return AbstractTensor(seen.meta, requires_grad=tensor.abstract.requires_grad)
 
 
+# -- Python functions that the evaluator inlines: `torch.func.jacrev` and its kin are closures around one known call
+#
+# In plain code, behind a graph break, they are what they stand for.
+
+
+def jacobian_of(name: str, func: Callable[..., Any], options: dict[str, Any], args: tuple[Any, ...]) -> Any:
+    """`torch.func.<name>(func, **options)(*args)`."""
+    return getattr(torch.func, name)(func, **options)(*args)
+
+
+def _closure(name: str, func: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    def wrapper_fn(*args: Any) -> Any:
+        return jacobian_of(name, func, options, args)
+
+    return wrapper_fn
+
+
+def jacrev(
+    func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, chunk_size: int | None = None
+) -> Callable[..., Any]:
+    """torch.func.jacrev."""
+    return _closure("jacrev", func, {"argnums": argnums, "has_aux": has_aux, "chunk_size": chunk_size})
+
+
+def jacfwd(
+    func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *, randomness: str = "error"
+) -> Callable[..., Any]:
+    """torch.func.jacfwd."""
+    return _closure("jacfwd", func, {"argnums": argnums, "has_aux": has_aux, "randomness": randomness})
+
+
+def _copy(function: Any) -> Any:
+    """Another function of the same code: the evaluator knows the public one by its identity, and inlines this one."""
+    return types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+
+
+_leaves = TORCH.tree_leaves
+_scan = _copy(TORCH.associative_scan) if TORCH.has("associative_scan") else TORCH.associative_scan
+
+
+def associative_scan(
+    combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
+) -> Any:
+    """torch's associative_scan by slices and steps, which have gradients. "pointwise" stands for a kernel without."""
+    if combine_mode == "pointwise" and all(x.device.type != "cpu" for x in _leaves(xs)):
+        combine_mode = "generic"
+    return _scan(combine_fn, xs, dim, reverse, combine_mode)
+
+
+def pulled_back(
+    func: Callable[..., Any], has_aux: bool, primals: tuple[Any, ...], is_recorded: bool, cotangents: Any
+) -> Any:
+    """What the second result of `torch.func.vjp(func, *primals)` gives for `cotangents`.
+
+    is_recorded: whether grad mode was on there.
+    """
+    with torch.set_grad_enabled(is_recorded):
+        back = torch.func.vjp(func, *primals, has_aux=has_aux)[1]
+    return back(cotangents)
+
+
+def make_pull_back(
+    func: Callable[..., Any], has_aux: bool, primals: tuple[Any, ...], is_recorded: bool
+) -> Callable[..., Any]:
+    """The second result of `torch.func.vjp(func, *primals)`."""
+
+    def wrapper(cotangents: Any, retain_graph: bool = True, create_graph: Any = None) -> Any:
+        return pulled_back(func, has_aux, primals, is_recorded, cotangents)
+
+    return wrapper
+
+
 TRANSFORMS: dict[Any, Callable[..., Value]] = {
     TORCH.grad: grad,
     TORCH.grad_and_value: grad_and_value,
     TORCH.vmap: vmap,
     TORCH.jvp: jvp,
     TORCH.vjp: vjp,
-    torch.func.jacrev: inlined(transform_functions.jacrev),
-    torch.func.jacfwd: inlined(transform_functions.jacfwd),
-    TORCH.associative_scan: inlined(transform_functions.associative_scan),
-    transform_functions.jacobian_of: jacobian,
-    transform_functions.pull_back: pull_back,
+    torch.func.jacrev: inlined(jacrev),
+    torch.func.jacfwd: inlined(jacfwd),
+    TORCH.associative_scan: inlined(associative_scan),
+    jacobian_of: jacobian,
+    pulled_back: pull_back,
 }

@@ -120,7 +120,9 @@ class _Arguments:
     def place(self, name: str, value: Value) -> Any:
         """How a value reaches the kernel: a leaf, a group, or the object itself."""
         if isinstance(value, TensorValue):
-            known = next((leaf for tensor, leaf in self.tensors if _are_same(tensor, value.abstract)), None)
+            memory, meta = value.abstract.storage_record, value.abstract.meta
+            alike = ((other, leaf) for other, leaf in self.tensors if other.storage_record is memory)
+            known = next((leaf for other, leaf in alike if other is value.abstract or other.meta == meta), None)
             if known is None:
                 known = self._leaf(name, value, "Tensor")
                 self.tensors.append((value.abstract, known))
@@ -149,10 +151,6 @@ class _Arguments:
         self.kinds.append(kind)
         self.names.append(name)
         return leaf
-
-
-def _are_same(first: AbstractTensor, second: AbstractTensor) -> bool:
-    return first is second or (first.storage_record is second.storage_record and first.meta == second.meta)
 
 
 _NUMBERS = ((bool, "bool"), (int, "SymInt"), (float, "float"), (str, "str"))

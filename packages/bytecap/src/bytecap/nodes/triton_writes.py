@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import inspect
 import sys
 import textwrap
@@ -36,28 +37,20 @@ def written_parameters(function: Any, constants: Mapping[str, Any]) -> Origins:
     function: the Python function below `triton.jit`. constants: what parameters are given that is no tensor and no
         number: functions among them are read where the kernel calls them.
     """
-    return _Reading({}).of(function, constants).written
+    return _Reading().of(function, constants).written
 
 
-class _Reading:
+class _Reading(dict[tuple[Any, frozenset[tuple[str, Any]]], "_Function"]):
     """The functions that are read, and those that are being read: one that calls itself writes what it is given."""
-
-    def __init__(self, known: dict[tuple[Any, frozenset[tuple[str, Any]]], _Function | None]) -> None:
-        self.known = known
 
     def of(self, function: Any, constants: Mapping[str, Any]) -> _Function:
         callables = frozenset((name, value) for name, value in constants.items() if callable(value))
         key = function, callables
-        if key in self.known:
-            found = self.known[key]
-            return _Unread(function) if found is None else found
-        self.known[key] = None
-        try:
-            found = _Function(self, function, dict(callables))
-        except (OSError, TypeError, SyntaxError):  # no source
-            found = _Unread(function)
-        self.known[key] = found
-        return found
+        if key not in self:
+            self[key] = _Unread(function)
+            with contextlib.suppress(OSError, TypeError, SyntaxError):  # no source
+                self[key] = _Function(self, function, dict(callables))
+        return self[key]
 
 
 class _Function:
@@ -133,7 +126,9 @@ class _Function:
         callee = self._object(call.func)
         if callee is _UNKNOWN and isinstance(call.func, ast.Attribute):  # a method, of a pointer or a descriptor
             receiver = self._origins(call.func.value)
-            if not _is_method(call.func.attr):
+            language = sys.modules[_LIBRARY]
+            kinds = (language.tensor, language.tensor_descriptor, language.constexpr)
+            if not any(hasattr(kind, call.func.attr) for kind in kinds):
                 self.written |= receiver | given
             return self._language(call.func.attr, [receiver, *positional], named, receiver | given)
         function = python_function(callee)
@@ -199,12 +194,6 @@ def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]
             if not any(isinstance(item, ast.Starred) for item in (*targets, *values)):
                 return list(zip(targets, values, strict=True))
     return [(target, value)]
-
-
-def _is_method(name: str) -> bool:
-    """Whether values of Triton's language have a method of this name."""
-    language = sys.modules[_LIBRARY]
-    return any(hasattr(kind, name) for kind in (language.tensor, language.tensor_descriptor, language.constexpr))
 
 
 def python_function(callee: Any) -> Any:

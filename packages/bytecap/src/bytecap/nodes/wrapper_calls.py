@@ -278,7 +278,7 @@ class _Call:
                 f"{self.name} of a wrapper with a result that shares an inner tensor with an operand"
             )
         results = [result for result in results if result.name in defined]
-        tangents = [self._tangent(tensor) for tensor in differentiable]
+        tangents = [self._empty_like(self._like_gradients(tensor)) for tensor in differentiable]
         pairs = zip(differentiable, tangents, strict=True)
         self.tangents = {id(of): wrappers.structure_of(tangent) for of, tangent in pairs if hasattr(of, _COERCE)}
         backward, gradients = self._backward(differentiable, tangents)
@@ -363,7 +363,8 @@ class _Call:
         that has parts like its own, and so does a result of another call, whose backward is traced for that."""
         if type(gradient) is not type(tensor) or not hasattr(tensor, _COERCE):
             return gradient
-        is_alike = _types(gradient) == _types(tensor)
+        types, own = ([inner.meta for inner in wrappers.inner_tensors(each)] for each in (gradient, tensor))
+        is_alike = types == own
         if self._outside(tensor) and is_alike:
             return gradient
         value = self._operand(tensor)
@@ -409,11 +410,8 @@ class _Call:
         value = self._operand(tensor)
         return value if value.real is not None and value.source is not None else None
 
-    def _tangent(self, tensor: Any) -> Any:
-        """A gradient that arrives at a result."""
-        return self._empty_like(self._like_gradients(tensor))
-
     def _empty_like(self, tensor: Any) -> Any:
+        """A gradient that arrives."""
         inner = []
         for known, is_asked in zip(wrappers.inner_tensors(tensor), wrappers.differentiated(tensor), strict=True):
             if not is_asked:  # where sizes follow from it, the gradient that arrives has it, too
@@ -472,10 +470,6 @@ def is_distributed(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return wrappers.is_wrapper(type(value)) and bool(wrappers.objects_of(value))
     return is_constant_class(type(value))
-
-
-def _types(wrapper: Any) -> list[Any]:
-    return [tensor.meta for tensor in wrappers.inner_tensors(wrapper)]
 
 
 def _tensors(value: Any) -> list[Any]:

@@ -108,15 +108,12 @@ def _for_iter(frame: Frame, instruction: Instruction) -> None:
     if not isinstance(item, End):
         frame.push(item)
         return
-    following = frame.program.instructions[instruction.target]
-    if following.opname != "END_FOR":
+    # 3.12 and 3.13 step over an END_FOR; 3.13 leaves it to the POP_TOP behind that to drop the iterator.
+    rows, target = frame.program.instructions, instruction.target
+    has_end = rows[target].opname == "END_FOR"
+    if not (has_end and _V313 and rows[target + 1].opname == "POP_TOP"):
         frame.pop()
-        frame.pc = instruction.target
-    elif frame.program.instructions[instruction.target + 1].opname == "POP_TOP" and _V313:
-        frame.pc = instruction.target + 1
-    else:
-        frame.pop()
-        frame.pc = instruction.target + 1
+    frame.pc = target + has_end
 
 
 def _get_yield_from_iter(frame: Frame, instruction: Instruction) -> None:
