@@ -26,8 +26,7 @@ Result = TypeVar("Result")
 _EXTENDED_ARG = opcode.EXTENDED_ARG
 _HAS_CONST = frozenset(opcode.hasconst)
 _HAS_NAME = frozenset(opcode.hasname)
-_HAS_LOCAL = frozenset(opcode.haslocal)
-_HAS_FREE = frozenset(opcode.hasfree)
+_IN_SLOT = frozenset((*opcode.haslocal, *opcode.hasfree))
 _HAS_JUMP = frozenset(opcode.hasjrel)
 _NAMES = tuple(opcode.opname)
 
@@ -118,11 +117,9 @@ def _argval(code: CodeType, names: tuple[str, ...], op: int, arg: int) -> object
         return code.co_consts[arg]
     if op in _HAS_NAME:
         return code.co_names[arg >> _NAME_SHIFT.get(_NAMES[op], 0)]
-    if op in _HAS_LOCAL:
-        return names[arg] if arg < len(names) else (names[arg >> 4], names[arg & 15])
-    if op in _HAS_FREE:
-        return names[arg]
-    return arg
+    if _NAMES[op] in PAIRS:
+        return names[arg >> 4], names[arg & 15]
+    return names[arg] if op in _IN_SLOT else arg
 
 
 PAIRS = {
@@ -159,7 +156,7 @@ def decode(code: CodeType) -> Program:
         jump = -1
         if op in _HAS_JUMP:
             jump = after + (-2 * arg if "BACKWARD" in name else 2 * arg)
-        value = (names[arg >> 4], names[arg & 15]) if name in PAIRS else _argval(code, names, op, arg)
+        value = _argval(code, names, op, arg)
         index_of[position] = len(rows)
         rows.append((name, arg, value, jump, position))
         start, arg, position = after, 0, after

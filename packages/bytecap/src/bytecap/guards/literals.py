@@ -25,11 +25,8 @@ class GuardDoesNotHold(GuardError):
     fix = "The captured code changes the value that the guard reads; report it with the function."
 
 
-class _Missing:
-    """A source that has no value in the live frame."""
-
-
-MISSING = _Missing()
+MISSING = object()
+"""Stands for the value of a source that has none in the live frame."""
 
 
 def to_python(value: graph.Arg) -> object:
