@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bytecap.lookasides.builtin import BUILTIN
 from bytecap.lookasides.classes import CLASS_STATEMENTS, CLASSES
+from bytecap.lookasides.collectives import COLLECTIVES
 from bytecap.lookasides.constructors import LEGACY, PARAMETERS
 from bytecap.lookasides.copies import COPIES
 from bytecap.lookasides.flex_attention import FLEX_ATTENTION
@@ -28,8 +29,8 @@ from bytecap.objects.dispatch import HANDLERS
 from bytecap.objects.instances.random_streams import RANDOM
 
 for table in (
-    BUILTIN, CHECKED_FUNCTIONS, CLASS_STATEMENTS, CLASSES, CONTROL_FLOW, COPIES, DISTRIBUTIONS, DUAL_LEVELS,
-    FLEX_ATTENTION,
+    BUILTIN, CHECKED_FUNCTIONS, CLASS_STATEMENTS, CLASSES, COLLECTIVES, CONTROL_FLOW, COPIES, DISTRIBUTIONS,
+    DUAL_LEVELS, FLEX_ATTENTION,
     INDEX_MODE, INFERENCE, NATIVE, KERNEL_CHOICES, KERNELS, KNOWN_CONTENTS, LEGACY, LIBRARY, OPTIMIZERS,
     PARAMETERS, RANDOM, REGIONS, TENSOR_HOOKS, TORCH_STATE, TORCH_FUNCTION, TORCH_FUNCTIONS, TRANSFORMS, NUMPY_CALLS,
 ):  # fmt: skip

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.objects.base import Constant, Value, run
+from bytecap.objects.base import Constant, RealValue, Value, fold, run, state
+from bytecap.objects.dispatch import handler_of
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.torch_capabilities import TORCH
 
 
 def is_constant_class(cls: type) -> bool:
     """Whether its instances are such objects."""
-    return (
-        str(cls.__module__).startswith("torch.distributed")
-        and TORCH.has("opaque_type_info")
-        and TORCH.opaque_type_info(cls) is not None
-    )
+    if not str(cls.__module__).startswith("torch.distributed") or not TORCH.has("opaque_type_info"):
+        return False
+    if cls.__name__ == "ProcessGroup":
+        importlib.import_module("torch.distributed.tensor")  # which registers it
+    return TORCH.opaque_type_info(cls) is not None
 
 
 def is_value_class(cls: type) -> bool:
@@ -45,9 +48,14 @@ def is_shared(real: Any) -> bool:
 class DistributedConstant(Constant):
     """One of them."""
 
+    def describe(self) -> str:
+        return type(self.value).__name__ if is_shared(self.value) else super().describe()
+
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "__class__":
             return super().get_attribute(tracer, name)
+        if handler_of(getattr(type(self.value), name, None)) is not None:
+            return BuiltinMethod(self, name)
         info = TORCH.opaque_type_info(type(self.value))
         if name not in info.members:
             if _is_value(info):
@@ -55,6 +63,48 @@ class DistributedConstant(Constant):
             raise UnsupportedCall(f"{name!r} of a {self.describe()}")
         found = run(tracer, getattr, (self.value, name))
         return BuiltinMethod(self, name) if callable(found) else tracer.objects.fresh(found)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        handler = handler_of(getattr(type(self.value), name, None))
+        if handler is not None:
+            return handler(tracer, self, *args, **kwargs)
+        return super().call_method(tracer, name, args, kwargs)
+
+
+class CollectiveOptions(RealValue):
+    """The settings of a collective (AllreduceOptions): a real object, which the captured code has made for one call."""
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        return fold(tracer, getattr, (self.real, name))
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        run(tracer, setattr, (self.real, name, value.concrete()))
+
+
+class Work(Value):
+    """A collective that is on its way. Until it is waited for it is among the side effects, which refuse it there.
+
+    finish: writes what the graph receives to where it belongs. kind: torch's class of such objects.
+    """
+
+    finish: Callable[[], None]
+    kind: type
+    is_done: bool = state(default=False)
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        return BuiltinMethod(self, name) if hasattr(self.kind, name) else super().get_attribute(tracer, name)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name != "wait":
+            raise UnsupportedCall(f"method {name!r} of the work of a collective", fix="Call its wait().")
+        if not self.is_done:
+            self.is_done = True
+            tracer.effects.remove(self)
+            self.finish()
+        return Constant(True)
 
 
 def masks_of(tensor: Any) -> list[torch.Tensor]:

@@ -21,6 +21,7 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
 from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextWrites
+from bytecap.objects.distributed import Work
 from bytecap.objects.functions import CellValue
 from bytecap.objects.instances.objects import writers_of
 from bytecap.objects.instances.random_streams import OutsideRandom
@@ -124,6 +125,12 @@ def _plan_call(emitter: Emitter, effect: CallEffect) -> list[Call]:
 def _plan_raise(emitter: Emitter, effect: RaiseEffect) -> list[Call]:
     emitter.is_seen = True
     return [(rebuild.raised_in_caller, effect.error, effect.line)]
+
+
+def _refuse_work(emitter: Emitter, effect: Work) -> list[Call]:
+    raise UnsupportedMutation(
+        "a collective that is not waited for where the graph ends", fix="Call wait() of its work."
+    )
 
 
 def _plan_iterator(emitter: Emitter, effect: OutsideIterator) -> list[Call]:
@@ -244,5 +251,6 @@ _PLANS: dict[type, Callable[[Any, Any], list[Call]]] = {
     ],
     HookHandle: _plan_hook,
     ContextWrites: _plan_context,
+    Work: _refuse_work,
     OutsideIterator: _plan_iterator,
 }
