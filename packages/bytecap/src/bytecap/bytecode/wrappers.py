@@ -105,7 +105,7 @@ class Join(torch.autograd.Function):
     def backward(ctx: Any, gradient: Any) -> Any:
         found = as_tangent(gradient, ctx.tangent)
         # A gradient has a history where it is differentiated in turn.
-        inner = Split.apply(found, None) if found.requires_grad else inner_tensors(found)
+        inner = Split.apply(found, None, None) if found.requires_grad else inner_tensors(found)
         given = iter([part for part, is_asked in zip(inner, differentiated(found), strict=True) if is_asked])
         return None, None, *[next(given) if is_asked else None for is_asked in ctx.differentiated]
 
@@ -138,11 +138,12 @@ class Split(torch.autograd.Function):
     """The inner tensors of a wrapper that requires grad, which is given their gradients as one of its class.
 
     like: the structure of its gradient, where that is another one, or `PLAIN`. Of a plain tensor (class, context,
-    names) where its gradient is a wrapper: then as many tensors as that has parts stand for it.
+    names) where its gradient is a wrapper: then as many tensors as that has parts stand for it. layouts: sizes, strides
+    and dtype of each part of the gradient, where these are others: tensors without content stand for the inner ones.
     """
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, like: Any) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, tensor: torch.Tensor, like: Any, layouts: Any) -> tuple[torch.Tensor, ...]:
         if is_wrapper(type(tensor)):
             ctx.structure, inner = structure_of(tensor) if like is None else like, list(inner_tensors(tensor))
             asked = list(differentiated(tensor))
@@ -152,6 +153,8 @@ class Split(torch.autograd.Function):
             ctx.structure = (cls, context, tuple(tensor.shape), tensor.stride(), parts, ())
             inner = [tensor] * len(names)
             asked = [True] * len(names)
+        if layouts is not None:
+            inner = [torch.empty_strided(*layout, dtype=dtype, device=tensor.device) for *layout, dtype in layouts]
         ctx.set_materialize_grads(False)
         made = tuple(part.detach() if is_asked else part for part, is_asked in zip(inner, asked, strict=True))
         ctx.rest = [None if is_asked else part for part, is_asked in zip(made, asked, strict=True)]
@@ -162,19 +165,21 @@ class Split(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         if all(gradient is None for gradient in gradients):
-            return None, None
+            return None, None, None
         whole = list(ctx.rest)
         for at, (gradient, (shape, dtype, device)) in enumerate(zip(gradients, ctx.types, strict=True)):
             if whole[at] is None:
                 whole[at] = torch.zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
         if ctx.structure == PLAIN:
-            return whole[0], None
+            return whole[0], None, None
         is_linked = any(gradient.requires_grad for gradient in whole)
-        return wrap(ctx.structure, ctx.structure if is_linked else None, tuple(whole)), None
+        return wrap(ctx.structure, ctx.structure if is_linked else None, tuple(whole)), None, None
 
 
 def on_inner_tensors(
-    compiled: Callable[..., Any], links: tuple[tuple[Any, tuple[int | None, ...]], ...], subclassed: tuple[int, ...]
+    compiled: Callable[..., Any],
+    links: tuple[tuple[Any, Any, tuple[int | None, ...]], ...],
+    subclassed: tuple[int, ...],
 ) -> Callable[..., Any]:
     """The compiled graph, called with its inputs, and the wrappers that some of these are inside of.
 
@@ -184,8 +189,8 @@ def on_inner_tensors(
 
     def call(*given: Any) -> Any:
         inputs = list(given[: len(given) - len(links)])
-        for wrapper, (like, places) in zip(given[len(inputs) :], links, strict=True):
-            for place, tensor in zip(places, Split.apply(wrapper, like), strict=True):
+        for wrapper, (like, layouts, places) in zip(given[len(inputs) :], links, strict=True):
+            for place, tensor in zip(places, Split.apply(wrapper, like, layouts), strict=True):
                 if place is not None:
                     inputs[place] = tensor
         with TORCH.no_subclass_function():

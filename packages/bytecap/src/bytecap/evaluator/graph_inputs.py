@@ -30,7 +30,6 @@ from bytecap.objects.numbers.symbolic import write_term
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, InputRole, Item, Source
 from stagewire.graph import Arg, Ref
-from stagewire.types import TensorType
 
 # Numbers and texts with a class of their own (members of an IntEnum), as the numbers and texts that they are.
 _PLAIN = ((int, int.__pos__), (float, float.__pos__), (str, str.__str__))
@@ -44,7 +43,7 @@ class Outside:
     subclassed: inputs of classes with a `__torch_function__`.
     """
 
-    wrappers: list[tuple[Source, Any, tuple[int | None, ...]]]
+    wrappers: list[tuple[Source, Any, Any, tuple[int | None, ...]]]
     subclassed: tuple[int, ...]
 
 
@@ -65,7 +64,7 @@ class GraphInputs:
         self.tensors: dict[int, TensorValue] = {}
         self.wrappers: dict[int, WrapperValue] = {}
         self.linked: set[str] = set()
-        self._links: list[tuple[Source, Any, list[str]]] = []
+        self._links: list[tuple[Source, Any, Any, list[str]]] = []
         self._arrived: dict[str, str] = {}  # inputs, by the results of waiting for them
 
     def tensor(self, real: torch.Tensor, source: Source | None, *, linked: bool = False) -> Any:
@@ -126,7 +125,7 @@ class GraphInputs:
             if not real.is_leaf:
                 with torch.enable_grad():
                     abstract = super(torch.autograd.Function, FromOutside).apply(abstract)
-            self._links.append((source, wrappers.PLAIN, [value.name]))
+            self._links.append((source, wrappers.PLAIN, None, [value.name]))
             value = TensorValue(abstract, value.name, real=value.real, role=value.role, source=value.source)
             self.tensors[id(abstract)] = value
         wait = torch.ops._c10d_functional.wait_tensor.default
@@ -186,7 +185,7 @@ class GraphInputs:
                 with Recorder(tracer), torch.enable_grad():
                     abstract = super(torch.autograd.Function, Computed).apply(abstract, make)
             names = [self.value_of(tensor).name for tensor in wrappers.inner_tensors(abstract)]  # type: ignore[union-attr]
-            self._links.append((source, None, [self._arrived.get(name, name) for name in names]))
+            self._links.append((source, None, None, [self._arrived.get(name, name) for name in names]))
         value = self.wrappers[id(abstract)] = WrapperValue(abstract, real=real, source=source)
         return value
 
@@ -194,33 +193,38 @@ class GraphInputs:
         """Inputs of the graph that stand for a tensor from outside, a part each of its gradient, which is a wrapper."""
         if value.source is None or value.role == "result":
             raise UnsupportedCall("a wrapper as the gradient of a tensor that the captured code makes")
-        return self._link(value.source, like, [(hint, value, tensor_type(value.abstract)) for hint in like[2]])
+        return self._link(value.source, like, None, [(hint, value, value.abstract.meta) for hint in like[2]])
 
-    def parts_of_wrapper(self, value: WrapperValue, like: Any) -> list[str]:
+    def parts_of_wrapper(self, value: WrapperValue, gradient: Any) -> list[str]:
         """Inputs of the graph that stand for what a wrapper from outside holds, whose gradients are parts of one of
         this structure; none where that is its own."""
-        abstract = value.abstract
+        abstract, like = value.abstract, wrappers.structure_of(gradient)
         with self.tracer.mode, torch.no_grad():
             again = wrappers.join(wrappers.structure_of(abstract), wrappers.inner_tensors(abstract))
             if wrappers.structure_of(again) == like:
                 return []
-        for source, known, names in self._links:
-            if source == value.source and known == like:
+        metas, own = ([each.meta for each in wrappers.inner_tensors(one)] for one in (gradient, abstract))  # type: ignore[attr-defined]
+        layouts = None if metas == own else tuple((meta.shape, meta.stride, meta.dtype) for meta in metas)
+        for source, known, others, names in self._links:
+            if source == value.source and (known, others) == (like, layouts):
                 return names
         inner = [self.tensors[id(tensor)] for tensor in wrappers.inner_tensors(value.abstract)]
-        types = [msgspec.structs.replace(tensor_type(each.abstract), requires_grad=True) for each in inner]
-        return self._link(value.source, like, [("part", *pair) for pair in zip(inner, types, strict=True)])
+        return self._link(value.source, like, layouts, [("part", *pair) for pair in zip(inner, metas, strict=True)])
 
-    def _link(self, source: Source, like: Any, parts: list[tuple[str, TensorValue, TensorType]]) -> list[str]:
-        """Names of new inputs (hint, what each stands for, type), which `Split` gives of what is at `source`."""
+    def _link(self, source: Source, like: Any, layouts: Any, parts: list[tuple[str, TensorValue, Meta]]) -> list[str]:
+        """Names of new inputs (hint, what each stands for, its type), which `Split` gives of what is at `source`."""
         names = []
-        for hint, of, type_ in parts:
-            name = self.tracer.graph.add_input(hint, type_, of.source, "tensor")  # type: ignore[arg-type]
-            part = AbstractTensor(of.abstract.meta, of.abstract.storage_record, requires_grad=True)
-            self.tensors[id(part)] = TensorValue(part, name, real=of.real, role="tensor", source=of.source)
+        for hint, of, meta in parts:
+            real, memory = of.real, of.abstract.storage_record
+            if layouts is not None:
+                real = torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=meta.device)
+                memory = self.tracer.mode.lift(real).storage_record
+            part = AbstractTensor(meta, memory, requires_grad=True)
+            name = self.tracer.graph.add_input(hint, tensor_type(part), of.source, "tensor")  # type: ignore[arg-type]
+            self.tensors[id(part)] = TensorValue(part, name, real=real, role="tensor", source=of.source)
             names.append(name)
         self.linked.update(names)
-        self._links.append((source, like, names))
+        self._links.append((source, like, layouts, names))
         return names
 
     def value_of(self, abstract: Any) -> TensorValue | WrapperValue | None:
@@ -239,13 +243,13 @@ class GraphInputs:
     def outside(self) -> Outside:
         """How the finished graph's inputs are made of what the frame has."""
         places = {item.value.name: at for at, item in enumerate(self.tracer.graph.inputs)}
-        links = [(source, like, tuple(map(places.get, names))) for source, like, names in self._links]
+        links = [(*link, tuple(map(places.get, names))) for *link, names in self._links]
         subclassed = tuple(
             places[value.name]
             for value in self.tensors.values()
             if value.role != "result" and value.name in places and is_subclassed(value.cls)
         )
-        return Outside([link for link in links if any(place is not None for place in link[2])], subclassed)
+        return Outside([link for link in links if any(place is not None for place in link[3])], subclassed)
 
     def _abstract(self, real: torch.Tensor, meta: Meta | None) -> AbstractTensor:
         lifted = self.tracer.mode.lift(real)

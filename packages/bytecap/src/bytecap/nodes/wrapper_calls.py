@@ -12,6 +12,8 @@ Python runs at capture only, and is taken to depend on its arguments alone.
 from __future__ import annotations
 
 import contextlib
+import inspect
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +40,7 @@ from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction
 from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names, node_references
 from stagewire.graph import Value as WireValue
+from stagewire.graph_passes import rename_node
 
 _ASYNC = "_c10d_functional._wrap_tensor_autograd.default"
 """Makes of a collective's result a tensor that waits for it when it is first used; in a graph that is at once."""
@@ -120,6 +123,7 @@ class _Call:
         self.args, self.kwargs = map_leaves((self.args, self.kwargs), lambda leaf: instead.get(id(leaf), leaf))
         self.tangents: dict[int, Any] = {}
         self.instead: dict[str, str] = {}
+        self.written: WrapperValue | None = None
 
     def _needs_gradient(self, tensor: Any) -> bool:
         return torch.is_grad_enabled() and bool(tensor.requires_grad)
@@ -140,6 +144,7 @@ class _Call:
         before = [self._state(tensor) for tensor in self.given]
         writes = len(self.tracer.mode.written)
         with self._body() as forward:
+            self._write_into_copy()
             with self._copies():
                 result = self._natively(self.function, self.args, self.kwargs)
             made = [tensor for tensor in _tensors(result) if not any(tensor is given for given in self.given)]
@@ -160,7 +165,40 @@ class _Call:
             )
         else:
             self._as_function(forward, made, differentiable)
-        return self._value(result)
+        return self._rebound(self._value(result))
+
+    def _write_into_copy(self) -> None:
+        """A write in place into a wrapper that the program made, and that requires grad: into a copy, which it becomes
+        (`_rebound`). Where something else stands on its memory the call is left as it is, which autograd refuses."""
+        first = self.args[0] if self.args and _is_in_place(self.function, self.args, self.kwargs) else None
+        if (
+            not isinstance(first, torch.Tensor)
+            or not wrappers.is_wrapper(type(first))
+            or not self._needs_gradient(first)
+        ):
+            return
+        value = self._operand(first)
+        own = {id(inner): id(inner.storage_record) for inner in wrappers.inner_tensors(first)}  # type: ignore[attr-defined]
+        known = self.tracer.inputs.tensors.values()
+        is_shared = any(
+            id(each.abstract.storage_record) in own.values() and id(each.abstract) not in own for each in known
+        )
+        if value.real is None and not is_shared:
+            self.written = value
+            self.args = (self._natively(torch.clone, (first,), {}), *self.args[1:])
+
+    def _rebound(self, result: Value) -> Value:
+        """What the call gives. The wrapper that it has written is that from now on."""
+        value = self.written
+        if value is None or not isinstance(result, WrapperValue) or result.abstract is not self.args[0]:
+            return result
+        wrappers_known = self.tracer.inputs.wrappers
+        before = WrapperValue(value.abstract, tangent=value.tangent, producer=value.producer)
+        wrappers_known[id(value.abstract)] = before
+        value.abstract, value.tangent, value.producer, value.stand_ins = result.abstract, result.tangent, self, []
+        value.attributes = {}
+        wrappers_known[id(value.abstract)] = value
+        return value
 
     @contextlib.contextmanager
     def _copies(self) -> Iterator[None]:
@@ -281,8 +319,55 @@ class _Call:
         tangents = [self._empty_like(self._like_gradients(tensor)) for tensor in differentiable]
         pairs = zip(differentiable, tangents, strict=True)
         self.tangents = {id(of): wrappers.structure_of(tangent) for of, tangent in pairs if hasattr(of, _COERCE)}
+        if len(made) == len(differentiable):
+            instead = self._way_back(forward, differentiable, tangents)
+            if instead is not None:
+                self._as_nodes(forward, order, instead)
+                return
         backward, gradients = self._backward(differentiable, tangents)
         self._append(forward, results, order, tangents, backward, gradients)
+
+    def _way_back(self, forward: GraphBuilder, results: list[Any], tangents: list[Any]) -> dict[str, str] | None:
+        """Where the results are views, and the backward finds the operands where it is given the results' memory: the
+        inputs that stand for operands whose gradients have another layout, by the names of these. Else None."""
+        inputs = [tensor for tensor in self.given if self._needs_gradient(tensor)]
+        if {place for _, place in _memories(*results)} - {place for _, place in _memories(*inputs)}:
+            return None
+        if any("detach" in node.target for node in forward.nodes) or _types(*results) != _types(*tangents):
+            return None
+        given = [self._like(*pair) for pair in zip(tangents, map(wrappers.inner_tensors, results), strict=True)]
+        with self._body():
+            found = self._natively(
+                torch.autograd.grad, (results, inputs, given), {"retain_graph": True, "allow_unused": True}
+            )
+        if [type(gradient) for gradient in found] != [type(tensor) for tensor in inputs]:
+            return None
+        if _memories(*found) != _memories(*inputs):
+            return None
+        instead: dict[str, str] = {}
+        for tensor, gradient in zip(inputs, found, strict=True):
+            plain = self._like(tensor, wrappers.inner_tensors(tensor))
+            if wrappers.structure_of(gradient) != wrappers.structure_of(plain):
+                outside = self._outside(tensor)
+                if outside is None:
+                    return None
+                names = self.tracer.inputs.parts_of_wrapper(outside, gradient)
+                instead.update(zip([value.name for value in self._inner([tensor], asked=True)], names, strict=True))
+        return instead
+
+    def _as_nodes(self, forward: GraphBuilder, order: list[str], instead: dict[str, str]) -> None:
+        """The nodes of views, which the graph's own gradients go through."""
+        inputs = [tensor for tensor in self.given if self._needs_gradient(tensor)]
+        linked = {instead.get(value.name, value.name) for value in self._inner(inputs, asked=True)}
+        for node in forward.nodes:
+            node = rename_node(node, instead)
+            if not linked.isdisjoint(node_references(node)):
+                types = [msgspec.structs.replace(value.type, requires_grad=True) for value in node.results]
+                results = [WireValue(value.name, type_) for value, type_ in zip(node.results, types, strict=True)]
+                linked.update(value.name for value in results)
+                node = msgspec.structs.replace(node, results=tuple(results))
+            self.outer.append(node)
+        self.tracer.inputs.linked.update(order)
 
     def _backward(self, results: list[Any], tangents: list[Any]) -> tuple[GraphBuilder, dict[str, Arg]]:
         """What torch.autograd.grad of the call does, and the gradient of each inner tensor, by its name."""
@@ -359,19 +444,17 @@ class _Call:
         return self._like(made, wrappers.inner_tensors(made))
 
     def _as_expected(self, tensor: Any, gradient: Any) -> Any:
-        """The gradient of an operand in a layout that its gradients may have: one from outside takes what there is, if
-        that has parts like its own, and so does a result of another call, whose backward is traced for that."""
+        """The gradient of an operand in a layout that its gradients may have: one from outside takes what there is, and
+        so does a result of another call if that has parts like its own: its backward is traced for that."""
         if type(gradient) is not type(tensor) or not hasattr(tensor, _COERCE):
             return gradient
-        types, own = ([inner.meta for inner in wrappers.inner_tensors(each)] for each in (gradient, tensor))
-        is_alike = types == own
-        if self._outside(tensor) and is_alike:
+        if self._outside(tensor):
             return gradient
         value = self._operand(tensor)
         expected = value.tangent or wrappers.structure_of(self._like_gradients(tensor))
         with self._body() as conversion:
             converted = self._natively(wrappers.as_tangent, (gradient, expected), {})
-        if conversion.nodes and is_alike and value.producer is not None:
+        if conversion.nodes and _types(gradient) == _types(tensor) and value.producer is not None:
             names = self._in_layout(value, gradient, wrappers.structure_of(gradient))
             if names is not None:
                 self.instead.update(zip([each.name for each in self._inner([tensor])], names, strict=True))
@@ -444,7 +527,7 @@ class _Call:
             names = [value.name for value in self._inner([tensor], asked=True)]
             outside = self._outside(tensor) if hasattr(tensor, _COERCE) else None
             if outside is not None:
-                names = self.tracer.inputs.parts_of_wrapper(outside, wrappers.structure_of(gradient)) or names
+                names = self.tracer.inputs.parts_of_wrapper(outside, gradient) or names
             for name, given in zip(names, self._inner([gradient], asked=True), strict=True):
                 if name in known:
                     raise errors.UnsupportedCall(f"{self.name}: the gradients of wrappers that share an inner tensor")
@@ -470,6 +553,29 @@ def is_distributed(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return wrappers.is_wrapper(type(value)) and bool(wrappers.objects_of(value))
     return is_constant_class(type(value))
+
+
+def _is_in_place(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function writes its first argument: `add_`, operator.iadd, F.relu(x, inplace=True)."""
+    name = getattr(function, "__name__", "")
+    if name.endswith("_") and not name.endswith("__") and name != "requires_grad_":
+        return True
+    plain = name.strip("_")
+    if plain.startswith("i") and hasattr(operator, f"__{plain}__") and hasattr(torch.Tensor, f"__{plain[1:]}__"):
+        return True
+    try:
+        return bool(inspect.signature(function).bind(*args, **kwargs).arguments.get("inplace"))
+    except (TypeError, ValueError):  # of a function of C, or it does not take them
+        return False
+
+
+def _types(*tensors: Any) -> list[Any]:
+    return [inner.meta for tensor in tensors for inner in wrappers.inner_tensors(tensor)]  # type: ignore[attr-defined]
+
+
+def _memories(*tensors: Any) -> list[Any]:
+    inner = [inner for tensor in tensors for inner in wrappers.inner_tensors(tensor)]
+    return [(each.meta, id(each.storage_record)) for each in inner]  # type: ignore[attr-defined]
 
 
 def _tensors(value: Any) -> list[Any]:

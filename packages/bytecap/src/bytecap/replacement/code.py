@@ -169,7 +169,7 @@ def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) 
         compiled = with_inference_results(compiled, places)
     outside = emitter.tracer.inputs.outside()
     if outside.wrappers or outside.subclassed:
-        links = tuple((like, places) for _, like, places in outside.wrappers)
+        links = tuple(tuple(link) for _, *link in outside.wrappers)
         compiled = on_inner_tensors(compiled, links, outside.subclassed)
     head.push_callable(compiled)
     head.load_local(INPUTS)
@@ -181,7 +181,7 @@ def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) 
         head.build("TUPLE", len(wanted))
         head.call_function(operator.add, arguments=2)
     if outside.wrappers:
-        for source, _, _ in outside.wrappers:
+        for source, *_ in outside.wrappers:
             emit_source(head, source, emitter.tracer.names.objects)
         head.build("TUPLE", len(outside.wrappers))
         head.call_function(operator.add, arguments=2)
