@@ -25,7 +25,7 @@ import stagefold
 
 if dist.is_available():
     import torch.distributed._functional_collectives as functional
-    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, full, ones
     from torch.distributed.tensor.debug import CommDebugMode
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -67,6 +67,14 @@ class Programs:
             "exchanged": (lambda a: (a * 2).redistribute(placements=[Shard(1)], async_op=True) * 3, (spread(ROWS),)),
             "local": (lambda a: (a * 2).to_local() + 1, (spread(ROWS),)),
             "made of local": (lambda a: DTensor.from_local(a * 2, mesh, [Shard(0)]) + 1, (x,)),
+            "made of nothing": (
+                lambda a: a * full((4, 8), 3.0, device_mesh=mesh, placements=[Shard(0)]) + ones(4, 8, device_mesh=mesh),
+                (spread(ROWS),),
+            ),
+            "distributed": (
+                lambda a: DTensor.from_local(a, mesh) * distribute_tensor(a.detach() * 2, mesh, [Replicate()]),
+                (x,),
+            ),
             "in between": (lambda a: DTensor.from_local(a * 2, mesh, [Shard(0)]).exp().to_local().cos(), (x,)),
             "a sum over processes": (lambda a: a.sin().sum().full_tensor() + 1, (spread(ROWS),)),
             "a product": (lambda a, b: (a @ b.t()).redistribute(placements=[Shard(0)]), (spread(1), spread(1))),
@@ -331,8 +339,10 @@ def run_guards(programs: Programs) -> None:
     check_alike(compiled(on_another_mesh), program(on_another_mesh))
     assert counting.count == 4  # the mesh is another, and the graph is the same
     of_sizes = stagefold.compile(lambda a: DTensor.from_local(a, mesh, [Shard(0)]).sum(0).full_tensor(), fullgraph=True)
+    made = stagefold.compile(lambda a: ones(a.shape[0], 8, device_mesh=mesh) * a.sum(), fullgraph=True)
     for size in (2, 3, 5, 2):
         x = numbers(size, 8)
+        check_alike(made(x), ones(size, 8, device_mesh=mesh) * x.sum())
         torch.testing.assert_close(of_sizes(x), (x.sum(0) * WORLD))
 
 

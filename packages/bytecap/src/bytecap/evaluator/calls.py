@@ -31,7 +31,7 @@ from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.mappings import DICT_TYPES
 from bytecap.objects.containers.sequences import ListValue, TupleValue, field_names
 from bytecap.objects.dispatch import HANDLERS, handler_of
-from bytecap.objects.distributed import is_value_class
+from bytecap.objects.distributed import is_layout, is_value_class
 from bytecap.objects.functions import FunctionValue, MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue
@@ -327,7 +327,7 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
         return HANDLERS[dict](tracer, *args, **kwargs)
     if type(cls) is not type:
         tracer.guards.lookup(type(cls), "__call__")
-    if is_value_class(cls):
+    if is_value_class(cls) or is_layout(cls):
         return fold_call(tracer, cls, args, kwargs)
     if is_wrapper(cls):
         return call_wrapper(tracer, cls, args, kwargs)

@@ -40,6 +40,11 @@ def _is_value(info: Any) -> bool:
     return info.opaque_typ in ("value", "constant")  # the second from torch 2.14 on
 
 
+def is_layout(cls: type) -> bool:
+    """Whether its instances say how a DTensor is laid out: nobody changes one."""
+    return (cls.__module__, cls.__name__) == ("torch.distributed.tensor._dtensor_spec", "DTensorSpec")
+
+
 def is_shared(real: Any) -> bool:
     """Whether it is a mesh or group: it stands for connections, which one that is equal may not have."""
     return is_constant_class(type(real)) and not is_value_class(type(real))
