@@ -498,6 +498,7 @@ MORE = {
     "no_grad": without_gradients_between,
     "autocast": under_autocast,
     "written": lambda x: (x * 2).add_(1).mul_(x),
+    "written through a view": lambda x: ((y := x * 2), y.view(-1).add_(1), y * 3),
     "views": lambda x: (x.t(), x.view(-1), x * 2),
     "checkpoint": lambda x: torch.utils.checkpoint.checkpoint(lambda y: y.sin() * 2, x, use_reentrant=False),
 }
@@ -620,7 +621,7 @@ REFUSED = {
     "more than tensors": (lambda x: x.a * 2, lambda: (Placed(matrix(6)),)),
     "more than floats": (lambda x: (x * x).sum(), lambda: (masked(6).requires_grad_(),)),
     "made of what requires grad": (lambda x: TwoTensor(x, x + 1) * 2, lambda: (matrix(6).requires_grad_(),)),
-    "written": (lambda x: (x * 2).view(-1).add_(1), lambda: (two(6).requires_grad_(),)),
+    "written": (lambda x: x.add_(1), lambda: (two(6).requires_grad_() * 3,)),
     "a function of the program": (lambda x: Twice.apply(x), lambda: (two(6).requires_grad_(),)),
     "unflattened as another class": (lambda x: x * 2, lambda: (Other(matrix(6)),)),
     "an attribute": (lambda x: setattr(x, "rate", 2) or x * 2, lambda: (two(6),)),

@@ -301,6 +301,46 @@ def tensor_parallel() -> Any:
     return parallelize_module(module, mesh(), plan), lambda size: (matrix(size),)
 
 
+@kinds("a DTensor that is written in place", trains=True)
+def distributed_in_place() -> Any:
+    one = mesh()
+
+    def program(x: Tensor) -> Tensor:
+        rows = DTensor.from_local(x * 2, one, [Shard(0)])
+        rows += rows * 3
+        return rows.mul_(2).sin().to_local()
+
+    return program, lambda size: (matrix(size),)
+
+
+@kinds("collectives that write into tensors")
+def collectives() -> Any:
+    mesh()
+
+    def program(x: Tensor) -> Tensor:
+        y, parts = x * 2, [torch.empty_like(x)]
+        dist.all_reduce(y)
+        dist.all_gather(parts, y + 1)
+        return parts[0] * dist.get_world_size()
+
+    return program, lambda size: (matrix(size),)
+
+
+@kinds("collectives with async_op, broadcast")
+def collectives_meanwhile() -> Any:
+    mesh()
+
+    def program(x: Tensor) -> Tensor:
+        y = x * 2
+        dist.broadcast(y, 0)
+        work = dist.all_reduce(y, async_op=True)
+        z = x.sin()
+        work.wait()
+        return y + z
+
+    return program, lambda size: (matrix(size),)
+
+
 @kinds("complex numbers", trains=True)
 def complex_numbers(x: Tensor) -> Tensor:
     z = torch.complex(x, x + 1)

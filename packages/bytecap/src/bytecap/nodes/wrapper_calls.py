@@ -165,11 +165,11 @@ class _Call:
             )
         else:
             self._as_function(forward, made, differentiable)
-        return self._rebound(self._value(result))
+        return self._value(result) if self.written is None else self._write_back(result)
 
     def _write_into_copy(self) -> None:
-        """A write in place into a wrapper that the program made, and that requires grad: into a copy, which it becomes
-        (`_rebound`). Where something else stands on its memory the call is left as it is, which autograd refuses."""
+        """A write in place into a wrapper that the program made, and that requires grad: into a copy, which the graph
+        writes back into what the wrapper holds."""
         first = self.args[0] if self.args and _is_in_place(self.function, self.args, self.kwargs) else None
         if (
             not isinstance(first, torch.Tensor)
@@ -178,26 +178,22 @@ class _Call:
         ):
             return
         value = self._operand(first)
-        own = {id(inner): id(inner.storage_record) for inner in wrappers.inner_tensors(first)}  # type: ignore[attr-defined]
-        known = self.tracer.inputs.tensors.values()
-        is_shared = any(
-            id(each.abstract.storage_record) in own.values() and id(each.abstract) not in own for each in known
-        )
-        if value.real is None and not is_shared:
+        if value.real is None:
             self.written = value
             self.args = (self._natively(torch.clone, (first,), {}), *self.args[1:])
 
-    def _rebound(self, result: Value) -> Value:
-        """What the call gives. The wrapper that it has written is that from now on."""
-        value = self.written
-        if value is None or not isinstance(result, WrapperValue) or result.abstract is not self.args[0]:
-            return result
-        wrappers_known = self.tracer.inputs.wrappers
-        before = WrapperValue(value.abstract, tangent=value.tangent, producer=value.producer)
-        wrappers_known[id(value.abstract)] = before
-        value.abstract, value.tangent, value.producer, value.stand_ins = result.abstract, result.tangent, self, []
-        value.attributes = {}
-        wrappers_known[id(value.abstract)] = value
+    def _write_back(self, result: Any) -> Value:
+        """The wrapper that the call has written: what it holds has the history of the copy from now on."""
+        value, inputs = self.written, self.tracer.inputs
+        assert value is not None
+        is_whole = result is self.args[0] and result.requires_grad
+        if not is_whole or wrappers.structure_of(result) != wrappers.structure_of(value.abstract):
+            raise errors.UnsupportedMutation(f"{self.name} changes more than the content of a wrapper")
+        for pair in zip(wrappers.inner_tensors(value.abstract), wrappers.inner_tensors(result), strict=True):
+            call_torch, tensors = self.tracer.evaluate.call_torch, [inputs.value_of(each) for each in pair]
+            with torch.no_grad():  # here; in the graph it has gradients
+                call_torch(self.tracer, torch.Tensor.copy_, tensors, {})
+        value.producer, value.stand_ins = None, []
         return value
 
     @contextlib.contextmanager
