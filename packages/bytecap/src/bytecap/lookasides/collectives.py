@@ -4,8 +4,9 @@ dist.all_reduce(x)  ::= torch's Python around it, down to  work = group.allreduc
 group.allreduce     ::= pending = _c10d_functional.all_reduce(x)        at once
 work.wait           ::= x.copy_(_c10d_functional.wait_tensor(pending))
 
-What is sent is the same, so that a process that runs plain and one that does not still meet. As in eager, gradients do
-not see it. A collective without such a form (barrier, send, gather, scatter, reduce) ends the graph.
+What is sent is the same, so that a process that runs plain and one that does not still meet (but for gloo's
+reduce_scatter, of which the functional form is another algorithm). As in eager, gradients do not see it.
+A collective without such a form (barrier, send, gather, scatter, reduce) ends the graph.
 """
 
 from __future__ import annotations
