@@ -216,7 +216,7 @@ def _names_of(row: Instruction) -> tuple[object, ...]:
 
 def _of_variable(row: Instruction, name: str, variable: str) -> Instruction:
     """The instruction on a variable in place of the fast local of the name."""
-    if row.number not in _HAS_LOCAL or name not in _names_of(row):
+    if row.number not in dis.haslocal or name not in _names_of(row):
         return row
     names = tuple(variable if each == name else each for each in _names_of(row))
     return replace(row, argval=names if isinstance(row.argval, tuple) else names[0])
