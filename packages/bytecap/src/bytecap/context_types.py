@@ -13,13 +13,12 @@ if TYPE_CHECKING:
     from bytecap.objects.base import Value
     from bytecap.objects.functions import CellValue
     from bytecap.objects.instances.objects import ObjectValue
-    from bytecap.objects.instances.writes import SlotWrites
     from bytecap.replacement.emit import Emitter
 else:
     CellValue = Emitter = Frame = Instruction = KnownObjects = ObjectValue = Any
-    Program = SlotWrites = TensorValue = Tracer = Value = Any
+    Program = TensorValue = Tracer = Value = Any
 
 __all__ = [
-    "CellValue", "Emitter", "Frame", "Instruction", "KnownObjects", "ObjectValue", "Program", "SlotWrites",
-    "TensorValue", "Tracer", "Value",
+    "CellValue", "Emitter", "Frame", "Instruction", "KnownObjects", "ObjectValue", "Program", "TensorValue",
+    "Tracer", "Value",
 ]  # fmt: skip

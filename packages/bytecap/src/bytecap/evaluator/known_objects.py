@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bytecap.context_types import Tracer
-from bytecap.errors import UnsupportedValue
+from bytecap.errors import ChangingNumber, UnsupportedValue
 from bytecap.evaluator.wrapping import keys_in, wrap_object
 from bytecap.guards.guard_set import is_exempt
 from bytecap.guards.printing import print_source
@@ -68,7 +68,7 @@ class KnownObjects:
     def wrap(self, real: Any, source: Source | None) -> Value:
         """The value of a real object; one value per object, so that identity is kept."""
         if source is not None and TypeOf(source) in self.tracer.changing:
-            return UnguardedValue(real, f"the class of {print_source(source)} differs", source)
+            return UnguardedValue(f"the class of {print_source(source)} differs", real, ChangingNumber, source)
         if isinstance(real, _NOT_SHARED):
             return wrap_object(self.tracer, real, source)
         known = self.by_object.get(id(real))

@@ -27,8 +27,7 @@ from bytecap.objects.base import PythonRaise, Value
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.functions import CellValue
 from bytecap.objects.instances.exceptions import ExceptionValue, TracebackValue
-from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.instances.writes import ClassWrites, TensorWrites
+from bytecap.objects.instances.objects import AttributeWrites, ObjectValue
 from bytecap.objects.iterators import GeneratorValue
 from bytecap.objects.numbers.symbols import Symbols
 from stagewire.capture import Source
@@ -157,9 +156,8 @@ class Tracer:
     numbers_in_buffers: dict[Source, AbstractTensor] = field(default_factory=dict)
     settings: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)
     made: dict[str, Made] = field(default_factory=dict)
-    class_writes: dict[type, ClassWrites] = field(default_factory=dict)
+    writes: dict[int, AttributeWrites] = field(default_factory=dict)
     made_classes: list[type] = field(default_factory=list)
-    tensor_writes: dict[int, TensorWrites] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
     hooked: list[Any] = field(default_factory=list)
     unseen: list[Value] = field(default_factory=list)
@@ -183,7 +181,7 @@ class Tracer:
         self.sizes.close()
         parts = (self.objects.outside_memory, self.objects, self.inputs, self.guards, self.frames)
         for known in (
-            self.class_writes, self.effects, self.regions, self.index_modes, self.choices, self.hooked, self.unseen,
+            self.writes, self.effects, self.regions, self.index_modes, self.choices, self.hooked, self.unseen,
             self.made, self.frames, *[held for part in parts for held in vars(part).values()],
         ):  # fmt: skip
             if isinstance(known, (list, dict, set)):

@@ -379,22 +379,14 @@ BUILTIN: dict[Any, Callable[..., Value]] = {
 }  # fmt: skip
 
 
-def _of_binary(symbol: str, inplace: bool) -> Callable[..., Value]:
-    return lambda tracer, left, right: binary(tracer, symbol, left, right, inplace=inplace)
+def _operator(function: Callable[..., Value], symbol: str, **options: bool) -> Callable[..., Value]:
+    return lambda tracer, *operands: function(tracer, symbol, *operands, **options)
 
 
-def _of_compare(symbol: str) -> Callable[..., Value]:
-    return lambda tracer, left, right: compare(tracer, symbol, left, right)
-
-
-def _of_unary(symbol: str) -> Callable[..., Value]:
-    return lambda tracer, value: unary(tracer, symbol, value)
-
-
-BUILTIN |= {row.function: _of_binary(symbol, False) for symbol, row in BINARY.items()}
-BUILTIN |= {row.inplace: _of_binary(symbol, True) for symbol, row in BINARY.items()}
-BUILTIN |= {row[0]: _of_compare(symbol) for symbol, row in COMPARE.items()}
-BUILTIN |= {row[0]: _of_unary(symbol) for symbol, row in UNARY.items()}
+BUILTIN |= {row.function: _operator(binary, symbol) for symbol, row in BINARY.items()}
+BUILTIN |= {row.inplace: _operator(binary, symbol, inplace=True) for symbol, row in BINARY.items()}
+BUILTIN |= {row[0]: _operator(compare, symbol) for symbol, row in COMPARE.items()}
+BUILTIN |= {row[0]: _operator(unary, symbol) for symbol, row in UNARY.items()}
 BUILTIN |= {
     **{getattr(operator, name): PROTOCOL[f"__{name}__"] for name in ("getitem", "setitem", "delitem", "contains")},
     operator.not_: lambda tracer, value: Constant(not value.truth(tracer)),

@@ -11,6 +11,7 @@ import functools
 import inspect
 import itertools
 import logging
+import operator
 import os
 import sys
 import threading
@@ -22,7 +23,7 @@ from typing import Any
 
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.objects.base import NONE, Constant, Value, run
+from bytecap.objects.base import NONE, Constant, Value, fold, run
 from bytecap.objects.class_lookup import stranger
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.mappings import get_variable
@@ -35,18 +36,14 @@ from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
 
 
-def _fields(tracer: Tracer, value: Value) -> Value:
-    cls = value.concrete() if _is_class(value) else value.python_type()
-    return TupleValue([tracer.objects.wrap(field, None) for field in dataclasses.fields(cls)])
+def _of_class(function: Callable[..., Any]) -> Callable[..., Value]:
+    """A function that asks an object for its class alone."""
 
+    def ask(tracer: Tracer, value: Value) -> Value:
+        cls = value.python_type()
+        return fold(tracer, function, (value.concrete() if issubclass(cls, type) else cls,))
 
-def _is_class(value: Value) -> bool:
-    return issubclass(value.python_type(), type)
-
-
-def _is_dataclass(tracer: Tracer, value: Value) -> Value:
-    cls = value.concrete() if _is_class(value) else value.python_type()
-    return Constant(dataclasses.is_dataclass(cls))
+    return ask
 
 
 def _namedtuple(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
@@ -113,9 +110,8 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
 } | {
     collections.namedtuple: _namedtuple,
     sys.exc_info: _exc_info, sys.exception: lambda tracer: _exc_info(tracer).items[1],  # type: ignore[attr-defined]
-    dataclasses.fields: _fields,
     threading.get_ident: lambda tracer: IdentityToken(threading.get_ident, threading.get_ident),
-    dataclasses.is_dataclass: _is_dataclass,
+    dataclasses.fields: _of_class(dataclasses.fields), dataclasses.is_dataclass: _of_class(dataclasses.is_dataclass),
     warnings.warn: _message(warnings.warn), weakref.ref: _weak_reference, logging.getLogger: _get_logger,
     os.environ.get: get_variable, os.getenv: get_variable,
 } | {
@@ -167,6 +163,10 @@ def cmp_to_key(compare: Callable[[Any, Any], Any]) -> Any:
     return _ComparedKey(compare)
 
 
+def _by_comparing(holds: Callable[[Any, int], Any]) -> Callable[[Any, Any], Any]:
+    return lambda self, other: holds(self.compare(self.obj, other.obj), 0)
+
+
 class _ComparedKey:
     """What cmp_to_key gives: a function from objects to keys, and, with `obj`, such a key."""
 
@@ -180,20 +180,9 @@ class _ComparedKey:
     def __call__(self, obj: Any) -> Any:
         return _ComparedKey(self.compare, obj)
 
-    def __lt__(self, other: Any) -> Any:
-        return self.compare(self.obj, other.obj) < 0
-
-    def __gt__(self, other: Any) -> Any:
-        return self.compare(self.obj, other.obj) > 0
-
-    def __eq__(self, other: Any) -> Any:
-        return self.compare(self.obj, other.obj) == 0
-
-    def __le__(self, other: Any) -> Any:
-        return self.compare(self.obj, other.obj) <= 0
-
-    def __ge__(self, other: Any) -> Any:
-        return self.compare(self.obj, other.obj) >= 0
+    __lt__, __gt__, __eq__, __le__, __ge__ = map(  # type: ignore[assignment]
+        _by_comparing, (operator.lt, operator.gt, operator.eq, operator.le, operator.ge)
+    )
 
 
 NATIVE[functools.cmp_to_key] = inlined(cmp_to_key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -23,7 +23,6 @@ from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
-from bytecap.objects.functions import BuiltinMethod
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.torch_capabilities import TORCH
 
@@ -168,14 +167,10 @@ class FunctionsOff(Value):
     def python_type(self) -> type:
         return TORCH.no_subclass_function  # type: ignore[no-any-return]
 
-    def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        if name not in ("__enter__", "__exit__"):
-            raise UnsupportedCall(f"attribute {name!r} of torch._C.DisableTorchFunctionSubclass")
-        return BuiltinMethod(self, name)
-
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        self.__enter__() if name == "__enter__" else self.__exit__()
-        return NONE
+    methods: ClassVar = {
+        "__enter__": lambda tracer, self: self.__enter__() or NONE,
+        "__exit__": lambda tracer, self, *raised: self.__exit__() or NONE,
+    }
 
     def reconstruct(self, emitter: Emitter) -> None:
         raise CannotRebuild("torch._C.DisableTorchFunctionSubclass that is entered")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, dataclass_transform
@@ -21,7 +21,7 @@ from bytecap.context_types import CellValue, Emitter, Tracer
 from bytecap.errors import CannotRebuild, StageError, UnsupportedCall, UnsupportedMutation
 from bytecap.guards.guard_set import is_watched
 from bytecap.objects.class_lookup import has_method, static_lookup, stranger
-from bytecap.objects.dispatch import METHODS, call_table_method
+from bytecap.objects.dispatch import call_table_method
 from stagewire.capture import Attribute, Source
 
 state = partial(dataclasses.field, init=False)
@@ -82,10 +82,16 @@ def _initializer(cls: type, fields: dict[str, tuple[Any, int]]) -> Any:
 
 
 class Value(metaclass=_Declared):
-    """One Python object, as far as the evaluator knows it. cls: its class, where that is no question of the object."""
+    """One Python object, as far as the evaluator knows it.
+
+    cls: its class, where that is no question of the object. methods: those that C implements, functions of the tracer,
+    the value and arguments; None: they are called at once, on what is immutable. words: `describe()`, if it is another.
+    """
 
     source: Source | None = None
     cls: ClassVar[Any]
+    methods: ClassVar[Mapping[str, Callable[..., Any]] | None] = None
+    words: ClassVar[str] = ""
 
     # -- what it is
 
@@ -103,7 +109,7 @@ class Value(metaclass=_Declared):
 
     def describe(self) -> str:
         """A few words for error messages."""
-        return f"{self.python_type().__name__} object"
+        return self.words.format(self) if self.words else f"{self.python_type().__name__} object"
 
     def is_none(self) -> bool:
         """Whether it is None, which the class tells."""
@@ -142,7 +148,7 @@ class Value(metaclass=_Declared):
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call the method `name` that the object's C type implements."""
-        call = call_table_method if type(self) in METHODS else tracer.evaluate.fold_method
+        call = tracer.evaluate.fold_method if self.methods is None else call_table_method
         return call(tracer, self, name, args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
@@ -234,6 +240,15 @@ class RealValue(Value):
     def concrete(self) -> Any:
         return self.real
 
+    def length(self, tracer: Tracer) -> int:
+        return run(tracer, len, (self.real,))
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return fold(tracer, list, (self.real,)).iterate(tracer)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        return run(tracer, operator.contains, (self.real, item.concrete()))
+
 
 class IteratorValue(Value):
     """Something with `__next__`."""
@@ -245,17 +260,10 @@ class IteratorValue(Value):
     def iterate(self, tracer: Tracer) -> Value:
         return self
 
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if name == "__next__":
-            return next_or_raise(tracer, self)
-        if name == "__iter__":
-            return self
-        raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
-
-
-def next_or_raise(tracer: Tracer, iterator: Value) -> Value:
-    """next(iterator)."""
-    return result_or_stop(tracer, iterator.next(tracer))
+    methods: ClassVar = {
+        "__next__": lambda tracer, self: result_or_stop(tracer, self.next(tracer)),
+        "__iter__": lambda tracer, self: self,
+    }
 
 
 def result_or_stop(tracer: Tracer, result: Any) -> Value:
@@ -370,6 +378,7 @@ class Constant(Value):
     """A value whose every operation is known: numbers, strings, None, dtypes, devices, enum members, ranges."""
 
     value: Any
+    words = "{0.value.__class__.__name__} {0.value!r}"
 
     @property
     def is_open(self) -> bool:
@@ -391,9 +400,6 @@ class Constant(Value):
 
     def stand_in(self) -> Any:
         return self.value if isinstance(self.value, LITERALS) else None
-
-    def describe(self) -> str:
-        return f"{type(self.value).__name__} {self.value!r}"
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "__class__":

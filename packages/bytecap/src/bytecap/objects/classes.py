@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import FunctionType, ModuleType
-from typing import Any
 
 import torch
 from torch.backends import ContextProp
@@ -14,15 +13,13 @@ from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.base import Constant, RealValue, Value, fold, run
 from bytecap.objects.class_lookup import static_lookup
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
-from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import handler_of
 
 
 class ClassValue(RealValue):
     """A class."""
 
-    def describe(self) -> str:
-        return f"class {self.real.__qualname__}"
+    words = "class {0.real.__qualname__}"
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         return tracer.evaluate.class_get_attribute(tracer, self, name)
@@ -54,25 +51,13 @@ class ClassValue(RealValue):
             )  # type: ignore[arg-type]
         return fold(tracer, lambda: self.real[key.concrete()], ())  # type: ignore[index]
 
-    def iterate(self, tracer: Tracer) -> Value:
-        members: Any = run(tracer, list, (self.real,))
-        return TupleValue([tracer.objects.wrap(member, None) for member in members]).iterate(tracer)
-
-    def contains(self, tracer: Tracer, item: Value) -> bool:
-        return run(tracer, lambda: item.concrete() in self.real, ())  # type: ignore[operator]
-
-    def length(self, tracer: Tracer) -> int:
-        return run(tracer, len, (self.real,))
-
 
 class ModuleValue(RealValue):
     """A Python module; its names are read lazily, each with its own guard."""
 
     names: DictValue
     cls = ModuleType
-
-    def describe(self) -> str:
-        return f"module {self.real.__name__}"
+    words = "module {0.real.__name__}"
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "__dict__":

@@ -1,18 +1,15 @@
-"""What C code means, by table: methods by the class of value, functions and classes by the object itself.
+"""What C code means, by table: methods by the class of value (`Value.methods`), functions and classes by the object.
 
 The rooms above fill the tables when they are imported (`semantics.methods`, `lookasides`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from bytecap.context_types import Tracer, Value
 from bytecap.errors import UnsupportedCall
-
-METHODS: dict[type, Mapping[str, Callable[..., Value]]] = {}
-"""Of each class of values that stands for a builtin container: the methods that C implements."""
 
 HANDLERS: dict[Any, Callable[..., Any]] = {}
 """Of each callable with a meaning of its own: a function on `(tracer, *args, **kwargs)` of values."""
@@ -31,8 +28,8 @@ def evaluated(function: Callable[..., Any]) -> Callable[..., Value]:
 
 
 def call_table_method(tracer: Tracer, self: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Call a method of a builtin container."""
-    method = METHODS[type(self)].get(name)
+    """Call one of the methods of a class of values."""
+    method = self.methods.get(name)  # type: ignore[union-attr]
     if method is None:
         raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
     try:

@@ -6,7 +6,7 @@ import functools
 import sys
 from dataclasses import field
 from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, ClassVar
 
 from bytecap.bytecode.rebuild import new_function, new_partial
 from bytecap.context_types import Emitter, Tracer
@@ -40,14 +40,16 @@ class FunctionValue(Value):
     fields: dict[str, Value] = state(default_factory=dict)
     written: set[str] = state(default_factory=set)
     cls = FunctionType
+    words = "function {0.code.co_qualname}"
+    methods: ClassVar = {
+        "__get__": lambda tracer, self, receiver, cls=None: self if receiver.is_none() else MethodValue(self, receiver),
+        "__call__": lambda tracer, self, *args, **kwargs: self.call(tracer, list(args), kwargs),
+    }
 
     def concrete(self) -> FunctionType:
         if self.real is None:
             raise NotConcrete(self)
         return self.real
-
-    def describe(self) -> str:
-        return f"function {self.code.co_qualname}"
 
     def annotate(self, tracer: Tracer, pairs: Value) -> None:
         """Give a new function its annotations: a tuple of names and values in turn."""
@@ -121,13 +123,6 @@ class FunctionValue(Value):
         if self.attributes.lookup(tracer, Constant(name)) is None:
             raise no_attribute(tracer, self, name)
         self.attributes.delete_item(tracer, Constant(name))
-
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if name == "__get__":
-            return self if args[0].is_none() else MethodValue(self, args[0])
-        if name == "__call__":
-            return self.call(tracer, args, kwargs)
-        return super().call_method(tracer, name, args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
         if len(self.closure) != len(self.code.co_freevars):

@@ -25,9 +25,7 @@ class IdentityToken(Value):
     real: Any
     function: Callable[..., int] = id
     cls = int
-
-    def describe(self) -> str:
-        return "id() of an object"
+    words = "id() of an object"
 
     def reconstruct(self, emitter: Emitter) -> None:
         value = self.real if isinstance(self.real, Value) else emitter.tracer.objects.by_object.get(id(self.real))

@@ -1,11 +1,11 @@
-"""Iterators over evaluated objects: `__next__` objects, views, sets and deques; generators."""
+"""Iterators over evaluated objects: views, sets and deques; generators."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from types import GeneratorType
-from typing import Any
+from typing import Any, ClassVar
 
 from bytecap.bytecode.decode import argument_names
 from bytecap.bytecode.rebuild import advance, new_generator
@@ -24,24 +24,6 @@ from bytecap.objects.base import (
 )
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.live import of_program
-
-
-class ObjectIterator(IteratorValue):
-    """An evaluated object with `__next__`."""
-
-    target: Value
-
-    def python_type(self) -> type:
-        return self.target.python_type()
-
-    def next(self, tracer: Tracer) -> Any:
-        return self.target.next(tracer)
-
-    def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        return self.target.get_attribute(tracer, name)
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load(self.target)
 
 
 class ContainerIterator(IteratorValue):
@@ -202,16 +184,11 @@ class GeneratorValue(IteratorValue):
 
     # -- methods
 
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        match name:
-            case "send":
-                return result_or_stop(tracer, self.send(tracer, args[0]))
-            case "throw":
-                return result_or_stop(tracer, self.throw(tracer, tracer.as_raise(args)))
-            case "close":
-                return self.close(tracer)
-            case _:
-                return super().call_method(tracer, name, args, kwargs)
+    methods: ClassVar = IteratorValue.methods | {
+        "send": lambda tracer, self, value: result_or_stop(tracer, self.send(tracer, value)),
+        "throw": lambda tracer, self, *args: result_or_stop(tracer, self.throw(tracer, tracer.as_raise(args))),
+        "close": lambda tracer, self: self.close(tracer),
+    }
 
     def close(self, tracer: Tracer) -> Value:
         """generator.close()."""

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from types import BuiltinFunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 from bytecap.bytecode.rebuild import restored
 from bytecap.context_types import Emitter, Tracer
@@ -25,6 +25,14 @@ from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.objects.base import EXHAUSTED, End, IteratorValue, PythonRaise, Value, state
 from bytecap.objects.class_lookup import has_method
 from bytecap.objects.containers.sequences import Lazy, Sequence
+
+
+def _comparison(symbol: str) -> Callable[[Any, object], Live]:
+    def compared(self: Live, other: object) -> Live:
+        right = self.tracer.objects.fresh(other)
+        return Live(self.tracer, self.tracer.evaluate.compare(self.tracer, symbol, self.value, right))
+
+    return compared
 
 
 class Live:
@@ -74,21 +82,7 @@ class Live:
     def __eq__(self, other: object) -> bool:
         return self.tracer.evaluate.equal(self.tracer, self.value, self.tracer.objects.fresh(other))
 
-    def __lt__(self, other: object) -> Live:
-        return self._compared("<", other)
-
-    def __gt__(self, other: object) -> Live:
-        return self._compared(">", other)
-
-    def __le__(self, other: object) -> Live:
-        return self._compared("<=", other)
-
-    def __ge__(self, other: object) -> Live:
-        return self._compared(">=", other)
-
-    def _compared(self, symbol: str, other: object) -> Live:
-        right = self.tracer.objects.fresh(other)
-        return Live(self.tracer, self.tracer.evaluate.compare(self.tracer, symbol, self.value, right))
+    __lt__, __gt__, __le__, __ge__ = map(_comparison, ("<", ">", "<=", ">="))
 
     def __setitem__(self, key: Any, item: Any) -> None:
         self.value.set_item(self.tracer, self.tracer.objects.fresh(key), self.tracer.objects.fresh(item))
@@ -249,10 +243,9 @@ class NativeIterator(IteratorValue):
             raise of_program(tracer, error) from None
         return EXHAUSTED if self.last is EXHAUSTED else tracer.objects.fresh(self.last)
 
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if name == "__copy__" and not args and hasattr(self.host, "__copy__"):
-            return tracer.objects.fresh(self.host.__copy__())
-        return super().call_method(tracer, name, args, kwargs)
+    methods: ClassVar = IteratorValue.methods | {
+        "__copy__": lambda tracer, self: tracer.objects.fresh(self.host.__copy__())
+    }
 
     def reconstruct(self, emitter: Emitter) -> None:
         function, arguments, *state = self._reduced()

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from bytecap.context_types import Tracer
-from bytecap.errors import CannotCapture, ChangingNumber, DisabledCall, UnsupportedCall, UnsupportedValue
+from bytecap.errors import CannotCapture, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
 from bytecap.objects.base import Constant, RealValue, Value, run
 from bytecap.objects.class_lookup import MISSING, static_lookup
@@ -137,17 +137,18 @@ class UnknownValue(RealValue):
     why: str
     kind: type[CannotCapture] = UnsupportedValue
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+    def refuse(self, *args: Any, **kwargs: Any) -> Any:
+        """End the graph: the answer would hold for this call alone."""
         raise self.kind(self.why)
 
-    concrete = _refuse
-    get_attribute = set_attribute = delete_attribute = _refuse
-    call = call_method = _refuse
-    get_item = set_item = delete_item = _refuse
-    length = truth = iterate = contains = _refuse
+    concrete = refuse
+    get_attribute = set_attribute = delete_attribute = refuse
+    call = call_method = refuse
+    get_item = set_item = delete_item = refuse
+    length = truth = iterate = contains = refuse
 
 
-class UnguardedValue(Value):
+class UnguardedValue(UnknownValue):
     """An outside object that may be any other one in the next call: it can only be passed along.
 
     Every question about it ends the graph, `python_type()` and `real` too, so that nothing is answered from the object
@@ -155,14 +156,7 @@ class UnguardedValue(Value):
     """
 
     _object: Any
-    why: str
-
-    def refuse(self, *args: Any, **kwargs: Any) -> Any:
-        """End the graph: the answer would hold for this call alone."""
-        raise ChangingNumber(self.why)
-
-    def describe(self) -> str:
-        return "object of a class that differs from call to call"
+    words = "object of a class that differs from call to call"
 
     def is_constant(self, tracer: Tracer, other: Value) -> bool:
         """Whether it is the constant `other` (None, True, a dtype: of such there is one object), guarded."""
@@ -173,12 +167,8 @@ class UnguardedValue(Value):
         tracer.guards.same(self.source, place, same, tracer.line())  # type: ignore[arg-type]
         return same
 
-    real = property(refuse)
-    python_type = concrete = stand_in = is_none = refuse
-    get_attribute = set_attribute = delete_attribute = refuse
-    call = call_method = refuse
-    get_item = set_item = delete_item = refuse
-    length = truth = iterate = contains = refuse
+    real = property(UnknownValue.refuse)
+    python_type = stand_in = is_none = UnknownValue.refuse
 
 
 def refuse_unguarded(*values: Value) -> None:

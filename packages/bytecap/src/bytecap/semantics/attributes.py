@@ -25,8 +25,7 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.nn_modules import NNModuleValue, registry_attribute
-from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.instances.writes import ClassWrites, SlotWrites, written_attribute
+from bytecap.objects.instances.objects import ObjectValue, note_write
 from stagewire.capture import Attribute, HasAttribute, Source
 
 # What methods of classes made by pybind11 are.
@@ -177,7 +176,7 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
         return value.attributes if value.cls.__dictoffset__ else None
     if name == "__class__":
         return tracer.objects.wrap(value.cls, None)
-    written = written_attribute(tracer.class_writes, value.cls.__mro__, name)
+    written = _written_attribute(tracer, value.cls.__mro__, name)
     if written is not None:
         return _find_written(tracer, value, name, written[1])
     raw, owner = static_lookup(value.cls.__mro__, name)
@@ -212,16 +211,24 @@ def class_set_attribute(tracer: Tracer, value: ClassValue, name: str, item: Valu
         raise UnsupportedMutation(f"cannot set attribute {name!r} of {value.describe()}")
     if item is None:
         _check_class_has(tracer, value, name)
-    if cls not in tracer.class_writes:
-        tracer.class_writes[cls] = ClassWrites(cls)
-        tracer.effects.append(tracer.class_writes[cls])
-    tracer.class_writes[cls].names[name] = item
+    note_write(tracer, cls, name, item)
+
+
+def _written_attribute(tracer: Tracer, classes: tuple[type, ...], name: str) -> Any:
+    """(True, value or None if it was deleted) of a class attribute that the code wrote; None: look as ever."""
+    for cls in classes if tracer.writes else ():
+        written = tracer.writes.get(id(cls))
+        if written is not None and name in written.names:
+            return (True, written.names[name])
+        if name in cls.__dict__:
+            return None
+    return None
 
 
 def _check_class_has(tracer: Tracer, value: ClassValue, name: str) -> None:
     """For `del cls.name`: the class itself has it, and no base does (which would show through)."""
     cls = value.real
-    written = written_attribute(tracer.class_writes, (cls,), name)
+    written = _written_attribute(tracer, (cls,), name)
     has_it = name in cls.__dict__ if written is None else written[1] is not None
     if not has_it:
         raise missing_name(tracer, f"type object '{cls.__name__}' has no attribute '{name}'", value, name)
@@ -277,7 +284,10 @@ def _set_by_descriptor(tracer: Tracer, value: ObjectValue, raw: Any, name: str, 
     if isinstance(raw, types.MemberDescriptorType):
         if item is None:
             _c_member(tracer, raw, value, name)
-        _set_slot(tracer, value, name, item)
+        if value.real is not None:
+            note_write(tracer, value, name, item, object.__setattr__, object.__delattr__)
+            value.has_writes = True
+        value.slots[name] = item
     elif isinstance(raw, property):
         field, what = ("fdel", "deleter") if item is None else ("fset", "setter")
         function = getattr(raw, field)
@@ -315,16 +325,6 @@ def _property_complaint(raw: property, value: Value, what: str) -> str:
     return f"property has no {what}"
 
 
-def _set_slot(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> None:
-    """Store in a slot, or delete it (item None)."""
-    if value.real is not None:
-        if value.slot_writes is None:
-            value.slot_writes = SlotWrites(value)
-            tracer.effects.append(value.slot_writes)
-        value.slot_writes.names[name] = None
-    value.slots[name] = item
-
-
 def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
     """`cls.name`: metaclass data descriptors, the class's own, then the metaclass's."""
     real = value.real
@@ -339,7 +339,7 @@ def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
         return Constant(found)
     if name == "__dict__":
         return DictValue(real=dict(real.__dict__), item_source=lambda key, index: _in_class(tracer, real, key))
-    written = written_attribute(tracer.class_writes, real.__mro__, name)
+    written = _written_attribute(tracer, real.__mro__, name)
     if written is not None:
         if written[1] is None:
             raise missing_name(tracer, f"type object '{real.__name__}' has no attribute '{name}'", value, name)

@@ -23,9 +23,9 @@ from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextWrites
 from bytecap.objects.distributed import Work
 from bytecap.objects.functions import CellValue
-from bytecap.objects.instances.objects import writers_of
+from bytecap.objects.instances.exceptions import RaiseEffect
+from bytecap.objects.instances.objects import AttributeWrites, writers_of
 from bytecap.objects.instances.random_streams import OutsideRandom
-from bytecap.objects.instances.writes import ClassWrites, RaiseEffect, SlotWrites, TensorWrites
 from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.objects.outside_iterators import OutsideIterator
@@ -98,9 +98,9 @@ def _described(effect: Any) -> tuple[str, str]:
             return "call", getattr(effect.function, "__qualname__", repr(effect.function))
         case CellValue(content_source=source) if source is not None:
             return "write", print_source(source)
-        case ClassWrites():
-            return "write", f"class {effect.cls.__qualname__}"
-    changed = next((one for name in ("owner", "object", "tensor") if (one := getattr(effect, name, None))), effect)
+        case AttributeWrites(target=type()):
+            return "write", f"class {effect.target.__qualname__}"
+    changed = next((one for name in ("owner", "target") if (one := getattr(effect, name, None))), effect)
     source = getattr(changed, "source", None)
     return "write", type(effect).__name__ if source is None else print_source(source)
 
@@ -206,19 +206,12 @@ def _delete(effect: DictValue, key: Any) -> Call:
     return writers_of(effect.owner, Constant(key))[1], effect.owner, Constant(key)
 
 
-def _plan_class(emitter: Emitter, effect: ClassWrites) -> list[Call]:
+def _plan_attributes(emitter: Emitter, effect: AttributeWrites) -> list[Call]:
+    target = effect.target
     return [
-        (delattr, effect.cls, name) if value is None else (setattr, effect.cls, name, value)
+        (effect.delete, target, name) if value is None else (effect.store, target, name, value)
         for name, value in effect.names.items()
-        if value is not None or name in effect.cls.__dict__
-    ]
-
-
-def _plan_slots(emitter: Emitter, effect: SlotWrites) -> list[Call]:
-    values = [(name, effect.object.slots[name]) for name in effect.names]
-    return [
-        (object.__delattr__, effect.object, name) if value is None else (object.__setattr__, effect.object, name, value)
-        for name, value in values
+        if value is not None or not isinstance(target, type) or name in target.__dict__
     ]
 
 
@@ -244,11 +237,7 @@ _PLANS: dict[type, Callable[[Any, Any], list[Call]]] = {
     SeedEffect: lambda emitter, effect: [] if emitter.tracer.graph.nodes else _plan_call(emitter, effect),
     OutsideRandom: lambda emitter, effect: [],  # it has drawn in front of the graph
     RaiseEffect: _plan_raise,
-    ClassWrites: _plan_class,
-    SlotWrites: _plan_slots,
-    TensorWrites: lambda emitter, effect: [
-        (setattr, effect.tensor, name, effect.tensor.attributes[name]) for name in effect.names
-    ],
+    AttributeWrites: _plan_attributes,
     HookHandle: _plan_hook,
     ContextWrites: _plan_context,
     Work: _refuse_work,

@@ -16,7 +16,6 @@ from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, TupleValue, one_by_one
 from bytecap.objects.containers.sets import SetValue, keys_of
-from bytecap.objects.dispatch import METHODS
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
 from bytecap.objects.iterators import ContainerIterator
@@ -260,8 +259,8 @@ def _init_container(tracer: Tracer, self: Value, *args: Value, **kwargs: Value) 
             self.factory = None if factory.is_none() else factory
         return _update(tracer, self, *args, **kwargs)
     if isinstance(self, ListValue):
-        METHODS[type(self)]["clear"](tracer, self)
-        return METHODS[type(self)]["extend"](tracer, self, *args[:1]) if args else NONE
+        self.methods["clear"](tracer, self)
+        return self.methods["extend"](tracer, self, *args[:1]) if args else NONE
     if isinstance(self, SetValue) and self.cls is set:
         _SET["clear"](tracer, self)
         return _SET["update"](tracer, self, *args)
@@ -287,16 +286,12 @@ PROTOCOL: dict[str, Method] = {
 }
 
 
-METHODS.update(
-    {
-        DequeValue: PROTOCOL | _DEQUE,
-        ListValue: PROTOCOL | _LIST,
-        TupleValue: PROTOCOL | _TUPLE,
-        DictValue: PROTOCOL | _DICT,
-        SetValue: PROTOCOL | _SET,
-        DictView: PROTOCOL | {"isdisjoint": _is_disjoint_view},
-    }
-)
+ListValue.methods = PROTOCOL | _LIST
+DequeValue.methods = PROTOCOL | _DEQUE
+TupleValue.methods = PROTOCOL | _TUPLE
+DictValue.methods = PROTOCOL | _DICT
+SetValue.methods = PROTOCOL | _SET
+DictView.methods = PROTOCOL | {"isdisjoint": _is_disjoint_view}
 
 
 # -- instances of Python classes: what `object` and builtin bases implement in C

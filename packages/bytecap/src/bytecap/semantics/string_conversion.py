@@ -6,7 +6,7 @@ import enum
 import reprlib
 from collections import deque
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -96,7 +96,7 @@ def printable(tracer: Tracer, value: Value) -> Any:
 
 def _shown_literal(tracer: Tracer, value: Value, literal: Any) -> Any:
     """A number or text of a subclass: the number is C's to format, its texts are the subclass's."""
-    methods = {
+    methods: ClassVar = {
         "__str__": lambda self: str_of(tracer, value),
         "__repr__": lambda self: repr_of(tracer, value),
         "__format__": lambda self, spec: format_of(tracer, value, spec),

@@ -8,7 +8,7 @@ operations whose results require grad.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -16,8 +16,7 @@ from absint import AbstractTensor
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
 from bytecap.hook import plain
-from bytecap.objects.base import Constant, Value, state
-from bytecap.objects.functions import BuiltinMethod
+from bytecap.objects.base import NONE, Constant, Value, state
 from bytecap.torch_capabilities import TORCH
 
 
@@ -31,14 +30,10 @@ class InferenceContext(Value):
     def python_type(self) -> type:
         return TORCH.inference_mode
 
-    def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        if name not in ("__enter__", "__exit__"):
-            raise UnsupportedCall(f"attribute {name!r} of torch._C._InferenceMode")
-        return BuiltinMethod(self, name)
-
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        self._enter(tracer) if name == "__enter__" else self._leave(tracer)
-        return Constant(None)
+    methods: ClassVar = {
+        "__enter__": lambda tracer, self: self._enter(tracer) or NONE,
+        "__exit__": lambda tracer, self, *raised: self._leave(tracer) or NONE,
+    }
 
     def _enter(self, tracer: Tracer) -> None:
         inference, is_outside = tracer.graph.inference, torch.is_inference_mode_enabled()

@@ -70,9 +70,7 @@ class ArrayValue(RealValue):
     """
 
     lent: bool = state(default=False)
-
-    def describe(self) -> str:
-        return f"array of {self.real.shape}"
+    words = "array of {0.real.shape}"
 
     def lend(self) -> None:
         """A tensor has the same memory: the array is not written any more, and cannot leave the captured code."""
@@ -108,17 +106,8 @@ class ArrayValue(RealValue):
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
         self.write(tracer, operator.setitem, key, value)
 
-    def length(self, tracer: Tracer) -> int:
-        return run(tracer, len, (self.real,))
-
     def truth(self, tracer: Tracer) -> bool:
         return run(tracer, bool, (self.real,))
-
-    def iterate(self, tracer: Tracer) -> Value:
-        return tracer.objects.fresh(run(tracer, list, (self.real,))).iterate(tracer)
-
-    def contains(self, tracer: Tracer, item: Value) -> bool:
-        return run(tracer, self.real.__contains__, (item.concrete(),))
 
     def reconstruct(self, emitter: Emitter) -> None:
         others = (array for array in emitter.tracer.objects.arrays if array is not self)
@@ -150,9 +139,7 @@ class OutsideArray(RealValue):
     _known: OutsideMemory
     _content: ArrayValue | None = state(default=None)
     _tensor: Value | None = state(default=None)
-
-    def describe(self) -> str:
-        return "NumPy array from outside the frame"
+    words = "NumPy array from outside the frame"
 
     def concrete(self) -> Any:
         return self.content().real
@@ -208,7 +195,7 @@ class OutsideArray(RealValue):
 
     def length(self, tracer: Tracer) -> int:
         self._type(tracer)
-        return run(tracer, len, (self.real,))
+        return super().length(tracer)
 
     call_method, get_item, truth, iterate, contains = map(
         _of_content, ("call_method", "get_item", "truth", "iterate", "contains")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dis
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import Constant, Value, state
+from bytecap.objects.base import NONE, Constant, Value, state
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import BuiltinMethod, CellValue, FunctionValue, MethodValue, PartialValue
 from stagewire.graph import node_references
@@ -40,11 +40,13 @@ class HookHandle(Value):
             raise UnsupportedCall(f"attribute {name!r} of the handle of a hook")
         return BuiltinMethod(self, name)
 
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def _remove(self, tracer: Tracer) -> Value:
         self.is_removed = True
         if self in tracer.effects:
             tracer.effects.remove(self)
-        return Constant(None)
+        return NONE
+
+    methods: ClassVar = {"remove": lambda tracer, self: self._remove(tracer)}
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.call_with(self.register, self.tensor, self.function)

@@ -17,7 +17,7 @@ from bytecap.objects.class_lookup import no_attribute, static_lookup
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import HANDLERS, handler_of
 from bytecap.objects.functions import BuiltinMethod, MethodValue
-from bytecap.objects.instances.writes import TensorWrites
+from bytecap.objects.instances.objects import note_write
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute
 
@@ -166,7 +166,8 @@ class TensorValue(Value):
             raise UnsupportedMutation(f"cannot set attribute {name!r} of a tensor that is read without a guard")
         self.attributes[name] = value
         if self.role != "result":
-            self._note_write(tracer, name)
+            # What modules hold is where their registries have it: it is not compared with all the others.
+            note_write(tracer, self, name, value, setattr, delattr, self if self.role == "tensor" else None)
 
     def _check_grad(self, value: Value) -> None:
         """The gradient that is assigned is none, or fits."""
@@ -176,13 +177,6 @@ class TensorValue(Value):
             fits = (mine.shape, mine.dtype, mine.device) == (given.shape, given.dtype, given.device)
         if not fits or (self.role == "result" and self.place is None):
             raise UnsupportedMutation(f"cannot assign a {value.describe()} to tensor.grad of a {self.describe()}")
-
-    def _note_write(self, tracer: Tracer, name: str) -> None:
-        writes = tracer.tensor_writes.get(id(self))
-        if writes is None:
-            writes = tracer.tensor_writes[id(self)] = TensorWrites(self)
-            tracer.effects.append(writes)
-        writes.names[name] = None
 
     def _set_data(self, tracer: Tracer, value: TensorValue) -> None:
         """`self.data = value`: the same tensor object, on the memory of another of its type."""

@@ -37,13 +37,11 @@ class WrapperValue(Value):
     cls: type = state()
     attributes: dict[str, Value] = state(default_factory=dict)
     version: int = state()
+    words = "tensor of class {0.cls.__qualname__}"
 
     def __post_init__(self) -> None:
         self.cls = type(self.abstract)
         self.version = self.writes
-
-    def describe(self) -> str:
-        return f"tensor of class {self.cls.__qualname__}"
 
     @property
     def writes(self) -> int:

@@ -5,6 +5,7 @@ What those hold that existed before the capture is read from them, under guards.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -15,7 +16,6 @@ from bytecap.objects.base import NONE, Constant, NotConcrete, Value, collect, st
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.instances.objects import ObjectValue, writers_of
-from bytecap.objects.instances.writes import RaiseEffect
 from stagewire.capture import Source
 
 
@@ -24,13 +24,11 @@ class UnknownText(Value):
 
     __slots__ = ("_message",)
     cls = str
+    words = "message of an error raised by torch"
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self._message: str = getattr(error, "message", None) or str(error)
-
-    def describe(self) -> str:
-        return "message of an error raised by torch"
 
     def __repr__(self) -> str:
         return self._message
@@ -44,6 +42,14 @@ class TracebackValue(Value):
 
     line: int
     cls = TracebackType
+
+
+@dataclass(slots=True, eq=False)
+class RaiseEffect:
+    """An outside exception was raised at a line of the captured frame: its traceback grew."""
+
+    error: Value
+    line: int
 
 
 _FIELDS = {

@@ -1,18 +1,41 @@
-"""Instances of Python classes: attributes in a `DictValue`, and the container they may extend."""
+"""Instances of Python classes: attributes in a `DictValue`, the container they may extend; writes of attributes."""
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from bytecap.bytecode import rebuild
-from bytecap.context_types import Emitter, SlotWrites, Tracer
+from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild
 from bytecap.objects.base import Constant, NotConcrete, Value, state
 from bytecap.objects.class_lookup import has_method, is_data_descriptor, static_lookup
 from bytecap.objects.containers.mappings import DictValue
-from bytecap.objects.iterators import ObjectIterator
 from bytecap.objects.live import LiveSequence
+
+
+@dataclass(slots=True, eq=False)
+class AttributeWrites:
+    """Attributes of an outside class, tensor or object (in slots) that the code stored, which no dictionary holds.
+
+    target: the class, or the value. store, delete: what does it after the graph. owner: the value, if other objects
+    from outside are compared with it. names: what is stored last; None: deleted.
+    """
+
+    target: Any
+    store: Callable[..., Any] = setattr
+    delete: Callable[..., Any] = delattr
+    owner: Value | None = None
+    names: dict[str, Value | None] = field(default_factory=dict)
+
+
+def note_write(tracer: Tracer, target: Any, name: str, value: Value | None, *how: Any) -> None:
+    """The code stores `value` in an attribute of `target`. how: store, delete, owner, where it is the first."""
+    if id(target) not in tracer.writes:
+        tracer.writes[id(target)] = AttributeWrites(target, *how)
+        tracer.effects.append(tracer.writes[id(target)])
+    tracer.writes[id(target)].names[name] = value
 
 
 class ObjectValue(Value):
@@ -26,7 +49,7 @@ class ObjectValue(Value):
     base: Value | None = None
     real: Any = None
     slots: dict[str, Value | None] = state(default_factory=dict)
-    slot_writes: SlotWrites | None = state(default=None)
+    has_writes: bool = state(default=False)
 
     def __post_init__(self) -> None:
         self.attributes.owner = self
@@ -35,7 +58,7 @@ class ObjectValue(Value):
         return self if self.base is None else self.base
 
     def concrete(self) -> Any:
-        is_changed = self.attributes.mutated or self.slot_writes is not None or getattr(self.base, "mutated", False)
+        is_changed = self.attributes.mutated or self.has_writes or getattr(self.base, "mutated", False)
         if self.real is None or is_changed:
             raise NotConcrete(self)
         return self.real
@@ -116,7 +139,7 @@ class ObjectValue(Value):
             if not has_method(found, "__next__"):
                 kind = found.python_type().__name__
                 raise tracer.raises(TypeError, f"iter() returned non-iterator of type '{kind}'")
-            return ObjectIterator(found) if isinstance(found, ObjectValue) else found
+            return found
         if self.base is not None:
             return self.base.iterate(tracer)
         if self._special(tracer, "__getitem__") is not None:

@@ -42,6 +42,7 @@ class OpenConstant(Constant):
     parts: tuple[Constant, ...] = ()
     depth: int = state()
     leaves: tuple[OpenConstant, ...] = state()
+    words = "{0._real.__class__.__name__} {0._real!r}"
 
     def __post_init__(self) -> None:
         inner = [part for part in self.parts if isinstance(part, OpenConstant)]
@@ -68,9 +69,6 @@ class OpenConstant(Constant):
 
     def stand_in(self) -> Any:
         return self._real
-
-    def describe(self) -> str:
-        return f"{type(self._real).__name__} {self._real!r}"
 
     def places(self) -> Iterator[Source]:
         """Where the numbers and texts are that it is made from."""

@@ -39,6 +39,7 @@ class DataCondition(Constant):
 
     relation: Relation
     gap: Any  # left - right
+    words = "condition {0.text}"
 
     @property
     def value(self) -> NoReturn:  # type: ignore[override]
@@ -55,9 +56,6 @@ class DataCondition(Constant):
 
     def concrete(self) -> NoReturn:
         return self.value
-
-    def describe(self) -> str:
-        return f"condition {self.text}"
 
     def truth(self, tracer: Tracer) -> bool:
         return self.value
