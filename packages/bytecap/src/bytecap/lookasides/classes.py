@@ -139,12 +139,12 @@ CLASSES: dict[Any, Callable[..., Value]] = {
     repr: lambda tracer, value: Constant(repr_of(tracer, value)),
     types.MethodType: lambda tracer, function, receiver: MethodValue(function, receiver),
     object: lambda tracer: tracer.objects.new_object(object),
-    str: _str, functools.partial: _partial, torch.Size: _size, type.__call__: _call_class, object.__new__: _new_object,
-    dict.__new__: _new_object,
-    OrderedDict.__new__: _new_object, list.__new__: _new_object, set.__new__: _new_object,
-    str.__new__: _new_object, int.__new__: _new_object, float.__new__: _new_object, tuple.__new__: _new_tuple,
+    str: _str, functools.partial: _partial, torch.Size: _size, type.__call__: _call_class, tuple.__new__: _new_tuple,
     types.MappingProxyType: _mapping_proxy,
-    frozenset.__new__: _new_object, BaseException.__new__: _new_object, Exception.__new__: _new_object,
+    **{
+        cls.__new__: _new_object
+        for cls in (object, dict, OrderedDict, list, set, frozenset, str, int, float, BaseException, Exception)
+    },
 }  # fmt: skip
 
 

@@ -12,7 +12,6 @@ import inspect
 import itertools
 import logging
 import operator
-import os
 import sys
 import threading
 import typing
@@ -26,7 +25,6 @@ from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import NONE, Constant, Value, fold, run
 from bytecap.objects.class_lookup import stranger
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.containers.mappings import get_variable
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.dispatch import evaluated, inlined
 from bytecap.objects.identity import IdentityToken, WeakReference
@@ -113,7 +111,6 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
     threading.get_ident: lambda tracer: IdentityToken(threading.get_ident, threading.get_ident),
     dataclasses.fields: _of_class(dataclasses.fields), dataclasses.is_dataclass: _of_class(dataclasses.is_dataclass),
     warnings.warn: _message(warnings.warn), weakref.ref: _weak_reference, logging.getLogger: _get_logger,
-    os.environ.get: get_variable, os.getenv: get_variable,
 } | {
     getattr(logging.Logger, name): _message(getattr(logging.Logger, name))
     for name in ("debug", "info", "warning", "error", "exception", "critical", "log", "warn")

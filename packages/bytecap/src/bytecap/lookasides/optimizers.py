@@ -15,8 +15,7 @@ from bytecap.errors import UnsupportedCall
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, Value
-from bytecap.objects.containers.mappings import DictValue
-from bytecap.objects.containers.sequences import ListValue, TupleValue
+from bytecap.objects.dispatch import inlined
 from bytecap.semantics.operations import binary
 from bytecap.torch_capabilities import TORCH
 
@@ -54,19 +53,15 @@ def _scaled_sum(method: Callable[..., Any]) -> Callable[..., Value]:
     return call
 
 
-def _group_tensors(tracer: Tracer, lists: Value, with_indices: Value = Constant(False)) -> Value:  # noqa: B008
+def group_tensors(lists: Any, with_indices: bool = False) -> Any:
     """What multi-tensor code is given: the lists, split by device and dtype of the first one's tensors."""
-    columns = [column.values(tracer) for column in lists.values(tracer)]  # type: ignore[attr-defined]
     groups: dict[Any, list[int]] = {}
-    for at, tensor in enumerate(columns[0]):
-        groups.setdefault((tensor.abstract.device, tensor.abstract.dtype), []).append(at)
-    made = DictValue()
-    for key, places in groups.items():
-        parts: list[Value] = [ListValue([column[at] for at in places] if column else []) for column in columns]
-        indices: list[Value] = [Constant(at) for at in places] if with_indices.truth(tracer) else []
-        name = TupleValue([Constant(part) for part in key])
-        made.set_item(tracer, name, TupleValue([ListValue(parts), ListValue(indices)]))
-    return made
+    for at, tensor in enumerate(lists[0]):
+        groups.setdefault((tensor.device, tensor.dtype), []).append(at)
+    return {
+        key: ([[column[at] for at in places] if column else [] for column in lists], places if with_indices else [])
+        for key, places in groups.items()
+    }
 
 
 def _fused(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
@@ -77,7 +72,7 @@ def _fused(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
 _TENSOR = torch.Tensor
 OPTIMIZERS: dict[Any, Callable[..., Value]] = {
     TORCH.value_of_step: _get_value,
-    TORCH.group_tensors: _group_tensors,
+    TORCH.group_tensors: inlined(group_tensors),
     **{getattr(torch, name): _fused for name in dir(torch) if name.startswith("_fused_ad") or name == "_fused_sgd_"},
     **{method: _scaled_quotient(method, "/") for method in (_TENSOR.addcdiv, _TENSOR.addcdiv_, torch.addcdiv)},
     **{method: _scaled_quotient(method, "*") for method in (_TENSOR.addcmul, _TENSOR.addcmul_, torch.addcmul)},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,13 +14,14 @@ from torch.autograd.profiler import record_function
 from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.hook import directives
+from bytecap.lookasides.torch_functions import leaves_of
 from bytecap.nodes.autograd_functions import apply_function
 from bytecap.nodes.call_arguments import current_gpu
 from bytecap.nodes.gradients import autograd_grad
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import NONE, Constant, Value, fold, run
-from bytecap.objects.containers.sequences import ListValue, Sequence
+from bytecap.objects.containers.sequences import ListValue
 from bytecap.objects.numbers.unbacked import DataCondition
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect, SeedEffect
@@ -119,7 +121,6 @@ def _set_anomaly(tracer: Tracer, enabled: Value, check_nan: Value = Constant(Tru
 def _check(
     tracer: Tracer, condition: Value, message: Value | None = None, *, error: type[Exception] = RuntimeError
 ) -> Value:
-
     if isinstance(condition, TensorValue):
         raise UnsupportedCall("torch._check on a tensor")
     if isinstance(condition, DataCondition) and tracer.checks.assume(tracer, condition, True):
@@ -128,10 +129,6 @@ def _check(
         text = _UNEXPLAINED if message is None or message.is_none() else message.call(tracer, [], {}).concrete()
         raise tracer.raises(error, text)
     return NONE
-
-
-def _check_of_kind(error: type[Exception]) -> Callable[..., Value]:
-    return lambda tracer, condition, message=None: _check(tracer, condition, message, error=error)
 
 
 def _check_tensor_all(tracer: Tracer, condition: Value, message: Value | None = None) -> Value:
@@ -199,36 +196,39 @@ def _exchange_gpu(tracer: Tracer, index: Value) -> Value:
 TORCH_STATE: dict[Any, Callable[..., Value]] = {
     TORCH.exchange_gpu: _exchange_gpu,
     TORCH.maybe_exchange_gpu: _exchange_gpu,
-    directives.is_compiling: _always(True),
+    **dict.fromkeys((directives.is_compiling, torch.compiler.is_dynamo_compiling), _always(True)),
+    **dict.fromkeys(
+        (torch.compiler.is_exporting, torch.jit.is_scripting, torch.jit.is_tracing, TORCH.has_transforms),
+        _always(False),
+    ),
+    **dict.fromkeys((TORCH.tracing_state, TORCH.log_use), _always(None)),
     # Not for torch's encoder: it would leave its fast path, whose results at padded places are zeros.
     torch.compiler.is_compiling: lambda tracer: Constant(tracer.frames.module() != "torch.nn.modules.transformer"),
-    torch.compiler.is_dynamo_compiling: _always(True),
-    torch.compiler.is_exporting: _always(False),
     torch.compiler.cudagraph_mark_step_begin: _always(None),  # for recordings of torch's compiler
-    torch.jit.is_scripting: _always(False),
-    torch.jit.is_tracing: _always(False),
-    TORCH.tracing_state: _always(None),
-    TORCH.has_transforms: _always(False),
-    TORCH.log_use: _always(None),
     TORCH.count_dispatch_modes: _always(0),  # a capture under a mode is refused; its own is not the program's
-    torch.is_grad_enabled: _live(torch.is_grad_enabled),
-    TORCH.is_grad_enabled: _live(torch.is_grad_enabled),
+    **{
+        function: _live(function)
+        for function in (
+            torch.is_grad_enabled,
+            TORCH.is_grad_enabled,
+            torch.is_autocast_enabled,
+            torch.get_default_dtype,
+            TORCH.default_device,
+            TORCH.accelerator,
+        )
+    },
     TORCH.set_grad_enabled: _grad_mode,
-    torch.is_autocast_enabled: _live(torch.is_autocast_enabled),
     torch.get_autocast_dtype: _autocast_dtype,
-    torch.get_default_dtype: _live(torch.get_default_dtype),
-    TORCH.default_device: _live(TORCH.default_device),
     torch.is_tensor: lambda tracer, value: Constant(isinstance(value, TensorValue)),
-    TORCH.accelerator: _live(TORCH.accelerator),
     torch.set_anomaly_enabled: _set_anomaly,
     TORCH.check: _check,
-    TORCH.check_index: _check_of_kind(IndexError),
+    TORCH.check_index: partial(_check, error=IndexError),
     TORCH.check_is_size: _check_is_size,
-    TORCH.check_not_implemented: _check_of_kind(NotImplementedError),
+    TORCH.check_not_implemented: partial(_check, error=NotImplementedError),
     TORCH.check_tensor_all: _check_tensor_all,
     TORCH.check_tensor_all_with: lambda tracer, error, *given, **named: _check_tensor_all(tracer, *given, **named),
-    TORCH.check_type: _check_of_kind(TypeError),
-    TORCH.check_value: _check_of_kind(ValueError),
+    TORCH.check_type: partial(_check, error=TypeError),
+    TORCH.check_value: partial(_check, error=ValueError),
     torch.device: lambda tracer, *args, **kwargs: fold_call(tracer, torch.device, list(args), kwargs),
     torch.manual_seed: _seed(torch.manual_seed, lambda tracer: tracer.objects.wrap(torch.default_generator, None)),
     torch.cuda.manual_seed: _seed(torch.cuda.manual_seed),
@@ -277,7 +277,7 @@ def index_by_tensors(tracer: Tracer, tensor: Value, key: Value) -> Value | None:
     """`tensor[key]` inside of the mode; None outside, and for a key that it leaves alone."""
     if not tracer.index_modes:
         return None
-    parts = _parts(tracer, key)
+    parts = list(leaves_of(tracer, key))
     if not all(isinstance(part, TensorValue) or _is_int(part) for part in parts):
         return None
     options = {"dtype": Constant(torch.int64), "device": tensor.get_attribute(tracer, "device")}
@@ -286,12 +286,6 @@ def index_by_tensors(tracer: Tracer, tensor: Value, key: Value) -> Value | None:
         for part in parts
     ]
     return call_torch(tracer, torch.ops.aten.index.Tensor, [tensor, ListValue(places)], {})
-
-
-def _parts(tracer: Tracer, key: Value) -> list[Value]:
-    if not isinstance(key, Sequence):
-        return [key]
-    return [part for item in key.values(tracer) for part in _parts(tracer, item)]
 
 
 def _is_int(part: Value) -> bool:

@@ -33,7 +33,7 @@ class _Declared(type):
     """The class of classes of values: annotated names are slots, and parameters of `__init__`, as in dataclasses.
 
     Parameters without a default come first, those of a base before a class's own; then the others, the class's own
-    before those of its bases. `_name` is the parameter `name`. What a property computes is no field any more.
+    before those of its bases. What a property computes is no field any more.
     """
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declared:
@@ -55,30 +55,15 @@ class _Declared(type):
 
 def _initializer(cls: type, fields: dict[str, tuple[Any, int]]) -> Any:
     """The `__init__` of a class with these fields, each with the level of the class that has it."""
-    none, names, lines = dataclasses.MISSING, {"MISSING": dataclasses.MISSING}, []
-    required, optional = ["self"], []
-    for key, (row, level) in fields.items():
-        argument, given = key.lstrip("_"), f"default_{key}"
-        makes = row.default_factory is not none
-        names[given] = row.default_factory if makes else row.default
-        if not row.init:
-            value = f"{given}()" if makes else given
-        elif makes:
-            optional.append((-level, f"{argument}=MISSING"))
-            value = f"{given}() if {argument} is MISSING else {argument}"
-        elif row.default is none:
-            required.append(argument)
-            value = argument
-        else:
-            optional.append((-level, f"{argument}={given}"))
-            value = argument
-        if row.init or makes or row.default is not none:
-            lines.append(f"self.{key} = {value}")
-    if hasattr(cls, "__post_init__"):
-        lines.append("self.__post_init__()")
-    parameters = [*required, *(text for _, text in sorted(optional, key=lambda each: each[0]))]
-    exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines or ["pass"]), names)
-    return names["__init__"]
+
+    def place(field: tuple[str, tuple[Any, int]]) -> tuple[bool, int]:
+        row, level = field[1]
+        is_optional = row.default is not row.default_factory  # both are MISSING
+        return is_optional, -level if is_optional else 0
+
+    rows = [(name, Any, row) for name, (row, _) in sorted(fields.items(), key=place)]
+    finish = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
+    return dataclasses.make_dataclass(cls.__name__, rows, namespace=finish).__init__
 
 
 class Value(metaclass=_Declared):

@@ -70,14 +70,14 @@ class OpaqueValue(Value):
     """
 
     _real: Any
-    _pin: Callable[[], None] | None = None
+    pin: Callable[[], None] | None = None
 
     @property
     def real(self) -> Any:
         """The object."""
-        if self._pin is not None:
-            self._pin()
-            self._pin = None
+        if self.pin is not None:
+            self.pin()
+            self.pin = None
         return self._real
 
     def shows_changes(self) -> bool:

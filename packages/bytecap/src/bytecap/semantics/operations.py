@@ -316,8 +316,7 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
         if left_open is not None:
             return left_open
     if not isinstance(value, (Constant, OpaqueValue)):
-        kind = value.python_type().__name__
-        raise tracer.raises(TypeError, f"bad operand type for unary {symbol}: '{kind}'")
+        run(tracer, function, (stranger(value),))
     return fold(tracer, function, (value.host() if isinstance(value, Constant) else value.concrete(),))
 
 
@@ -341,7 +340,9 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
             return patched
         if isinstance(other, (*_TENSORS, Constant)) and not _never_tensor(other):
             return tracer.evaluate.call_torch(tracer, function, [left, right], {})
-        return Constant(symbol == "!=") if symbol in ("==", "!=") else _type_error(tracer, symbol, left, right)
+        if symbol in ("==", "!="):
+            return Constant(symbol == "!=")
+        return run(tracer, function, (stranger(left), stranger(right)))
     if isinstance(left, CellValue) and isinstance(right, CellValue) and left.real is EMPTY_CELL and symbol == "==":
         return Constant(right.is_empty(tracer))
     done = _user_binary(tracer, left, right, method, reflected, ordering=True)
@@ -356,14 +357,6 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
 
 def _never_tensor(value: Value) -> bool:
     return isinstance(value, Constant) and issubclass(value.python_type(), (str, bytes, type(None)))
-
-
-def _type_error(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
-    raise tracer.raises(
-        TypeError,
-        f"'{symbol}' not supported between instances of '{left.python_type().__name__}' "
-        f"and '{right.python_type().__name__}'",
-    )
 
 
 def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> Value:
@@ -384,7 +377,7 @@ def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, righ
     try:
         real_left, real_right = left.concrete(), right.concrete()
     except NotConcrete:
-        return _type_error(tracer, symbol, left, right)
+        real_left, real_right = stranger(left), stranger(right)
     return fold(tracer, function, (real_left, real_right))
 
 

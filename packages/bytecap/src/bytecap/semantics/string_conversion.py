@@ -49,16 +49,6 @@ class Shown(Live):
         return printable(self.tracer, self.value.get_item(self.tracer, Constant(key)))
 
 
-class _Text:
-    """A host object with a fixed repr()."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
-
-
 def printable(tracer: Tracer, value: Value) -> Any:
     """A host object that formats as the value does."""
     match value:
@@ -72,7 +62,7 @@ def printable(tracer: Tracer, value: Value) -> Any:
             raise UnsupportedCall("formatting a tensor needs its content")
         case ObjectValue(base=Constant(value=int() | float() | complex() | str() | bytes() as literal)):
             return _shown_literal(tracer, value, literal)
-        case ObjectValue():
+        case ObjectValue() | SetValue():
             return Shown(tracer, value)
         case TupleValue() if value.cls in (tuple, torch.Size):
             return value.cls(printable(tracer, item) for item in value.values(tracer))
@@ -84,8 +74,6 @@ def printable(tracer: Tracer, value: Value) -> Any:
             return _printable_dict(tracer, value)
         case DictView():
             return getattr(_printable_dict(tracer, value.dictionary), value.what)()
-        case SetValue():
-            return _Text(_set_text(tracer, value))
         case MethodValue():
             raise UnsupportedCall("formatting a bound method")
     try:
@@ -140,11 +128,11 @@ def _host_key(tracer: Tracer, key: Value) -> Any:
     return key.value if isinstance(key, Constant) else _Key(printable(tracer, key))
 
 
-def _set_text(tracer: Tracer, value: SetValue) -> str:
+def _set_text(tracer: Tracer, value: SetValue, cls: type) -> str:
     inner = ", ".join(repr(printable(tracer, member)) for member in value.in_order())
-    if value.cls is set:
+    if cls is set:
         return f"{{{inner}}}" if inner else "set()"
-    return f"{value.cls.__name__}({{{inner}}})" if inner else f"{value.cls.__name__}()"
+    return f"{cls.__name__}({{{inner}}})" if inner else f"{cls.__name__}()"
 
 
 def _text(tracer: Tracer, value: Value, name: str, *args: Value) -> str | None:
@@ -164,9 +152,10 @@ def str_of(tracer: Tracer, value: Value) -> str:
         return text
     if isinstance(value, ExceptionValue):
         return str(_twin(tracer, value))
-    if isinstance(value, ObjectValue):
-        is_text = isinstance(value.base, Constant) and isinstance(value.base.value, str)
-        return value.base.value if is_text else repr_of(tracer, value)  # type: ignore[union-attr]
+    if isinstance(value, (ObjectValue, SetValue)):
+        plain = value.plain()
+        is_text = isinstance(plain, Constant) and isinstance(plain.value, str)
+        return plain.value if is_text else repr_of(tracer, value)  # type: ignore[attr-defined]
     return run(tracer, str, (printable(tracer, value),))
 
 
@@ -176,6 +165,8 @@ def repr_of(tracer: Tracer, value: Value) -> str:
         return text
     if isinstance(value, ExceptionValue):
         return repr(_twin(tracer, value))
+    if isinstance(value, SetValue):
+        return _set_text(tracer, value, value.cls)
     if not isinstance(value, ObjectValue):
         return run(tracer, repr, (printable(tracer, value),))
     if value.base is not None:
@@ -192,11 +183,9 @@ def repr_of(tracer: Tracer, value: Value) -> str:
 
 
 def _subclass_repr(tracer: Tracer, value: ObjectValue) -> str:
-    text = repr_of(tracer, value.base)  # type: ignore[arg-type]
     if isinstance(value.base, SetValue):
-        name = value.base.cls.__name__
-        inner = text.removeprefix(f"{name}(").removesuffix(")")
-        return f"{value.cls.__name__}({'' if inner.startswith('set()') or not inner else inner})"
+        return _set_text(tracer, value.base, value.cls)
+    text = repr_of(tracer, value.base)  # type: ignore[arg-type]
     if isinstance(value.base, DictValue) and value.base.cls is not dict:
         return value.cls.__name__ + text.removeprefix(value.base.cls.__name__)
     return text
@@ -213,9 +202,9 @@ def format_of(tracer: Tracer, value: Value, spec: str) -> str:
     """format(value, spec)."""
     if (text := _text(tracer, value, "__format__", Constant(spec))) is not None:
         return text
-    if isinstance(value, ObjectValue):
-        if isinstance(value.base, Constant):
-            return format_of(tracer, value.base, spec) if spec else str_of(tracer, value)
+    if isinstance(value, (ObjectValue, SetValue)):
+        if spec and isinstance(value.plain(), Constant):
+            return format_of(tracer, value.plain(), spec)
         if spec:
             complaint = f"unsupported format string passed to {value.cls.__name__}.__format__"
             raise tracer.raises(TypeError, complaint)

@@ -346,12 +346,3 @@ def guard_all(tracer: Tracer) -> None:
     for name in _ENVIRONMENT:
         guard_variable(tracer, name)
     tracer.guards.length(tracer.places.guarded(_ENVIRONMENT), len(_ENVIRONMENT), tracer.line())
-
-
-def get_variable(tracer: Tracer, key: Value, default: Value = Constant(None)) -> Value:  # noqa: B008
-    """os.environ.get, os.getenv."""
-    name = key.concrete()
-    if not isinstance(name, str):
-        raise tracer.raises(TypeError, f"str expected, not {type(name).__name__}")
-    guard_variable(tracer, os.environ.encodekey(name))  # type: ignore[attr-defined]
-    return Constant(os.environ[name]) if name in os.environ else default

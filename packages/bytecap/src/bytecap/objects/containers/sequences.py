@@ -69,9 +69,7 @@ class Sequence(Value):
             index += 1
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-        if not isinstance(key, SliceValue) and not has_index(key):
-            run(tracer, operator.getitem, (self.builtin((0,)), stranger(key)))
-        index = key.as_index(tracer)
+        index = self._index(tracer, key, operator.getitem)
         if isinstance(index, slice):
             positions = run(tracer, range(len(self.items)).__getitem__, (index,))
             if self.cls is tuple and len(positions) == len(self.items) and positions.step == 1:
@@ -81,6 +79,12 @@ class Sequence(Value):
         if not -size <= index < size:
             raise tracer.raises(IndexError, f"{self.builtin.__name__} index out of range")
         return self.item(tracer, index % size)
+
+    def _index(self, tracer: Tracer, key: Value, function: Callable[..., Any], *item: Any) -> Any:
+        """The int or slice of ints that a subscript is; else what CPython's `function` says of it is raised."""
+        if not isinstance(key, SliceValue) and not has_index(key):
+            run(tracer, function, (self.builtin((0,)), stranger(key), *item))
+        return key.as_index(tracer)
 
     def slice_type(self) -> Any:
         return type(self)
@@ -138,7 +142,7 @@ class ListValue(Sequence):
     list is unseen: what is appended waits in `added`.
     """
 
-    _pin: Callable[[], None] | None = None
+    pin: Callable[[], None] | None = None
     _items: list[Any] = state()
     added: Any = state(default_factory=list)
     mutated: bool = state(default=False)
@@ -146,9 +150,9 @@ class ListValue(Sequence):
     @property
     def items(self) -> list[Any]:  # type: ignore[override]
         """The items; the length of an outside list is guarded."""
-        if self._pin is not None:
-            self._pin()
-            self._pin = None
+        if self.pin is not None:
+            self.pin()
+            self.pin = None
             self.add(self.added)
         return self._items
 
@@ -159,11 +163,11 @@ class ListValue(Sequence):
     @property
     def is_unseen(self) -> bool:
         """Whether it is an outside list of any length, at whose end items were put at most."""
-        return self._pin is not None
+        return self.pin is not None
 
     def add(self, items: list[Value]) -> None:
         """Put items at the end; call `mutate` before."""
-        if self._pin is not None:
+        if self.pin is not None:
             self.added.extend(items)
         else:
             self.items.extend(items)
@@ -190,9 +194,7 @@ class ListValue(Sequence):
         self.items[:] = items
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
-        if not isinstance(key, SliceValue) and not has_index(key):
-            run(tracer, operator.setitem, (self.builtin((0,)), stranger(key), 0))
-        index = key.as_index(tracer)
+        index = self._index(tracer, key, operator.setitem, 0)
         items: Any = value
         if not isinstance(index, int):
             if not value.is_iterable():
@@ -202,10 +204,9 @@ class ListValue(Sequence):
         run(tracer, self.items.__setitem__, (index, items))
 
     def delete_item(self, tracer: Tracer, key: Value) -> None:
-        if not isinstance(key, SliceValue) and not has_index(key):
-            run(tracer, operator.delitem, (self.builtin((0,)), stranger(key)))
+        index = self._index(tracer, key, operator.delitem)
         self.mutate(tracer)
-        run(tracer, self.items.__delitem__, (key.as_index(tracer),))
+        run(tracer, self.items.__delitem__, (index,))
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.push(self.values(emitter.tracer))
