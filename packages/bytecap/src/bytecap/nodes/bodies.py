@@ -16,7 +16,6 @@ from bytecap.objects.base import Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
 from bytecap.objects.containers.sets import SetValue
-from bytecap.objects.context_variables import ContextWrites
 from bytecap.torch_capabilities import TORCH
 from stagewire.graph import Value as WireValue
 
@@ -60,7 +59,5 @@ def _state_of(effect: Any) -> Any:
             return effect, dict(effect.new), dict(effect.written), list(effect.unsettled)
         case SetValue():
             return effect, list(effect.keys)
-        case ContextWrites():
-            return effect, list(effect.changes)
         case _:
             return effect, getattr(effect, "content", None)

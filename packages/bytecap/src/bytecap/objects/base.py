@@ -63,7 +63,7 @@ def _initializer(cls: type, fields: dict[str, tuple[Any, int]]) -> Any:
 
     rows = [(name, Any, row) for name, (row, _) in sorted(fields.items(), key=place)]
     finish = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
-    return dataclasses.make_dataclass(cls.__name__, rows, namespace=finish).__init__
+    return dataclasses.make_dataclass(cls.__name__, rows, namespace=finish, slots=True).__init__
 
 
 class Value(metaclass=_Declared):

@@ -7,6 +7,7 @@ before the first store, so that nothing is read from an object that a store has 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from bytecap.objects.containers.deques import DequeValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
 from bytecap.objects.containers.sets import SetValue
-from bytecap.objects.context_variables import ContextWrites
+from bytecap.objects.context_variables import ContextToken, Reset
 from bytecap.objects.distributed import Work
 from bytecap.objects.functions import CellValue
 from bytecap.objects.instances.exceptions import RaiseEffect
@@ -80,7 +81,7 @@ def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
         planned = _PLANS[type(effect)](emitter, effect)
         emitter.prepare([part for call in planned for part in call[1:]])
         calls += planned
-        if planned or isinstance(effect, (HookHandle, ContextWrites, SeedEffect, OutsideRandom)):
+        if planned or isinstance(effect, (HookHandle, ContextToken, Reset, SeedEffect, OutsideRandom)):
             emitter.tracer.replayed.append(_described(effect))
     if not calls:
         return
@@ -100,7 +101,7 @@ def _described(effect: Any) -> tuple[str, str]:
             return "write", print_source(source)
         case AttributeWrites(target=type()):
             return "write", f"class {effect.target.__qualname__}"
-    changed = next((one for name in ("owner", "target") if (one := getattr(effect, name, None))), effect)
+    changed = next((one for name in ("owner", "target", "variable") if (one := getattr(effect, name, None))), effect)
     source = getattr(changed, "source", None)
     return "write", type(effect).__name__ if source is None else print_source(source)
 
@@ -215,15 +216,16 @@ def _plan_attributes(emitter: Emitter, effect: AttributeWrites) -> list[Call]:
     ]
 
 
-def _plan_hook(emitter: Emitter, effect: HookHandle) -> list[Call]:
-    """Registered at once: nothing that is read for the stores depends on it."""
+def _plan_hook(emitter: Emitter, effect: HookHandle | ContextToken) -> list[Call]:
+    """Done at once: nothing that is read for the stores depends on a hook, and tokens are needed for what is made."""
     emitter.prepare(effect)
     return []
 
 
-def _plan_context(emitter: Emitter, effect: ContextWrites) -> list[Call]:
-    """Set at once, as the tokens are needed for what is made."""
-    effect.prepare(emitter)
+def _plan_reset(emitter: Emitter, effect: Reset) -> list[Call]:
+    effect.variable.check_unread()
+    emitter.call_with(ContextVar.reset, effect.variable, effect.token)
+    emitter.pop()
     return []
 
 
@@ -239,7 +241,8 @@ _PLANS: dict[type, Callable[[Any, Any], list[Call]]] = {
     RaiseEffect: _plan_raise,
     AttributeWrites: _plan_attributes,
     HookHandle: _plan_hook,
-    ContextWrites: _plan_context,
+    ContextToken: _plan_hook,
+    Reset: _plan_reset,
     Work: _refuse_work,
     OutsideIterator: _plan_iterator,
 }
