@@ -45,30 +45,30 @@ def _maker(name: str, dtype: torch.dtype | None) -> Callable[..., Value]:
     def make(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
         options: dict[str, Value] = {"dtype": Constant(dtype or torch.get_default_dtype())}
         if len(args) == 1 and not kwargs and isinstance(args[0], (ArrayValue, OutsideArray)):
-            return _of_array(tracer, args[0], options)
-        sizes = None if kwargs else _sizes(args)
-        if sizes is not None:
-            return call_torch(tracer, torch.empty, [sizes], options)
-        if kwargs or not _is_content(args):
-            raise _refusal(f"torch.{name}", (*args, *kwargs.values()))
-        return call_torch(tracer, torch.tensor, list(args), options)
+            # Over the memory of the array if it has that dtype.
+            return NUMPY_CALLS[torch.as_tensor](tracer, args[0], **options)
+        return _empty_or_filled(tracer, (torch.empty, torch.tensor), [], args, kwargs, options, f"torch.{name}")
 
     return make
 
 
-def _of_array(tracer: Tracer, array: Value, options: dict[str, Value]) -> Value:
-    """Over the memory of the array if it has that dtype, as torch.as_tensor."""
-    return NUMPY_CALLS[torch.as_tensor](tracer, array, **options)
-
-
 def _new(tracer: Tracer, like: Value, *args: Value, **kwargs: Value) -> Value:
     """t.new(...): as the constructors do, with the dtype and device of `t`."""
+    makers = torch.Tensor.new_empty, torch.Tensor.new_tensor
+    return _empty_or_filled(tracer, makers, [like], args, kwargs, {}, "Tensor.new")
+
+
+def _empty_or_filled(
+    tracer: Tracer, makers: tuple[Any, Any], like: list[Value], args: tuple[Value, ...], kwargs: dict[str, Value],
+    options: dict[str, Value], name: str,
+) -> Value:  # fmt: skip
+    """What the first maker gives for sizes, or the second for content."""
     sizes = None if kwargs else _sizes(args)
     if sizes is not None:
-        return call_torch(tracer, torch.Tensor.new_empty, [like, sizes], {})
-    if kwargs or not _is_content(args):
-        raise _refusal("Tensor.new", (*args, *kwargs.values()))
-    return call_torch(tracer, torch.Tensor.new_tensor, [like, *args], {})
+        return call_torch(tracer, makers[0], [*like, sizes], options)
+    if kwargs or len(args) != 1 or not isinstance(args[0], Sequence):
+        raise UnsupportedCall(f"{name}() of {', '.join(arg.describe() for arg in (*args, *kwargs.values()))}")
+    return call_torch(tracer, makers[1], [*like, *args], options)
 
 
 def _sizes(args: tuple[Value, ...]) -> Value | None:
@@ -78,14 +78,6 @@ def _sizes(args: tuple[Value, ...]) -> Value | None:
     if all(isinstance(arg, Constant) and type(arg.value) is int for arg in args):
         return TupleValue(list(args) or [Constant(0)])
     return None
-
-
-def _is_content(args: tuple[Value, ...]) -> bool:
-    return len(args) == 1 and isinstance(args[0], Sequence)
-
-
-def _refusal(name: str, args: tuple[Value, ...]) -> UnsupportedCall:
-    return UnsupportedCall(f"{name}() of {', '.join(arg.describe() for arg in args)}")
 
 
 def _new_tensor(tracer: Tracer, like: Value, data: Value, **options: Value) -> Value:

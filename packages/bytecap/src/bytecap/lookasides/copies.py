@@ -122,18 +122,12 @@ def _state(tracer: Tracer, value: Value) -> Value:
     if (own := call_special(tracer, value, "__getstate__")) is not None:
         return own
     attributes = value.attributes if value.cls.__dictoffset__ else NONE
-    names = [name for base in value.cls.__mro__ for name in _slots(base)]
-    if not names:
+    if not copyreg._slotnames(value.cls):  # type: ignore[attr-defined]
         return attributes
     if value.real is not None:
         raise UnsupportedCall(f"a copy of a {value.describe()}, which has slots from outside")
     slots = {name: item for name, item in value.slots.items() if item is not None}
     return TupleValue([attributes, tracer.objects.new_dict(slots)]) if slots else attributes
-
-
-def _slots(cls: type) -> list[str]:
-    found = [name for name, raw in vars(cls).items() if isinstance(raw, types.MemberDescriptorType)]
-    return found if "__slots__" in vars(cls) else []
 
 
 COPIES: dict[Any, Any] = {copy.copy: _copy, copy.deepcopy: _deep_copy}

@@ -53,21 +53,15 @@ _SETTINGS = frozenset(
 
 
 def _checkpoint(
-    tracer: Tracer,
-    function: Value = NONE,
-    *args: Value,
-    use_reentrant: Value = NONE,
-    context_fn: Value | None = None,
-    determinism_check: Value = NONE,
-    debug: Value = NONE,
-    early_stop: Value = NONE,
+    tracer: Tracer, function: Value = NONE, *args: Value, use_reentrant: Value = NONE, context_fn: Value | None = None,
     **kwargs: Value,
-) -> Value:
+) -> Value:  # fmt: skip
     """torch.utils.checkpoint.checkpoint is a call, whose nodes are noted: the partitioner keeps none of their results.
 
     Which ops a selective checkpoint saves changes no result; there the partitioner chooses as everywhere.
     """
-    kwargs.pop("preserve_rng_state", None)
+    for name in ("preserve_rng_state", "determinism_check", "debug", "early_stop"):
+        kwargs.pop(name, None)
     if function.is_none() or not _SETTINGS.isdisjoint(kwargs):
         raise UnsupportedCall("torch.utils.checkpoint.checkpoint as a decorator, or with a setting of new releases")
     is_selective = context_fn is not None and getattr(context_fn, "real", None) is not _NO_CONTEXT

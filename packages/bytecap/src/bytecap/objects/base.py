@@ -11,7 +11,6 @@ import dataclasses
 import enum
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, dataclass_transform
 
@@ -70,12 +69,14 @@ class Value(metaclass=_Declared):
     """One Python object, as far as the evaluator knows it.
 
     cls: its class, where that is no question of the object. methods: those that C implements, functions of the tracer,
-    the value and arguments; None: they are called at once, on what is immutable. words: `describe()`, if it is another.
+    the value and arguments; None: they are called at once, on what is immutable. parts: attributes that are its own,
+    functions of the tracer and the value. words: `describe()`, if it is another.
     """
 
     source: Source | None = None
     cls: ClassVar[Any]
     methods: ClassVar[Mapping[str, Callable[..., Any]] | None] = None
+    parts: ClassVar[Mapping[str, Callable[[Tracer, Any], Value]]] = {}
     words: ClassVar[str] = ""
 
     # -- what it is
@@ -103,7 +104,8 @@ class Value(metaclass=_Declared):
     # -- operations, as the interpreter performs them
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        return tracer.evaluate.generic_get_attribute(tracer, self, name)
+        part = self.parts.get(name)
+        return tracer.evaluate.generic_get_attribute(tracer, self, name) if part is None else part(tracer, self)
 
     def stand_in(self) -> Any:
         """A real object of the same class without attributes of its own, whose complaints are those of the value."""
@@ -280,60 +282,46 @@ class PythonRaise(Exception):
         self.value = value
 
 
-@dataclass(slots=True, eq=False)
-class Yielded:
+class Yielded(metaclass=_Declared):
     """A generator frame stopped at `yield value`."""
 
     value: Value
 
 
-@dataclass(slots=True, eq=False)
-class End:
+class End(metaclass=_Declared):
     """The answer of `next_value` on an exhausted iterator; `value` is the generator's return value."""
 
     value: Value | None = None
 
 
-class Null:
-    """The NULL that CPython pushes beside callables."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "NULL"
-
-
-@dataclass(slots=True, eq=False)
-class Handled:
+class Handled(metaclass=_Declared):
     """What PUSH_EXC_INFO saves: `outer` was being handled (None: nothing) when the handler of `raised` began."""
 
     outer: Value | None
     raised: Value
 
 
-@dataclass(slots=True, eq=False)
-class Saved:
+class Saved(metaclass=_Declared):
     """What LOAD_FAST_AND_CLEAR puts aside: the content of a variable and its cell, None where there was none."""
 
     content: Value | None
     cell: CellValue | None
 
 
-@dataclass(slots=True, eq=False)
-class Returned:
+class Returned(metaclass=_Declared):
     """A frame that reached its return."""
 
     value: Value
 
 
-class Stopped:
-    """A frame that was to be evaluated up to here only."""
+class Marker(enum.Enum):
+    """NULL: what CPython pushes beside callables. STOPPED: a frame that was to be evaluated up to here only."""
 
-    __slots__ = ()
+    NULL = "NULL"
+    STOPPED = "STOPPED"
 
 
-STOPPED = Stopped()
-NULL = Null()
+NULL, STOPPED = Marker
 EXHAUSTED = End()
 
 

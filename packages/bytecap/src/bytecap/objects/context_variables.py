@@ -91,13 +91,7 @@ class ContextToken(Value):
     before: Value | None
     is_used: bool = state(default=False)
     cls = Token
-
-    def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        if name == "var":
-            return self.variable
-        if name == "old_value":
-            raise UnsupportedCall("the old value of a token")
-        return super().get_attribute(tracer, name)
+    parts: ClassVar = {"var": lambda tracer, self: self.variable}
 
     def reconstruct(self, emitter: Emitter) -> None:
         is_undone = self not in self.variable.changes

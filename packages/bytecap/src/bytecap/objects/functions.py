@@ -180,6 +180,10 @@ class BuiltinMethod(Value):
     receiver: Value
     name: str
     cls = type([].append)
+    parts: ClassVar = {
+        "__self__": lambda tracer, self: self.receiver,
+        **dict.fromkeys(("__name__", "__qualname__"), lambda tracer, self: Constant(self.name)),
+    }
 
     def concrete(self) -> Any:
         return getattr(self.receiver.concrete(), self.name)
@@ -189,13 +193,6 @@ class BuiltinMethod(Value):
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.receiver.call_method(tracer, self.name, args, kwargs)
-
-    def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        if name == "__self__":
-            return self.receiver
-        if name in ("__name__", "__qualname__"):
-            return Constant(self.name)
-        return super().get_attribute(tracer, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load(self.receiver)
@@ -210,6 +207,11 @@ class PartialValue(Value):
     keywords: dict[str, Value]
     real: Any = None
     cls = functools.partial
+    parts: ClassVar = {
+        "func": lambda tracer, self: self.function,
+        "args": lambda tracer, self: TupleValue(list(self.args)),
+        "keywords": lambda tracer, self: tracer.objects.new_dict(self.keywords),
+    }
 
     def concrete(self) -> Any:
         if self.real is None:
@@ -218,16 +220,6 @@ class PartialValue(Value):
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.function.call(tracer, [*self.args, *args], {**self.keywords, **kwargs})
-
-    def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        match name:
-            case "func":
-                return self.function
-            case "args":
-                return TupleValue(list(self.args))
-            case "keywords":
-                return tracer.objects.new_dict(self.keywords)
-        return super().get_attribute(tracer, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.call_with(new_partial, self.function, self.args, self.keywords)
@@ -264,6 +256,7 @@ class CellValue(Value):
     frame_name: str | None = state(default=None)
     place: Source | None = state(default=None)
     cls = CellType
+    parts: ClassVar = {"cell_contents": lambda tracer, self: self.get(tracer, "?")}
 
     def __post_init__(self) -> None:
         self.loaded = self.real is None
@@ -293,11 +286,6 @@ class CellValue(Value):
         self.loaded = True
         self.content = value
         self.mutate(tracer)
-
-    def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        if name == "cell_contents":
-            return self.get(tracer, "?")
-        return super().get_attribute(tracer, name)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         if name != "cell_contents":

@@ -80,6 +80,12 @@ class GeneratorValue(IteratorValue):
     running: bool = state(default=False)
     handled: list[Value] = state(default_factory=list)
     cls = GeneratorType
+    parts: ClassVar = {
+        "__name__": lambda tracer, self: self.frame.function.get_attribute(tracer, "__name__"),
+        "__qualname__": lambda tracer, self: self.frame.function.get_attribute(tracer, "__qualname__"),
+        "gi_running": lambda tracer, self: Constant(self.running),
+        "gi_code": lambda tracer, self: Constant(self.frame.function.code),
+    }
 
     def next(self, tracer: Tracer) -> Any:
         return self.send(tracer, Constant(None))
@@ -208,16 +214,7 @@ class GeneratorValue(IteratorValue):
         return Constant(None)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        match name:
-            case "__name__" | "__qualname__":
-                return self.frame.function.get_attribute(tracer, name)
-            case "gi_running":
-                return Constant(self.running)
-            case "gi_frame" if self.finished:
-                return Constant(None)
-            case "gi_code":
-                return Constant(self.frame.function.code)
-        return super().get_attribute(tracer, name)
+        return Constant(None) if name == "gi_frame" and self.finished else super().get_attribute(tracer, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
         if self.started or self.finished:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import types
+from collections.abc import Callable
 from typing import Any
 
 from bytecap.context_types import Tracer
@@ -307,22 +308,24 @@ def _no_dict_complaint(cls: type, name: str) -> str:
     """What CPython says where an instance without a `__dict__` is given an attribute."""
     custom = static_lookup(cls.__mro__, "__setattr__")[0]
     stand_in = type(cls.__name__, (), {"__slots__": (), "__setattr__": custom})()
-    try:
-        object.__setattr__(stand_in, name, None)
-    except AttributeError as error:
-        return str(error)
-    return f"'{cls.__name__}' object has no attribute '{name}'"
+    return _complaint(object.__setattr__, stand_in, name, None)
 
 
 def _property_complaint(raw: property, value: Value, what: str) -> str:
     """What CPython says of a property that has no setter or deleter."""
     stand_in = type(value.python_type().__name__, (), {raw.fget.__name__ if raw.fget else "?": property(raw.fget)})()
     name = next(iter(vars(type(stand_in))))
+    text = _complaint(setattr, stand_in, name, None) if what == "setter" else _complaint(delattr, stand_in, name)
+    return text.replace(type(stand_in).__qualname__, value.python_type().__qualname__)
+
+
+def _complaint(change: Callable[..., None], *args: Any) -> str:
+    """What CPython says of a change of an attribute that it refuses."""
     try:
-        setattr(stand_in, name, None) if what == "setter" else delattr(stand_in, name)
+        change(*args)
     except AttributeError as error:
-        return str(error).replace(type(stand_in).__qualname__, value.python_type().__qualname__)
-    return f"property has no {what}"
+        return str(error)
+    raise AssertionError("an attribute that can be changed")
 
 
 def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:

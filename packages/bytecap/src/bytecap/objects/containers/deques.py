@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from typing import Any
+from typing import Any, ClassVar
 
 from bytecap.context_types import Emitter, Tracer
 from bytecap.objects.base import Constant, NotConcrete, Value, run, state
@@ -18,6 +18,7 @@ class DequeValue(ListValue):
     maxlen: int | None = None
     changes: int = state(default=0)
     builtin = deque
+    parts: ClassVar = {"maxlen": lambda tracer, self: Constant(self.maxlen)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,9 +45,6 @@ class DequeValue(ListValue):
         if isinstance(key, SliceValue):
             run(tracer, operator.getitem, (deque(), slice(None)))
         return super().get_item(tracer, key)
-
-    def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        return Constant(self.maxlen) if name == "maxlen" else super().get_attribute(tracer, name)
 
     def iterate(self, tracer: Tracer) -> Value:
         return ContainerIterator(tracer, self)

@@ -74,7 +74,7 @@ class Sequence(Value):
             positions = run(tracer, range(len(self.items)).__getitem__, (index,))
             if self.cls is tuple and len(positions) == len(self.items) and positions.step == 1:
                 return self
-            return self.slice_type()([self.items[i] for i in positions])
+            return self.like([self.items[i] for i in positions], torch.Size if self.cls is torch.Size else None)
         size = len(self.items)
         if not -size <= index < size:
             raise tracer.raises(IndexError, f"{self.builtin.__name__} index out of range")
@@ -85,9 +85,6 @@ class Sequence(Value):
         if not isinstance(key, SliceValue) and not has_index(key):
             run(tracer, function, (self.builtin((0,)), stranger(key), *item))
         return key.as_index(tracer)
-
-    def slice_type(self) -> Any:
-        return type(self)
 
     def like(self, items: list[Any], cls: type | None = None) -> Sequence:
         """A new sequence of this kind; a named tuple becomes a plain one."""
@@ -117,11 +114,6 @@ class TupleValue(Sequence):
 
     def describe(self) -> str:
         return f"{self.cls.__name__} of {len(self.items)} items"
-
-    def slice_type(self) -> Any:
-        if self.cls is torch.Size:
-            return lambda items: TupleValue(items, cls=torch.Size)
-        return TupleValue
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         names = field_names(self.cls)
@@ -185,9 +177,6 @@ class ListValue(Sequence):
         if self.real is not None and self.source is None:
             return self.real
         return self.cls(self.concrete_items())
-
-    def slice_type(self) -> Any:
-        return ListValue
 
     def replace(self, items: list[Any]) -> None:
         """Put these items in the place of all; call `mutate` before."""
@@ -257,6 +246,11 @@ class SliceValue(Value):
     stop: Value
     step: Value
     cls = slice
+    parts: ClassVar = {
+        "start": lambda tracer, self: self.start,
+        "stop": lambda tracer, self: self.stop,
+        "step": lambda tracer, self: self.step,
+    }
 
     def concrete(self) -> slice:
         return slice(self.start.concrete(), self.stop.concrete(), self.step.concrete())
@@ -267,11 +261,6 @@ class SliceValue(Value):
     def as_tuple(self) -> TupleValue:
         """(start, stop, step)."""
         return TupleValue([self.start, self.stop, self.step])
-
-    def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        if name in ("start", "stop", "step"):
-            return getattr(self, name)
-        return super().get_attribute(tracer, name)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return tracer.evaluate.fold_call(tracer, getattr(self.concrete(), name), args, kwargs)
