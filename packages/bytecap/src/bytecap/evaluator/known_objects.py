@@ -21,15 +21,13 @@ from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideMemory, is_ar
 from bytecap.objects.arrays.tensors import refuse_chosen
 from bytecap.objects.base import LITERALS, Constant, Value
 from bytecap.objects.class_lookup import static_lookup
-from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.host_containers import DequeValue, SetValue
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView
 from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue
-from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import CellValue, MethodValue
 from bytecap.objects.identity import Identity, IdentityToken, UserKey, WeakReference
 from bytecap.objects.instances.exceptions import ExceptionValue
-from bytecap.objects.instances.nn_modules import NNModuleValue
-from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.objects import NNModuleValue, ObjectValue
 from bytecap.objects.live import Live, NativeIterator
 from bytecap.objects.numbers.open_constants import OpenConstant, refuse_changing
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue

@@ -20,7 +20,7 @@ from bytecap.objects.class_lookup import filled_slots, has_own_layout, static_lo
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import TupleValue, field_names
 from bytecap.objects.distributed import is_shared
-from bytecap.objects.instances.nn_modules import NNModuleValue
+from bytecap.objects.instances.objects import NNModuleValue
 from bytecap.objects.numbers.open_constants import refuse_changing
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.objects.outside_iterators import OutsideIterator

@@ -29,17 +29,15 @@ from bytecap.objects.arrays.numpy_arrays import OutsideArray, is_array, is_funct
 from bytecap.objects.base import LITERALS, TORCH_CONSTANTS, Constant, Value
 from bytecap.objects.class_lookup import LRU_CACHE, is_python_class, static_lookup
 from bytecap.objects.classes import ClassValue, ModuleValue
-from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.host_containers import DequeValue, SetValue, set_in_order
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView, can_name
 from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
-from bytecap.objects.containers.sets import SetValue, set_in_order
 from bytecap.objects.context_variables import ContextVariable
 from bytecap.objects.distributed import DistributedConstant, is_constant_class
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, PartialValue
 from bytecap.objects.identity import UserKey
 from bytecap.objects.instances.exceptions import OutsideException
-from bytecap.objects.instances.nn_modules import HOOKS, NNModuleValue
-from bytecap.objects.instances.objects import ObjectValue
+from bytecap.objects.instances.objects import HOOKS, NNModuleValue, ObjectValue
 from bytecap.objects.instances.random_streams import OutsideRandom
 from bytecap.objects.numbers.open_constants import OPEN_KINDS, is_readable, refuse_changing
 from bytecap.objects.numbers.symbolic import as_value

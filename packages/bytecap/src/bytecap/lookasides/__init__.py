@@ -14,9 +14,8 @@ from bytecap.lookasides.copies import COPIES
 from bytecap.lookasides.flex_attention import FLEX_ATTENTION
 from bytecap.lookasides.library import LIBRARY, NATIVE
 from bytecap.lookasides.numpy_calls import NUMPY_CALLS
-from bytecap.lookasides.optimizers import OPTIMIZERS
 from bytecap.lookasides.replaced_functions import DISTRIBUTIONS
-from bytecap.lookasides.torch_functions import CHECKED_FUNCTIONS, KNOWN_CONTENTS, TORCH_FUNCTIONS
+from bytecap.lookasides.torch_functions import CHECKED_FUNCTIONS, KNOWN_CONTENTS, OPTIMIZERS, TORCH_FUNCTIONS
 from bytecap.lookasides.torch_state import INDEX_MODE, KERNEL_CHOICES, REGIONS, TORCH_STATE
 from bytecap.nodes.control_flow import CONTROL_FLOW
 from bytecap.nodes.gradients import DUAL_LEVELS

@@ -33,10 +33,9 @@ from bytecap.objects.base import (
 )
 from bytecap.objects.class_lookup import has_method, static_lookup, stranger
 from bytecap.objects.classes import ClassValue
-from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.host_containers import DequeValue, SetValue
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, Sequence, SequenceIterator, SliceValue, TupleValue
-from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.identity import Identity, IdentityToken, is_lasting_key
 from bytecap.objects.instances.objects import ObjectValue, call_special

@@ -15,10 +15,9 @@ from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import NONE, Constant, IteratorValue, Value, fold
-from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.host_containers import DequeValue, SetValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.identity import IdentityToken
 from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import NativeIterator

@@ -13,9 +13,9 @@ from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Value
+from bytecap.objects.containers.host_containers import SetValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
-from bytecap.objects.containers.sets import SetValue
 from bytecap.torch_capabilities import TORCH
 from stagewire.graph import Value as WireValue
 

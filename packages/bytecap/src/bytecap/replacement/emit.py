@@ -21,9 +21,9 @@ from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Constant, IteratorValue, Value
+from bytecap.objects.containers.host_containers import SetValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextToken
 from bytecap.objects.functions import CellValue, FunctionValue, PartialValue
 from bytecap.objects.identity import IdentityToken

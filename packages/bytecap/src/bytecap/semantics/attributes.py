@@ -25,8 +25,7 @@ from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.instances.exceptions import ExceptionValue
-from bytecap.objects.instances.nn_modules import NNModuleValue, registry_attribute
-from bytecap.objects.instances.objects import ObjectValue, note_write
+from bytecap.objects.instances.objects import NNModuleValue, ObjectValue, note_write, registry_attribute
 from stagewire.capture import Attribute, HasAttribute, Source
 
 # What methods of classes made by pybind11 are.

@@ -17,10 +17,9 @@ from bytecap.errors import UnsupportedMutation
 from bytecap.guards.printing import print_source
 from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.base import Constant, Value
-from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.host_containers import DequeValue, SetValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
-from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.context_variables import ContextToken, Reset
 from bytecap.objects.distributed import Work
 from bytecap.objects.functions import CellValue

@@ -12,10 +12,9 @@ from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import NONE, Constant, Value, collect, run
 from bytecap.objects.class_lookup import has_method, no_attribute
-from bytecap.objects.containers.deques import DequeValue
+from bytecap.objects.containers.host_containers import DequeValue, SetValue, keys_of
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, TupleValue, one_by_one
-from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
 from bytecap.objects.iterators import ContainerIterator

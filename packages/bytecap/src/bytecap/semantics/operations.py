@@ -18,9 +18,9 @@ from bytecap.objects.arrays.tensors import TensorValue, patched_method, refuse_c
 from bytecap.objects.arrays.wrappers import WrapperValue
 from bytecap.objects.base import Constant, NotConcrete, Value, collect, fold, run
 from bytecap.objects.class_lookup import has_method, stranger
+from bytecap.objects.containers.host_containers import SetValue, keys_of
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
-from bytecap.objects.containers.sets import SetValue, keys_of
 from bytecap.objects.functions import BuiltinMethod, CellValue, MethodValue
 from bytecap.objects.identity import IdentityToken, refuse_among_numbers
 from bytecap.objects.instances.objects import ObjectValue, call_special, copies_as_itself

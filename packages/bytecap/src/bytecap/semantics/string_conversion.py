@@ -14,9 +14,9 @@ from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, NotConcrete, Value, run
+from bytecap.objects.containers.host_containers import SetValue
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.containers.sets import SetValue
 from bytecap.objects.functions import MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, call_special

@@ -1,21 +1,24 @@
-"""Sets and frozensets.
+"""Sets, frozensets and deques: what they hold lies in a host container, on which CPython's own methods run.
 
-A set is a host set of its members' keys (see `objects.identity`): CPython's own methods and operators run on it. The
-order in which a set is iterated depends on its history, which is thus that of CPython's own.
+A set is a host set of its members' keys (see `objects.identity`). The order in which it is iterated depends on its
+history, which is thus that of CPython's own. The items of a deque lie in a host deque, which keeps the bound and knows
+of changes while it is iterated.
 """
 
 from __future__ import annotations
 
 import itertools
+import operator
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from bytecap.bytecode.rebuild import new_set
 from bytecap.context_types import Emitter, KnownObjects, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedMutation
-from bytecap.objects.base import NotConcrete, Value, state
+from bytecap.objects.base import Constant, NotConcrete, Value, run, state
 from bytecap.objects.containers.mappings import DictValue, DictView
-from bytecap.objects.containers.sequences import one_by_one
+from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, one_by_one
 from bytecap.objects.identity import is_lasting_key, refuse_among_numbers
 from bytecap.objects.iterators import ContainerIterator
 
@@ -172,3 +175,60 @@ def keys_of(tracer: Tracer, values: Value) -> Any:
         pairs = dict.fromkeys(keys)
         return pairs if isinstance(values, DictValue) else pairs.keys()
     return keys
+
+
+class DequeValue(ListValue):
+    """A deque; `maxlen` None means no bound. `changes`: how often it was changed."""
+
+    maxlen: int | None = None
+    changes: int = state(default=0)
+    builtin = deque
+    parts: ClassVar = {"maxlen": lambda tracer, self: Constant(self.maxlen)}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.items = deque(self._items, self.maxlen)
+        self.added = deque(maxlen=self.maxlen)
+
+    def concrete(self) -> Any:
+        if self.real is not None and self.mutated:
+            raise NotConcrete(self)
+        return deque(self.concrete_items(), self.maxlen)
+
+    def like(self, items: list[Any], cls: type | None = None) -> Sequence:
+        return DequeValue(items, maxlen=self.maxlen)
+
+    def mutate(self, tracer: Tracer) -> None:
+        self.changes += 1
+        super().mutate(tracer)
+
+    def replace(self, items: list[Any]) -> None:
+        self.items.clear()
+        self.items.extend(items)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            run(tracer, operator.getitem, (deque(), slice(None)))
+        return super().get_item(tracer, key)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return ContainerIterator(tracer, self)
+
+    def host(self, tracer: Tracer) -> Any:
+        """The items."""
+        return self.items
+
+    def given(self, tracer: Tracer, item: Any) -> Value:
+        """The value of an item."""
+        return tracer.objects.fresh(item)
+
+    def blank(self) -> Any:
+        """An empty deque."""
+        return deque()
+
+    def stamp(self) -> int:
+        """The number of changes."""
+        return self.changes
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.call_with(deque, self.values(emitter.tracer), self.maxlen)
