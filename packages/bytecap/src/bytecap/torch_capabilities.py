@@ -40,7 +40,6 @@ _KNOWN = {
     "has_transforms": "_C._are_functorch_transforms_active",
     "log_use": "_C._log_api_usage_once",
     "accelerator": "_C._accelerator_getAccelerator",
-    "cudnn_enabled": "_C._get_cudnn_enabled",
     "sees_torch_function": "_C._is_torch_function_enabled",
     "has_torch_function": "_C._has_torch_function",
     "is_grad_enabled": "_C.is_grad_enabled",

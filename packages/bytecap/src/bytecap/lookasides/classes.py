@@ -33,10 +33,13 @@ from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.string_conversion import repr_of, str_of
 
 
-def _tuple(tracer: Tracer, values: Value | None = None) -> Value:
-    if isinstance(values, TupleValue) and values.cls is tuple:
-        return values
-    return TupleValue([] if values is None else collect(tracer, values))
+def _tuple_of(cls: type) -> Callable[..., Value]:
+    def make(tracer: Tracer, values: Value | None = None) -> Value:
+        if isinstance(values, TupleValue) and values.cls is cls is tuple:
+            return values
+        return TupleValue([] if values is None else collect(tracer, values), cls=cls)
+
+    return make
 
 
 def _dict_of(cls: type) -> Callable[..., Value]:
@@ -100,10 +103,6 @@ def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> 
     return PartialValue(function, list(args), dict(kwargs))
 
 
-def _size(tracer: Tracer, values: Value | None = None) -> Value:
-    return TupleValue([] if values is None else collect(tracer, values), cls=torch.Size)
-
-
 def _new_object(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
     assert isinstance(cls, ClassValue)
     return tracer.evaluate.allocate(tracer, cls.real, list(args))
@@ -131,7 +130,7 @@ def _mapping_proxy(tracer: Tracer, mapping: Value, /) -> Value:
 
 CLASSES: dict[Any, Callable[..., Value]] = {
     list: lambda tracer, values=None: ListValue([] if values is None else collect(tracer, values)),
-    tuple: _tuple, deque: native(deque, 1, "maxlen"), range: native(range, 0, 1, 2),
+    tuple: _tuple_of(tuple), deque: native(deque, 1, "maxlen"), range: native(range, 0, 1, 2),
     dict: _dict_of(dict), OrderedDict: _dict_of(OrderedDict), defaultdict: _defaultdict,
     set: _set_of(set), frozenset: _set_of(frozenset), slice: _slice,
     int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__"),
@@ -139,8 +138,8 @@ CLASSES: dict[Any, Callable[..., Value]] = {
     repr: lambda tracer, value: Constant(repr_of(tracer, value)),
     types.MethodType: lambda tracer, function, receiver: MethodValue(function, receiver),
     object: lambda tracer: tracer.objects.new_object(object),
-    str: _str, functools.partial: _partial, torch.Size: _size, type.__call__: _call_class, tuple.__new__: _new_tuple,
-    types.MappingProxyType: _mapping_proxy,
+    str: _str, functools.partial: _partial, torch.Size: _tuple_of(torch.Size), type.__call__: _call_class,
+    tuple.__new__: _new_tuple, types.MappingProxyType: _mapping_proxy,
     **{
         cls.__new__: _new_object
         for cls in (object, dict, OrderedDict, list, set, frozenset, str, int, float, BaseException, Exception)

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -31,17 +31,12 @@ from stagewire.capture import Checkpoint
 _NO_CONTEXT = torch.utils.checkpoint.noop_context_fn
 
 
-def _texts(functions: Iterable[Any]) -> Iterator[str]:
-    """The string constants of functions in Python, of which some are decorated."""
-    for function in map(inspect.unwrap, filter(inspect.isfunction, functions)):
-        yield from (each for each in function.__code__.co_consts if isinstance(each, str))
-
-
 _NO_CHOICE = next(
     (
         text
-        for text in _texts(vars(torch.utils.checkpoint).values())
-        if text.startswith("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.")
+        for function in map(inspect.unwrap, filter(inspect.isfunction, vars(torch.utils.checkpoint).values()))
+        for text in function.__code__.co_consts
+        if str(text).startswith("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.")
     ),
     None,
 )

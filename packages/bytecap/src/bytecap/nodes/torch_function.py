@@ -157,15 +157,13 @@ class FunctionsOff(Value):
     """torch._C.DisableTorchFunctionSubclass(), as the program enters it, and as the evaluator does."""
 
     tracer: Tracer
+    cls = TORCH.no_subclass_function
 
     def __enter__(self) -> None:
         self.tracer.unseen.append(self)
 
     def __exit__(self, *error: object) -> None:
         self.tracer.unseen.pop()
-
-    def python_type(self) -> type:
-        return TORCH.no_subclass_function  # type: ignore[no-any-return]
 
     methods: ClassVar = {
         "__enter__": lambda tracer, self: self.__enter__() or NONE,

@@ -28,14 +28,14 @@ state = partial(dataclasses.field, init=False)
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field, state))
-class _Declared(type):
-    """The class of classes of values: annotated names are slots, and parameters of `__init__`, as in dataclasses.
+class Declared(type):
+    """The class of classes of values and other records: annotated names are slots, and parameters, as in dataclasses.
 
     Parameters without a default come first, those of a base before a class's own; then the others, the class's own
     before those of its bases. What a property computes is no field any more.
     """
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declared:
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Declared:
         own = [key for key, kind in namespace.get("__annotations__", {}).items() if not kind.startswith("ClassVar")]
         level = len(bases[0].__mro__) if bases else 0
         fields: dict[str, tuple[Any, int]] = dict(bases[0].FIELDS) if bases else {}  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def _initializer(cls: type, fields: dict[str, tuple[Any, int]]) -> Any:
     return dataclasses.make_dataclass(cls.__name__, rows, namespace=finish, slots=True).__init__
 
 
-class Value(metaclass=_Declared):
+class Value(metaclass=Declared):
     """One Python object, as far as the evaluator knows it.
 
     cls: its class, where that is no question of the object. methods: those that C implements, functions of the tracer,
@@ -282,33 +282,33 @@ class PythonRaise(Exception):
         self.value = value
 
 
-class Yielded(metaclass=_Declared):
+class Yielded(metaclass=Declared):
     """A generator frame stopped at `yield value`."""
 
     value: Value
 
 
-class End(metaclass=_Declared):
+class End(metaclass=Declared):
     """The answer of `next_value` on an exhausted iterator; `value` is the generator's return value."""
 
     value: Value | None = None
 
 
-class Handled(metaclass=_Declared):
+class Handled(metaclass=Declared):
     """What PUSH_EXC_INFO saves: `outer` was being handled (None: nothing) when the handler of `raised` began."""
 
     outer: Value | None
     raised: Value
 
 
-class Saved(metaclass=_Declared):
+class Saved(metaclass=Declared):
     """What LOAD_FAST_AND_CLEAR puts aside: the content of a variable and its cell, None where there was none."""
 
     content: Value | None
     cell: CellValue | None
 
 
-class Returned(metaclass=_Declared):
+class Returned(metaclass=Declared):
     """A frame that reached its return."""
 
     value: Value
@@ -417,8 +417,7 @@ class Constant(Value):
         return Constant(run(tracer, getattr(self.value, name), tuple(shown), named))
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-        real = key.concrete() if isinstance(key, Constant) or key.python_type() is slice else key
-        if real is key and not hasattr(self.value, "__getitem__"):
+        if not hasattr(self.value, "__getitem__"):
             return super().get_item(tracer, key)
         return fold(tracer, operator.getitem, (self.value, key.concrete()))
 

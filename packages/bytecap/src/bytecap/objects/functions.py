@@ -69,8 +69,6 @@ class FunctionValue(Value):
         if name in _FIELDS:
             self.fields[name] = self._field(tracer, name)
             return self.fields[name]
-        if name == "__get__":
-            return BuiltinMethod(self, "__get__")
         found = self.attributes.lookup(tracer, Constant(name))
         return found if found is not None else super().get_attribute(tracer, name)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
-from bytecap.objects.base import Constant, NotConcrete, Value
+from bytecap.objects.base import Constant, Declared, Value
 
 
 class IdentityToken(Value):
@@ -70,9 +69,6 @@ class WeakReference(Value):
     callback: tuple[Value, ...] = ()
     cls = weakref.ref
 
-    def concrete(self) -> Any:
-        raise NotConcrete(self)
-
     def key(self, tracer: Tracer) -> Hashable:
         """Equal for equal referents; for an outside object, to its references from outside."""
         real = getattr(self.target, "real", None)
@@ -112,8 +108,7 @@ def _held(tracer: Tracer) -> set[Value]:
     return found
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Identity:
+class Identity(metaclass=Declared):
     """An object that is equal to itself only, as `Identity` or not."""
 
     real: Any
@@ -127,8 +122,7 @@ class Identity:
         return self.real is (other.real if isinstance(other, Identity) else other)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class UserKey:
+class UserKey(metaclass=Declared):
     """An object whose class defines `__eq__` and `__hash__` in Python: both are evaluated."""
 
     tracer: Tracer

@@ -27,45 +27,39 @@ from bytecap.objects.live import of_program
 
 
 class ContainerIterator(IteratorValue):
-    """iter() or reversed() of a view of a dict, a set or a deque: CPython's own, over the container in the value.
+    """iter() or reversed() (maker) of a view of a dict, a set or a deque (owner): CPython's own, over a host container.
 
-    owner: has `host()`, that container; `given(item)`, the value of one of its items; `blank()`, an empty object of its
-    class; and `stamp()`, which differs when it has changed.
+    give: the value of an item of `host`. stamp: what differs when the owner has changed. taken: how many items were.
     """
 
-    __slots__ = ("host", "maker", "owner", "stamp", "taken")
+    owner: Any
+    host: Any
+    give: Callable[[Any], Value]
+    stamp: Callable[[], Any]
+    maker: Callable[[Any], Any] = iter
+    before: Any = state()
+    taken: int = state(default=0)
 
-    def __init__(self, tracer: Tracer, owner: Any, maker: Callable[[Any], Any] = iter) -> None:
-        super().__init__()
-        self.owner = owner
-        self.maker = maker
-        self.host = maker(owner.host(tracer))
-        self.stamp = owner.stamp()
-        self.taken = 0
+    def __post_init__(self) -> None:
+        self.before = self.stamp()
 
     def python_type(self) -> type:
-        return type(self.maker(self.owner.blank()))
+        return type(self.host)
 
     def next(self, tracer: Tracer) -> Any:
         try:
             item = next(self.host, EXHAUSTED)
         except Exception as error:
             raise of_program(tracer, error) from None
-        if item is EXHAUSTED:
-            self.taken = -1
-            return EXHAUSTED
-        self.taken += 1
-        return self.owner.given(tracer, item)
+        self.taken = sys.maxsize if item is EXHAUSTED else self.taken + 1
+        return EXHAUSTED if item is EXHAUSTED else self.give(item)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        if self.taken < 0:
-            emitter.constant(self.owner.blank())
-        elif self.owner.mutated or self.owner.stamp() != self.stamp:
+        if self.taken < sys.maxsize and (self.owner.mutated or self.stamp() != self.before):
             raise CannotRebuild(f"an iterator over a {self.owner.describe()} that has changed")
-        else:
-            emitter.load(self.owner)
+        emitter.load(self.owner)
         emitter.call_function(self.maker, arguments=1)
-        emitter.call_function(advance, max(self.taken, 0), arguments=1)
+        emitter.call_function(advance, self.taken, arguments=1)
 
 
 # -- Generators of the evaluated program: frames that stop at each yield.

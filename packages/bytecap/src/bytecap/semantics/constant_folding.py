@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import builtins
 import collections
 import contextlib
-import dataclasses
 import datetime
 import decimal
 import importlib.util
@@ -31,7 +29,6 @@ from bytecap.objects.containers.sequences import Sequence
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.symbolic import as_value, compute_of_sizes
 from bytecap.objects.opaque import PURE_CLASSES, OpaqueValue
-from bytecap.torch_capabilities import TORCH
 
 
 def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -120,23 +117,15 @@ PURE_MODULES = frozenset(
      "sre_compile", "ast", "typing_extensions", "posixpath", "genericpath", "decimal", "binascii"}
 )  # fmt: skip
 
-_BUILTINS = (
-    "abs", "ascii", "bin", "bool", "bytes", "chr", "complex", "divmod", "float", "format", "frozenset", "hash",
-    "hex", "int", "oct", "ord", "pow", "repr", "round", "str", "range",
-)  # fmt: skip
-
-PURE: frozenset[Any] = frozenset(getattr(builtins, name) for name in _BUILTINS) | frozenset(
+PURE: frozenset[Any] = frozenset(
     {
-        dataclasses.is_dataclass, dataclasses.fields, inspect.signature, importlib.util.find_spec, re.compile,
+        ascii, bin, bytes, chr, hex, oct, ord, inspect.signature, importlib.util.find_spec, re.compile,
         typing.get_type_hints, typing.get_origin, typing.get_args, collections.Counter,
         str.maketrans, bytes.maketrans, sys.intern, json.dumps, json.loads, base64.b64encode, base64.b64decode,
         datetime.timedelta, datetime.date, datetime.datetime, datetime.time,
-        torch.finfo, torch.iinfo, torch.device, torch.Size, torch.get_default_dtype, torch.is_storage,
-        torch.promote_types, torch.can_cast, torch.cuda.is_available, torch.backends.mps.is_available,
-        torch.typename, os.fspath,
-        torch.cuda.device_count, torch.cuda.is_bf16_supported, torch.cuda.get_device_capability,
-        torch.cuda.get_device_name, TORCH.tracing_state, TORCH.log_use,
-        TORCH.cudnn_enabled,
+        torch.finfo, torch.iinfo, torch.is_storage, torch.promote_types, torch.can_cast, torch.cuda.is_available,
+        torch.backends.mps.is_available, torch.cuda.device_count, torch.cuda.is_bf16_supported,
+        torch.cuda.get_device_capability, torch.cuda.get_device_name, os.fspath,
     }
 )  # fmt: skip
 

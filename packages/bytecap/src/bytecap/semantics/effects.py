@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from bytecap.bytecode import rebuild
@@ -16,7 +15,7 @@ from bytecap.context_types import Emitter
 from bytecap.errors import UnsupportedMutation
 from bytecap.guards.printing import print_source
 from bytecap.objects.arrays.tensor_hooks import HookHandle
-from bytecap.objects.base import Constant, Value
+from bytecap.objects.base import Constant, Declared, Value
 from bytecap.objects.containers.host_containers import DequeValue, SetValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
@@ -36,8 +35,7 @@ Call = tuple[Any, ...]
 """A function, and what it is called with: values, tuples and dicts of them, constants."""
 
 
-@dataclass(slots=True, eq=False)
-class CallEffect:
+class CallEffect(metaclass=Declared):
     """A call for its effect alone (print, warnings.warn, a log message), made again at each run; its result is None.
 
     The arguments are as they were at the call: texts and other immutable values.

@@ -17,7 +17,6 @@ from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, TupleValue, one_by_one
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, copies_as_itself
-from bytecap.objects.iterators import ContainerIterator
 from bytecap.objects.live import call_native, native_on_list
 from bytecap.semantics.attributes import default_set_attribute, find_attribute
 from bytecap.semantics.constant_folding import fold_call
@@ -190,7 +189,7 @@ _DICT: dict[str, Method] = {
 
 
 def _reversed(tracer: Tracer, self: Any) -> Value:
-    return ContainerIterator(tracer, DictView(self, "keys") if isinstance(self, DictValue) else self, reversed)
+    return (DictView(self, "keys") if isinstance(self, DictValue) else self).iterate(tracer, reversed)
 
 
 # -- sets

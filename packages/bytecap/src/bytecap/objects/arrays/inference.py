@@ -26,10 +26,7 @@ class InferenceContext(Value):
     enabled: bool
     grad_before: bool | None = state(default=None)
     was_on: bool = state(default=False)
-
-    def python_type(self) -> type:
-        return TORCH.inference_mode
-
+    cls = TORCH.inference_mode
     methods: ClassVar = {
         "__enter__": lambda tracer, self: self._enter(tracer) or NONE,
         "__exit__": lambda tracer, self, *raised: self._leave(tracer) or NONE,

@@ -77,9 +77,6 @@ class GradFunction(Value):
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         raise DataDependent(f"grad_fn.{name} of a tensor in the captured graph")
 
-    def truth(self, tracer: Tracer) -> bool:
-        return True
-
     def reconstruct(self, emitter: Emitter) -> None:
         raise CannotRebuild("grad_fn of a tensor in the captured graph")
 

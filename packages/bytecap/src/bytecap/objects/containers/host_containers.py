@@ -104,27 +104,12 @@ class SetValue(Value):
         return False
 
     def iterate(self, tracer: Tracer) -> Value:
-        return ContainerIterator(tracer, self)
-
-    def host(self, tracer: Tracer) -> Any:
-        """The keys of the members: in an own set, if it has their order, so that iterators see changes."""
         if self.keys is self.real and self.cls is set:
+            # In an own set, if it has their order, so that iterators see changes.
             copy = set(self.real)
             self._is_fixed = list(copy) != list(self.real)
             self._keys = self.real if self._is_fixed else copy
-        return self.keys
-
-    def given(self, tracer: Tracer, key: Hashable) -> Value:
-        """The member with a key."""
-        return self.objects.of_key(key)
-
-    def blank(self) -> Any:
-        """An empty set."""
-        return set()
-
-    def stamp(self) -> int:
-        """The number of members."""
-        return len(self.keys)
+        return ContainerIterator(self, iter(self.keys), self.objects.of_key, lambda: len(self.keys))
 
     def reconstruct(self, emitter: Emitter) -> None:
         keys, holes = list(self.keys), ()
@@ -211,24 +196,8 @@ class DequeValue(ListValue):
             run(tracer, operator.getitem, (deque(), slice(None)))
         return super().get_item(tracer, key)
 
-    def iterate(self, tracer: Tracer) -> Value:
-        return ContainerIterator(tracer, self)
-
-    def host(self, tracer: Tracer) -> Any:
-        """The items."""
-        return self.items
-
-    def given(self, tracer: Tracer, item: Any) -> Value:
-        """The value of an item."""
-        return tracer.objects.fresh(item)
-
-    def blank(self) -> Any:
-        """An empty deque."""
-        return deque()
-
-    def stamp(self) -> int:
-        """The number of changes."""
-        return self.changes
+    def iterate(self, tracer: Tracer, maker: Callable[[Any], Any] = iter) -> Value:
+        return ContainerIterator(self, maker(self.items), tracer.objects.fresh, lambda: self.changes, maker)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.call_with(deque, self.values(emitter.tracer), self.maxlen)

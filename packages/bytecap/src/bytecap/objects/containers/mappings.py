@@ -259,30 +259,21 @@ class DictView(Value):
     def truth(self, tracer: Tracer) -> bool:
         return self.dictionary.truth(tracer)
 
-    def iterate(self, tracer: Tracer) -> Value:
-        return ContainerIterator(tracer, self)
+    def iterate(self, tracer: Tracer, maker: Callable[[Any], Any] = iter) -> Value:
+        self.dictionary.list_keys(tracer)
+        pairs = self.dictionary.new
+        give: Callable[[Any], Value] = {
+            "keys": lambda code: pairs[code][0],
+            "values": lambda pair: pair[1],
+            "items": lambda item: TupleValue(list(item[1])),
+        }[self.what]
+        host = maker(getattr(pairs, self.what)())
+        return ContainerIterator(self, host, give, lambda: list(self.dictionary.new), maker)
 
     @property
     def mutated(self) -> bool:
         """Whether it is of an outside dict that has changed."""
         return self.dictionary.mutated
-
-    def host(self, tracer: Tracer) -> Any:
-        """The pairs in the dict."""
-        self.dictionary.list_keys(tracer)
-        return self.dictionary.new.values()
-
-    def given(self, tracer: Tracer, pair: tuple[Value, Value]) -> Value:
-        """What an iterator makes of a pair."""
-        return TupleValue(list(pair)) if self.what == "items" else pair[self.what == "values"]
-
-    def blank(self) -> Any:
-        """A view of an empty dict."""
-        return getattr(self.dictionary.cls(), self.what)()
-
-    def stamp(self) -> list[Hashable]:
-        """The keys in order."""
-        return list(self.dictionary.new)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         if self.what == "keys":

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 
 from bytecap.bytecode.rebuild import new_tuple, placed, resumed
 from bytecap.context_types import Emitter, Tracer
-from bytecap.objects.base import EXHAUSTED, Constant, IteratorValue, NotConcrete, Value, collect, run, state
+from bytecap.objects.base import EXHAUSTED, Constant, Declared, IteratorValue, NotConcrete, Value, collect, run, state
 from bytecap.objects.class_lookup import stranger
 from stagewire.capture import Source
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Lazy:
+class Lazy(metaclass=Declared):
     """An item that has not been looked at: no guard exists for it yet."""
 
     real: Any

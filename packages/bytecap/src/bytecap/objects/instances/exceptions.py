@@ -5,14 +5,13 @@ What those hold that existed before the capture is read from them, under guards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from bytecap.bytecode.rebuild import new_exception, raised_in_caller, static_base
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import StageError, UnsupportedMutation
-from bytecap.objects.base import NONE, Constant, NotConcrete, Value, collect, state
+from bytecap.objects.base import NONE, Constant, Declared, NotConcrete, Value, collect, state
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.objects.instances.objects import ObjectValue, writers_of
@@ -44,8 +43,7 @@ class TracebackValue(Value):
     cls = TracebackType
 
 
-@dataclass(slots=True, eq=False)
-class RaiseEffect:
+class RaiseEffect(metaclass=Declared):
     """An outside exception was raised at a line of the captured frame: its traceback grew."""
 
     error: Value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -13,15 +13,14 @@ from bytecap.bytecode import rebuild
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild
 from bytecap.guards.printing import REGISTRIES
-from bytecap.objects.base import Constant, NotConcrete, Value, state
+from bytecap.objects.base import Constant, Declared, NotConcrete, Value, state
 from bytecap.objects.class_lookup import has_method, is_data_descriptor, no_attribute, static_lookup
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.live import LiveSequence
 from bytecap.torch_capabilities import TORCH
 
 
-@dataclass(slots=True, eq=False)
-class AttributeWrites:
+class AttributeWrites(metaclass=Declared):
     """Attributes of an outside class, tensor or object (in slots) that the code stored, which no dictionary holds.
 
     target: the class, or the value. store, delete: what does it after the graph. owner: the value, if other objects

@@ -35,9 +35,7 @@ class RandomStream(Value):
     """host: None where it is seeded by the machine: what it draws is another number in each call."""
 
     host: Any = state(default=None)
-
-    def python_type(self) -> type:
-        return _random.Random
+    cls = _random.Random
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "seed" and (not args or args[0].is_none()):

@@ -54,15 +54,6 @@ class DataCondition(Constant):
     def python_type(self) -> type:
         return bool
 
-    def concrete(self) -> NoReturn:
-        return self.value
-
-    def truth(self, tracer: Tracer) -> bool:
-        return self.value
-
-    def host(self) -> NoReturn:
-        return self.value
-
     def if_it_is(self, truth: bool) -> Relation:
         """What is known where the condition is `truth`."""
         relation = self.relation
