@@ -260,6 +260,11 @@ def result_or_stop(tracer: Tracer, result: Any) -> Value:
     return result
 
 
+def passed_on(part: str, *names: str) -> Iterator[Callable[..., Any]]:
+    """Methods of these names that do what those of another value do, the one in this attribute."""
+    return (lambda self, *args, name=name: getattr(getattr(self, part), name)(*args) for name in names)
+
+
 def collect(tracer: Tracer, value: Value) -> list[Value]:
     """list(value)."""
     return list(value.each(tracer))

@@ -403,6 +403,4 @@ def special_method(tracer: Tracer, value: Value, name: str) -> Value | None:
     if owner is None or raw is None or (isinstance(raw, _C_METHODS) and not _is_other_method(raw, name)):
         tracer.guards.lookup(cls, name)
         return None
-    if name == "__hash__" and raw is None:
-        raise UnsupportedCall(f"unhashable {value.describe()}")
     return bind(tracer, raw, owner, value, cls, name)

@@ -116,10 +116,6 @@ def _plan_cell(emitter: Emitter, effect: CellValue) -> list[Call]:
     return [(setattr, effect, "cell_contents", effect.content)]
 
 
-def _plan_call(emitter: Emitter, effect: CallEffect) -> list[Call]:
-    return [(rebuild.call_with, effect.function, tuple(effect.args), effect.kwargs)]
-
-
 def _plan_raise(emitter: Emitter, effect: RaiseEffect) -> list[Call]:
     emitter.is_seen = True
     return [(rebuild.raised_in_caller, effect.error, effect.line)]
@@ -232,8 +228,8 @@ _PLANS: dict[type, Callable[[Any, Any], list[Call]]] = {
     SetValue: _plan_list,
     CellValue: _plan_cell,
     DictValue: _plan_dict,
-    CallEffect: _plan_call,
-    SeedEffect: lambda emitter, effect: [] if emitter.tracer.graph.nodes else _plan_call(emitter, effect),
+    CallEffect: lambda emitter, effect: [(rebuild.call_with, effect.function, tuple(effect.args), effect.kwargs)],
+    SeedEffect: lambda emitter, effect: [] if emitter.tracer.graph.nodes else _PLANS[CallEffect](emitter, effect),
     OutsideRandom: lambda emitter, effect: [],  # it has drawn in front of the graph
     RaiseEffect: _plan_raise,
     AttributeWrites: _plan_attributes,

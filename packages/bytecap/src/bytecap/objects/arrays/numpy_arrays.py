@@ -13,7 +13,7 @@ import torch
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation, UnsupportedValue
 from bytecap.graph.builder import tensor_type
-from bytecap.objects.base import Constant, RealValue, Value, run, state
+from bytecap.objects.base import Constant, RealValue, Value, passed_on, run, state
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import BuiltinMethod
 from bytecap.torch_capabilities import numpy_on_tensors
@@ -124,10 +124,6 @@ class OutsideMemory:
     written: list[Any] = field(default_factory=list)
 
 
-def _of_content(name: str) -> Callable[..., Any]:
-    return lambda self, *args: getattr(self.content(), name)(*args)
-
-
 class OutsideArray(RealValue):
     """An array from outside: its memory can be a tensor of the graph; the content of a small one can be guarded.
 
@@ -142,8 +138,9 @@ class OutsideArray(RealValue):
     words = "NumPy array from outside the frame"
 
     def concrete(self) -> Any:
-        return self.content().real
+        return self.content.real
 
+    @property
     def content(self) -> ArrayValue:
         """Its numbers, which are guarded from then on."""
         if self._content is None:
@@ -159,7 +156,7 @@ class OutsideArray(RealValue):
 
     def guard_content(self, tracer: Tracer) -> None:
         """The array has the type and the numbers that it has now."""
-        tracer.objects.arrays.append(self.content())
+        tracer.objects.arrays.append(self.content)
         self._type(tracer)
         names, source = tracer.names, self.source
         text = Reading(names.of(bytes.hex), Reading(names.of(NUMPY.ndarray.tobytes), source))
@@ -191,14 +188,14 @@ class OutsideArray(RealValue):
         if name in ("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "strides"):
             self._type(tracer)
             return tracer.objects.fresh(getattr(self.real, name))
-        return self.content().get_attribute(tracer, name)
+        return self.content.get_attribute(tracer, name)
 
     def length(self, tracer: Tracer) -> int:
         self._type(tracer)
         return super().length(tracer)
 
-    call_method, get_item, truth, iterate, contains = map(
-        _of_content, ("call_method", "get_item", "truth", "iterate", "contains")
+    call_method, get_item, truth, iterate, contains = passed_on(
+        "content", "call_method", "get_item", "truth", "iterate", "contains"
     )
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
@@ -263,11 +260,7 @@ class TracedArray(Value):
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
         tracer.evaluate.call_on_arrays(tracer, operator.setitem, [self, key, value], {}, "setitem")
 
-    def length(self, tracer: Tracer) -> int:
-        return self.memory.length(tracer)
-
-    def truth(self, tracer: Tracer) -> bool:
-        return self.memory.truth(tracer)
+    length, truth = passed_on("memory", "length", "truth")
 
     def iterate(self, tracer: Tracer) -> Value:
         count = self.length(tracer)

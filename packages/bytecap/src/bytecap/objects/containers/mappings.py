@@ -15,7 +15,7 @@ from typing import Any
 
 from bytecap.bytecode.rebuild import stored_items
 from bytecap.context_types import Emitter, Tracer
-from bytecap.objects.base import Constant, NotConcrete, Value, state
+from bytecap.objects.base import Constant, NotConcrete, Value, passed_on, state
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.identity import holds_identity, refuse_among_numbers, with_number
 from bytecap.objects.iterators import ContainerIterator
@@ -253,11 +253,7 @@ class DictView(Value):
     def concrete(self) -> Any:
         return getattr(self.dictionary.concrete(), self.what)()
 
-    def length(self, tracer: Tracer) -> int:
-        return self.dictionary.length(tracer)
-
-    def truth(self, tracer: Tracer) -> bool:
-        return self.dictionary.truth(tracer)
+    length, truth = passed_on("dictionary", "length", "truth")
 
     def iterate(self, tracer: Tracer, maker: Callable[[Any], Any] = iter) -> Value:
         self.dictionary.list_keys(tracer)
@@ -295,10 +291,6 @@ class DictView(Value):
         emitter.call_top()
 
 
-def _of_dictionary(name: str) -> Callable[..., Any]:
-    return lambda self, *args: getattr(self.dictionary, name)(*args)
-
-
 class MappingProxyValue(Value):
     """A read-only view of a dict."""
 
@@ -308,8 +300,8 @@ class MappingProxyValue(Value):
     def concrete(self) -> Any:
         return MappingProxyType(self.dictionary.concrete())
 
-    get_item, length, truth, iterate, contains, call_method = map(
-        _of_dictionary, ("get_item", "length", "truth", "iterate", "contains", "call_method")
+    get_item, length, truth, iterate, contains, call_method = passed_on(
+        "dictionary", "get_item", "length", "truth", "iterate", "contains", "call_method"
     )
 
     def reconstruct(self, emitter: Emitter) -> None:
