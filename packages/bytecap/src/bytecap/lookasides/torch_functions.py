@@ -23,7 +23,6 @@ from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import NONE, Constant, Value
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
 from bytecap.objects.dispatch import evaluated, inlined
-from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.operations import binary
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Checkpoint
@@ -195,12 +194,6 @@ def _common_dtype(leaves: list[Value]) -> torch.dtype:
     return common
 
 
-def _typename(tracer: Tracer, value: Value) -> Value:
-    if isinstance(value, TensorValue):
-        return value.call_method(tracer, "type", [], {})
-    return fold_call(tracer, torch.typename, [value], {})
-
-
 TORCH_FUNCTIONS: dict[Any, Callable[..., Value]] = {
     torch.utils.checkpoint.checkpoint: _checkpoint,
     torch.utils.checkpoint.create_selective_checkpoint_contexts: lambda tracer, *args, **kwargs: TupleValue(
@@ -208,7 +201,6 @@ TORCH_FUNCTIONS: dict[Any, Callable[..., Value]] = {
     ),
     torch.tensor: _tensor_from(torch.tensor),
     torch.as_tensor: _tensor_from(torch.as_tensor),
-    torch.typename: _typename,
 }
 
 

@@ -268,11 +268,6 @@ def _leave_mode(tracer: Tracer) -> Value:
     return tracer.index_modes.pop()
 
 
-def leave_entered(tracer: Tracer) -> None:
-    """The capture ends inside of such modes: they are entered for real."""
-    tracer.effects.extend([CallEffect(_PUSH, [mode], {}) for mode in tracer.index_modes])
-
-
 def index_by_tensors(tracer: Tracer, tensor: Value, key: Value) -> Value | None:
     """`tensor[key]` inside of the mode; None outside, and for a key that it leaves alone."""
     if not tracer.index_modes:
@@ -338,10 +333,11 @@ class Setting:
 
 
 def apply_settings(tracer: Tracer) -> None:
-    """The capture ends: what is changed is set for real."""
+    """The capture ends: what is changed is set for real, and such modes as it is inside of are entered."""
     for (setting, *place), (before, value) in tracer.settings.items():
         if value != before:
             tracer.effects.append(CallEffect(setting.setter, [Constant(part) for part in (*place, value)], {}))
+    tracer.effects.extend([CallEffect(_PUSH, [mode], {}) for mode in tracer.index_modes])
 
 
 _ALL = [

@@ -163,10 +163,10 @@ class Value(metaclass=Declared):
     def as_int(self, tracer: Tracer) -> int:
         """operator.index(value)."""
         try:
-            return run(tracer, operator.index, (self.concrete(),))
+            real = self.concrete()
         except NotConcrete:
-            kind = self.python_type().__name__
-            raise tracer.raises(TypeError, f"'{kind}' object cannot be interpreted as an integer") from None
+            real = stranger(self)
+        return run(tracer, operator.index, (real,))
 
     def as_index(self, tracer: Tracer) -> Any:
         """An int or slice of ints for a sequence subscript."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 import types
 from typing import Any
@@ -46,11 +45,8 @@ def is_made_in_c(cls: type) -> bool:
 
 def has_own_layout(cls: Any) -> bool:
     """Whether instances are laid out by C as no base's are: a class cannot be given such a base, nor lose it."""
-    return type(cls) is type and not cls.__flags__ & HEAP_TYPE and cls.__basicsize__ > _size(cls.__base__)
-
-
-def _size(cls: type | None) -> int:
-    return sys.maxsize if cls is None else cls.__basicsize__
+    is_static = type(cls) is type and cls is not object and not cls.__flags__ & HEAP_TYPE
+    return is_static and cls.__basicsize__ > cls.__base__.__basicsize__
 
 
 def filled_slots(real: Any) -> list[str]:

@@ -90,10 +90,6 @@ class OutsideIterator(IteratorValue):
             if type(container) in classes:
                 tracer.objects.wrap(container, _origin(tracer, self.source, at))
 
-    def times_asked(self) -> int:
-        """How often the program has asked the iterator."""
-        return self.taken + self.ended
-
 
 def outside_iterator(tracer: Tracer, real: Any, source: Source) -> OutsideIterator | None:
     """The value of an iterator; None where it is of a kind that tells nothing of its items."""

@@ -19,7 +19,7 @@ from bytecap.context_types import Frame
 from bytecap.errors import CannotRebuild
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.hook import INPUTS
-from bytecap.lookasides.torch_state import apply_settings, enter_open_regions, leave_entered
+from bytecap.lookasides.torch_state import apply_settings, enter_open_regions
 from bytecap.nodes.gradients import refuse_open_level
 from bytecap.objects.arrays.inference import refuse_open_inference, with_inference_results
 from bytecap.objects.base import NULL, Handled, Saved, Value
@@ -43,7 +43,6 @@ def emit_epilogue(emitter: Emitter, result: Value) -> None:
 def _emit_end(emitter: Emitter, results: list[Value]) -> None:
     """The side effects; settings and modes of torch are left as the captured code leaves them."""
     apply_settings(emitter.tracer)
-    leave_entered(emitter.tracer)
     refuse_open_inference(emitter.tracer)
     refuse_open_level(emitter.tracer)
     emit_effects(emitter, results)

@@ -123,9 +123,9 @@ PURE: frozenset[Any] = frozenset(
         typing.get_type_hints, typing.get_origin, typing.get_args, collections.Counter,
         str.maketrans, bytes.maketrans, sys.intern, json.dumps, json.loads, base64.b64encode, base64.b64decode,
         datetime.timedelta, datetime.date, datetime.datetime, datetime.time,
-        torch.finfo, torch.iinfo, torch.is_storage, torch.promote_types, torch.can_cast, torch.cuda.is_available,
-        torch.backends.mps.is_available, torch.cuda.device_count, torch.cuda.is_bf16_supported,
-        torch.cuda.get_device_capability, torch.cuda.get_device_name, os.fspath,
+        torch.finfo, torch.iinfo, torch.is_storage, torch.typename, torch.promote_types, torch.can_cast, os.fspath,
+        torch.cuda.is_available, torch.backends.mps.is_available, torch.cuda.device_count,
+        torch.cuda.is_bf16_supported, torch.cuda.get_device_capability, torch.cuda.get_device_name,
     }
 )  # fmt: skip
 

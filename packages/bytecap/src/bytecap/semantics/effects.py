@@ -55,7 +55,8 @@ def counted_places(effects: Iterable[Any]) -> frozenset[Source]:
     found: set[Source] = set()
     for effect in effects:
         for place, value in _stored(effect):
-            if isinstance(value, OpenConstant) and value.parts and place in value.places():
+            is_open = place is not None and isinstance(value, OpenConstant) and bool(value.parts)
+            if is_open and any(leaf.source == place for leaf in value.leaves):  # type: ignore[union-attr]
                 found.add(place)
     return frozenset(found)
 
@@ -128,7 +129,7 @@ def _refuse_work(emitter: Emitter, effect: Work) -> list[Call]:
 
 
 def _plan_iterator(emitter: Emitter, effect: OutsideIterator) -> list[Call]:
-    match effect.times_asked():
+    match effect.taken + effect.ended:
         case 0:
             return []
         case 1:

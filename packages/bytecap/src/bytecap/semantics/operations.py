@@ -91,17 +91,15 @@ def _user_binary(
     attempts = [(left, method, right), (right, reflected, left)]
     if left_class is right_class:
         attempts = attempts if ordering else attempts[:1]
-    elif issubclass(right_class, left_class) and (ordering or _overrides(left_class, right_class, reflected)):
-        attempts.reverse()
+    elif issubclass(right_class, left_class):
+        is_own = getattr(left_class, reflected, None) is not getattr(right_class, reflected, None)
+        if ordering or is_own:
+            attempts.reverse()
     for receiver, name, other in attempts:
         result = call_special(tracer, receiver, name, other)
         if result is not None and not _is_not_implemented(result):
             return result
     return None
-
-
-def _overrides(base: type, derived: type, name: str) -> bool:
-    return getattr(base, name, None) is not getattr(derived, name, None)
 
 
 def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: bool = False) -> Value:

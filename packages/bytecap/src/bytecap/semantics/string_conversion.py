@@ -118,14 +118,13 @@ class _Key:
 
 
 def _printable_dict(tracer: Tracer, value: DictValue) -> Any:
-    pairs = [(_host_key(tracer, key), printable(tracer, item)) for key, item in value.pairs(tracer)]
+    pairs = [
+        (key.value if isinstance(key, Constant) else _Key(printable(tracer, key)), printable(tracer, item))
+        for key, item in value.pairs(tracer)
+    ]
     if value.factory is not None:
         return value.cls(value.factory.concrete(), pairs)
     return value.cls(None, pairs) if value.cls.__name__ == "defaultdict" else value.cls(pairs)
-
-
-def _host_key(tracer: Tracer, key: Value) -> Any:
-    return key.value if isinstance(key, Constant) else _Key(printable(tracer, key))
 
 
 def _set_text(tracer: Tracer, value: SetValue, cls: type) -> str:

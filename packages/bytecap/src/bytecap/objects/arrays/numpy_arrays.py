@@ -209,11 +209,6 @@ class OutsideArray(RealValue):
         self._known.written.append(self.real)
         tracer.evaluate.call_on_arrays(tracer, function, [array, *args], {}, function.__name__)
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedMutation("a write into a NumPy array from outside the frame")
-
-    delete_item = _refuse
-
 
 class TracedArray(Value):
     """An array, or a number of NumPy's, that the graph computes.

@@ -115,12 +115,9 @@ def _reads_only(tracer: Tracer, hook: Value) -> bool:
             return all(_reads_only(tracer, item) for item in hook.values(tracer))
         case BuiltinMethod():
             return False
-    return isinstance(hook, (Constant, TensorValue)) or hook.source is not None or _is_known(hook)
-
-
-def _is_known(value: Value) -> bool:
-    """A class, a module or a function that the code did not make."""
-    return callable(getattr(value, "real", None))
+    # At last: a class, a module or a function that the code did not make.
+    is_known = isinstance(hook, (Constant, TensorValue)) or hook.source is not None
+    return is_known or callable(getattr(hook, "real", None))
 
 
 def _cell_is_still(tracer: Tracer, cell: CellValue) -> bool:

@@ -117,7 +117,7 @@ class TensorValue(Value):
         if name == "grad":
             return self._grad(tracer)
         if name == "grad_fn":
-            return self._grad_fn()
+            return GradFunction() if self.abstract.requires_grad and not self.abstract.is_leaf else Constant(None)
         raw, owner = static_lookup(self.cls.__mro__, name)
         if owner is not None and owner not in OWN_CLASSES:
             return self._of_subclass(tracer, name, raw, owner)
@@ -141,11 +141,6 @@ class TensorValue(Value):
         if self.role == "constant" and self.real.requires_grad:
             raise UnsupportedValue("the gradient of a tensor that is read without a guard")
         return tracer.objects.wrap(self.real.grad, tracer.places.attribute(self.source, "grad"))
-
-    def _grad_fn(self) -> Value:
-        if self.abstract.requires_grad and not self.abstract.is_leaf:
-            return GradFunction()
-        return Constant(None)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         if name == "requires_grad":

@@ -90,7 +90,7 @@ class DictValue(Value):
             # A new object: equal, if at all, by its own `__eq__`.
             self.list_keys(tracer)
             return self.new[code][1] if code in self.new else None
-        if is_environment(self.real):
+        if self.real is _ENVIRONMENT:
             guard_variable(tracer, real_key)
         if self.source is not None and not can_name(real_key):
             return self._lookup_by_position(tracer, code)
@@ -119,7 +119,7 @@ class DictValue(Value):
         self._settle(tracer)
         if self.listed:
             return
-        if is_environment(self.real):
+        if self.real is _ENVIRONMENT:
             guard_all(tracer)
         tracer.guards.dict_keys(self)
         added, self.new = self.new, type(self.new)()
@@ -311,11 +311,6 @@ class MappingProxyValue(Value):
 _ENVIRONMENT: Any = os.environ._data  # type: ignore[attr-defined]
 """The dictionary under os.environ: encoded names and values."""
 _GET_VARIABLE = _ENVIRONMENT.get
-
-
-def is_environment(real: Any) -> bool:
-    """Whether a dict is the one under os.environ."""
-    return real is _ENVIRONMENT
 
 
 def guard_variable(tracer: Tracer, name: Any) -> None:

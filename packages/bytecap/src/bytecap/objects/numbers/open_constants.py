@@ -9,7 +9,7 @@ comes from, and from then on it is like any other constant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from bytecap.context_types import Emitter
@@ -69,12 +69,6 @@ class OpenConstant(Constant):
 
     def stand_in(self) -> Any:
         return self._real
-
-    def places(self) -> Iterator[Source]:
-        """Where the numbers and texts are that it is made from."""
-        for leaf in self.leaves:
-            if leaf.source is not None:
-                yield leaf.source
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.call_with(self.function, *self.parts)
