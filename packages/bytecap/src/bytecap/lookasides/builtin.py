@@ -58,10 +58,6 @@ def _len(tracer: Tracer, value: Value) -> Value:
     return Constant(value.length(tracer))
 
 
-def _isinstance(tracer: Tracer, value: Value, classes: Value) -> Value:
-    return Constant(_instance_of(tracer, value, classes))
-
-
 def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
     if isinstance(classes, TupleValue):
         return any(_instance_of(tracer, value, cls) for cls in classes.values(tracer))
@@ -368,7 +364,8 @@ def _dir(tracer: Tracer, value: Value) -> Value:
 
 _NO_SPEC = Constant("")
 BUILTIN: dict[Any, Callable[..., Value]] = {
-    len: _len, isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr,
+    len: _len, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr,
+    isinstance: lambda tracer, value, classes: Constant(_instance_of(tracer, value, classes)),
     delattr: lambda tracer, value, name: value.delete_attribute(tracer, name.concrete()) or NONE,
     setattr: _setattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
     any: native(any), all: native(all), sum: _sum, min: _extreme(min), max: _extreme(max), sorted: native(sorted),

@@ -103,15 +103,6 @@ def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> 
     return PartialValue(function, list(args), dict(kwargs))
 
 
-def _new_object(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
-    assert isinstance(cls, ClassValue)
-    return tracer.evaluate.allocate(tracer, cls.real, list(args))
-
-
-def _call_class(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
-    return tracer.evaluate.construct(tracer, cls.concrete(), list(args), kwargs)
-
-
 def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value:
     items, real = [] if values is None else collect(tracer, values), cls.concrete()
     if real in (tuple, torch.Size) or field_names(real):
@@ -138,10 +129,13 @@ CLASSES: dict[Any, Callable[..., Value]] = {
     repr: lambda tracer, value: Constant(repr_of(tracer, value)),
     types.MethodType: lambda tracer, function, receiver: MethodValue(function, receiver),
     object: lambda tracer: tracer.objects.new_object(object),
-    str: _str, functools.partial: _partial, torch.Size: _tuple_of(torch.Size), type.__call__: _call_class,
+    type.__call__: lambda tracer, cls, *args, **kwargs: tracer.evaluate.construct(
+        tracer, cls.concrete(), list(args), kwargs
+    ),
+    str: _str, functools.partial: _partial, torch.Size: _tuple_of(torch.Size),
     tuple.__new__: _new_tuple, types.MappingProxyType: _mapping_proxy,
     **{
-        cls.__new__: _new_object
+        cls.__new__: lambda tracer, cls, *args, **kwargs: tracer.evaluate.allocate(tracer, cls.concrete(), list(args))
         for cls in (object, dict, OrderedDict, list, set, frozenset, str, int, float, BaseException, Exception)
     },
 }  # fmt: skip

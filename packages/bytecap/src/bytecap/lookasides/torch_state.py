@@ -148,7 +148,6 @@ def _check_tensor_all(tracer: Tracer, condition: Value, message: Value | None = 
 
 
 def _check_is_size(tracer: Tracer, number: Value, message: Value | None = None, *, max: Value | None = None) -> Value:
-    message = None if message is NONE else message
     _check(tracer, compare(tracer, ">=", number, Constant(0)), message)
     return NONE if max is None else _check(tracer, compare(tracer, "<=", number, max), message)
 
@@ -185,10 +184,8 @@ _CAPTURED = frozenset(
 
 def _exchange_gpu(tracer: Tracer, index: Value) -> Value:
     """`with torch.cuda.device(index)`, of the GPU that is current already or of none (-1)."""
-    wanted = index.concrete()
-    if wanted < 0:
-        return Constant(-1)
-    if wanted != current_gpu(tracer).index:
+    wanted = max(index.concrete(), -1)
+    if wanted >= 0 and wanted != current_gpu(tracer).index:
         raise UnsupportedCall("another current GPU in captured code")
     return Constant(wanted)
 

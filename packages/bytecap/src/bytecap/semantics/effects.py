@@ -210,12 +210,6 @@ def _plan_attributes(emitter: Emitter, effect: AttributeWrites) -> list[Call]:
     ]
 
 
-def _plan_hook(emitter: Emitter, effect: HookHandle | ContextToken) -> list[Call]:
-    """Done at once: nothing that is read for the stores depends on a hook, and tokens are needed for what is made."""
-    emitter.prepare(effect)
-    return []
-
-
 def _plan_reset(emitter: Emitter, effect: Reset) -> list[Call]:
     effect.variable.check_unread()
     emitter.call_with(ContextVar.reset, effect.variable, effect.token)
@@ -234,8 +228,8 @@ _PLANS: dict[type, Callable[[Any, Any], list[Call]]] = {
     OutsideRandom: lambda emitter, effect: [],  # it has drawn in front of the graph
     RaiseEffect: _plan_raise,
     AttributeWrites: _plan_attributes,
-    HookHandle: _plan_hook,
-    ContextToken: _plan_hook,
+    # Done at once: nothing that is read for the stores depends on a hook, and tokens are needed for what is made.
+    **dict.fromkeys((HookHandle, ContextToken), lambda emitter, effect: emitter.prepare(effect) or []),
     Reset: _plan_reset,
     Work: _refuse_work,
     OutsideIterator: _plan_iterator,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import reprlib
-from collections import deque
+from collections import defaultdict, deque
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -122,9 +122,8 @@ def _printable_dict(tracer: Tracer, value: DictValue) -> Any:
         (key.value if isinstance(key, Constant) else _Key(printable(tracer, key)), printable(tracer, item))
         for key, item in value.pairs(tracer)
     ]
-    if value.factory is not None:
-        return value.cls(value.factory.concrete(), pairs)
-    return value.cls(None, pairs) if value.cls.__name__ == "defaultdict" else value.cls(pairs)
+    factory = None if value.factory is None else value.factory.concrete()
+    return value.cls(factory, pairs) if value.cls is defaultdict else value.cls(pairs)
 
 
 def _set_text(tracer: Tracer, value: SetValue, cls: type) -> str:
@@ -150,7 +149,7 @@ def str_of(tracer: Tracer, value: Value) -> str:
     if (text := _text(tracer, value, "__str__")) is not None:
         return text
     if isinstance(value, ExceptionValue):
-        return str(_twin(tracer, value))
+        return str(value.twin(tracer))
     if isinstance(value, (ObjectValue, SetValue)):
         plain = value.plain()
         is_text = isinstance(plain, Constant) and isinstance(plain.value, str)
@@ -163,7 +162,7 @@ def repr_of(tracer: Tracer, value: Value) -> str:
     if (text := _text(tracer, value, "__repr__")) is not None:
         return text
     if isinstance(value, ExceptionValue):
-        return repr(_twin(tracer, value))
+        return repr(value.twin(tracer))
     if isinstance(value, SetValue):
         return _set_text(tracer, value, value.cls)
     if not isinstance(value, ObjectValue):
@@ -188,13 +187,6 @@ def _subclass_repr(tracer: Tracer, value: ObjectValue) -> str:
     if isinstance(value.base, DictValue) and value.base.cls is not dict:
         return value.cls.__name__ + text.removeprefix(value.base.cls.__name__)
     return text
-
-
-def _twin(tracer: Tracer, value: ExceptionValue) -> BaseException:
-    made = value.twin(tracer)
-    if made is None:
-        raise UnsupportedCall(f"the text of a {value.describe()}")
-    return made
 
 
 def format_of(tracer: Tracer, value: Value, spec: str) -> str:

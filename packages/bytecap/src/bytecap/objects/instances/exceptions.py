@@ -10,7 +10,7 @@ from typing import Any
 
 from bytecap.bytecode.rebuild import new_exception, raised_in_caller, static_base
 from bytecap.context_types import Emitter, Tracer
-from bytecap.errors import StageError, UnsupportedMutation
+from bytecap.errors import StageError, UnsupportedCall, UnsupportedMutation
 from bytecap.objects.base import NONE, Constant, Declared, NotConcrete, Value, collect, state
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
@@ -112,10 +112,7 @@ class ExceptionValue(ObjectValue):
         if issubclass(self.cls, BaseExceptionGroup) and name in ("message", "exceptions"):
             found = positional[0 if name == "message" else 1]
             return found if name == "message" else TupleValue(found.values(tracer))  # type: ignore[attr-defined]
-        twin = self.twin(tracer)
-        if twin is None:
-            raise UnsupportedMutation(f"attribute {name!r} of a {self.describe()}")
-        return tracer.objects.fresh(getattr(twin, name))
+        return tracer.objects.fresh(getattr(self.twin(tracer), name))
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         if name not in _FIELDS:
@@ -154,8 +151,8 @@ class ExceptionValue(ObjectValue):
 
     # -- texts
 
-    def twin(self, tracer: Tracer) -> BaseException | None:
-        """A real exception with the same fields and text; None when an argument cannot be shown."""
+    def twin(self, tracer: Tracer) -> BaseException:
+        """A real exception with the same fields and text; UnsupportedCall where an argument cannot be shown."""
         base = static_base(self.cls)
         try:
             made = type(self.cls.__name__, (base,), {})(
@@ -163,7 +160,7 @@ class ExceptionValue(ObjectValue):
             )
             made.args = tuple(tracer.evaluate.printable(tracer, arg) for arg in self.arguments.values(tracer))
         except (NotConcrete, StageError, TypeError, ValueError):
-            return None
+            raise UnsupportedCall(f"the text of a {self.describe()}") from None
         return made
 
     def message(self) -> str:
@@ -236,7 +233,7 @@ class OutsideException(ExceptionValue):
         if current is not self:
             raise UnsupportedMutation("raising an outside exception while another one is handled")
 
-    def twin(self, tracer: Tracer) -> BaseException | None:
+    def twin(self, tracer: Tracer) -> BaseException:
         self.given = (self.arguments.values(tracer) + self._file_names(tracer), {})
         return super().twin(tracer)
 
