@@ -242,6 +242,44 @@ def sorts_and_heaps_call_back(x, heap):
         )
 
 
+class Countdown:
+    """An iterator that is its own."""
+
+    def __init__(self, start):
+        self.left = start
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+@PROGRAMS.add(vector)
+def an_object_is_its_own_iterator(x):
+    counts = Countdown(3)
+    started = iter(counts)
+    return started is counts, next(started), list(counts), x + 1
+
+
+@PROGRAMS.add(vector)
+def ended_iterators_of_containers(x):
+    names, queue = {"a": x, "b": 2}, collections.deque([1, x])
+    ended = [iter(names), iter(names.values()), reversed(names), iter(queue), reversed(queue), iter({1})]
+    taken = [len(list(each)) for each in ended]
+    return taken, [list(each) for each in ended], [type(each) for each in ended], x + 1
+
+
+@PROGRAMS.add(vector)
+def ended_iterators_leave_the_frame(x):
+    names, queue = {"a": 1, "b": 2}, collections.deque([1, 2])
+    ended = [iter(names), iter(names.items()), reversed(queue), iter({1})]
+    return [len(list(each)) for each in ended], ended, names, queue, x + 1
+
+
 def test_a_sort_asks_no_more_than_cpython_does():
     def program(x, values):
         weights = [Weight(value) for value in values]

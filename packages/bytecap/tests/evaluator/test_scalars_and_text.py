@@ -63,6 +63,46 @@ def subclasses_in_texts(x):
     return numbers, in_tuples, texts, [f"{value}|{value!s:>9}" for value in values], "%x" % values[1], x + 1
 
 
+class Chosen(set):
+    pass
+
+
+class Frozen(frozenset):
+    pass
+
+
+@PROGRAMS.add(matrix)
+def texts_of_sets(x):
+    sets = {1}, set(), frozenset("a"), frozenset(), Chosen([2]), Chosen(), Frozen([3]), Frozen()
+    texts = [(str(each), repr(each), f"{each}", "%s" % (each,)) for each in sets]
+    return texts, f"{[*sets]}", str({"key": {1}}), x + 1
+
+
+def complaint(function):
+    try:
+        return function()
+    except TypeError as error:
+        return str(error)
+
+
+@PROGRAMS.add(matrix)
+def complaints_of_operators_and_formats(x):
+    attempts = (
+        lambda: f"{set():>3}",
+        lambda: f"{Chosen():>3}",
+        lambda: {1} < 3,
+        lambda: [1] < (1,),
+        lambda: [x] < Measured(),
+        lambda: x < None,
+        lambda: -[],
+        lambda: ~Measured(),
+        lambda: [x][Measured],
+        lambda: [x].__delitem__("a"),
+        lambda: range(3)[[]],
+    )
+    return [complaint(attempt) for attempt in attempts], x + 1
+
+
 @PROGRAMS.add(matrix)
 def strings(x):
     s = f"{x.shape} {x.dtype!r} {3.14159:.2f} {'a'!r:>5} {x.shape[0]:03d}"
