@@ -32,7 +32,7 @@ class Declared(type):
     """The class of classes of values and other records: annotated names are slots, and parameters, as in dataclasses.
 
     Parameters without a default come first, those of a base before a class's own; then the others, the class's own
-    before those of its bases. What a property computes is no field any more.
+    before those of its bases. `_name` is the parameter `name`. What a property computes is no field any more.
     """
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Declared:
@@ -62,7 +62,10 @@ def _initializer(cls: type, fields: dict[str, tuple[Any, int]]) -> Any:
 
     rows = [(name, Any, row) for name, (row, _) in sorted(fields.items(), key=place)]
     finish = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
-    return dataclasses.make_dataclass(cls.__name__, rows, namespace=finish, slots=True).__init__
+    made: Any = dataclasses.make_dataclass(cls.__name__, rows, namespace=finish, slots=True).__init__
+    parameters = tuple([name.lstrip("_") for name in made.__code__.co_varnames])
+    made.__code__ = made.__code__.replace(co_varnames=parameters)
+    return made
 
 
 class Value(metaclass=Declared):

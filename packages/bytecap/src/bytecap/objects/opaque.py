@@ -17,9 +17,8 @@ import torch
 from bytecap.context_types import Tracer
 from bytecap.errors import CannotCapture, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
-from bytecap.objects.base import Constant, RealValue, Value, run
+from bytecap.objects.base import Constant, RealValue, Value, fold, run
 from bytecap.objects.class_lookup import MISSING, static_lookup
-from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.live import LiveObject, call_native
 
 PURE_CLASSES = (
@@ -70,14 +69,14 @@ class OpaqueValue(Value):
     """
 
     _real: Any
-    pin: Callable[[], None] | None = None
+    _pin: Callable[[], None] | None = None
 
     @property
     def real(self) -> Any:
         """The object."""
-        if self.pin is not None:
-            self.pin()
-            self.pin = None
+        if self._pin is not None:
+            self._pin()
+            self._pin = None
         return self._real
 
     def shows_changes(self) -> bool:
@@ -119,8 +118,7 @@ class OpaqueValue(Value):
 
     def iterate(self, tracer: Tracer) -> Value:
         self._need_fixed()
-        members = run(tracer, list, (self.real,))
-        return TupleValue([tracer.objects.wrap(member, None) for member in members]).iterate(tracer)
+        return fold(tracer, list, (self.real,)).iterate(tracer)
 
     def _need_fixed(self) -> None:
         """The content of any other object may change, and no guard would see it."""

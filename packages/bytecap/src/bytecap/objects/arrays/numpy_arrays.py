@@ -131,7 +131,7 @@ class OutsideArray(RealValue):
     other way round: nothing would see that the content of this moment is not that of the capture's start.
     """
 
-    pin: Callable[[OutsideArray], None]
+    _pin: Callable[[OutsideArray], None]
     _known: OutsideMemory
     _content: ArrayValue | None = state(default=None)
     _tensor: Value | None = state(default=None)
@@ -151,7 +151,7 @@ class OutsideArray(RealValue):
             self._known.read.append(self.real)
             self._content = ArrayValue(self.real.copy("K"))
             self._content.lend()  # what shares its memory shares the outside array's
-            self.pin(self)
+            self._pin(self)
         return self._content
 
     def guard_content(self, tracer: Tracer) -> None:

@@ -32,7 +32,7 @@ class SetValue(Value):
 
     objects: KnownObjects
     _keys: Any
-    look: Callable[[], Any] | None = None
+    _look: Callable[[], Any] | None = None
     real: Any = None
     added: list[Value] = state(default_factory=list)
     cls: type = state()
@@ -45,13 +45,13 @@ class SetValue(Value):
     @property
     def is_unseen(self) -> bool:
         """Whether it is an outside set of any members, to which some were added at most."""
-        return self.look is not None
+        return self._look is not None
 
     @property
     def keys(self) -> Any:
         """The keys of the members in the order of iteration."""
-        if self.look is not None:
-            self._keys, self.look = self.look(), None
+        if self._look is not None:
+            self._keys, self._look = self._look(), None
             if self.mutated:
                 self._own_keys()
             self._keys.update(map(self.objects.key_of, self.added))

@@ -132,7 +132,7 @@ class ListValue(Sequence):
     list is unseen: what is appended waits in `added`.
     """
 
-    pin: Callable[[], None] | None = None
+    _pin: Callable[[], None] | None = None
     _items: list[Any] = state()
     added: Any = state(default_factory=list)
     mutated: bool = state(default=False)
@@ -140,9 +140,9 @@ class ListValue(Sequence):
     @property
     def items(self) -> list[Any]:  # type: ignore[override]
         """The items; the length of an outside list is guarded."""
-        if self.pin is not None:
-            self.pin()
-            self.pin = None
+        if self._pin is not None:
+            self._pin()
+            self._pin = None
             self.add(self.added)
         return self._items
 
@@ -153,11 +153,11 @@ class ListValue(Sequence):
     @property
     def is_unseen(self) -> bool:
         """Whether it is an outside list of any length, at whose end items were put at most."""
-        return self.pin is not None
+        return self._pin is not None
 
     def add(self, items: list[Value]) -> None:
         """Put items at the end; call `mutate` before."""
-        if self.pin is not None:
+        if self._pin is not None:
             self.added.extend(items)
         else:
             self.items.extend(items)

@@ -37,7 +37,7 @@ class OpenConstant(Constant):
     """
 
     _real: Any
-    pin: Callable[[], None] | None = None
+    _pin: Callable[[], None] | None = None
     function: Callable[..., Any] | None = None
     parts: tuple[Constant, ...] = ()
     depth: int = state()
@@ -54,15 +54,15 @@ class OpenConstant(Constant):
     def value(self) -> Any:  # type: ignore[override]
         """The value; what it comes from is fixed."""
         for leaf in self.leaves:
-            if leaf.pin is not None:
-                leaf.pin()
-                leaf.pin = None
+            if leaf._pin is not None:
+                leaf._pin()
+                leaf._pin = None
         return self._real
 
     @property
     def is_open(self) -> bool:
         """Whether nothing fixes the value yet."""
-        return any(leaf.pin is not None for leaf in self.leaves)
+        return any(leaf._pin is not None for leaf in self.leaves)
 
     def python_type(self) -> type:
         return type(self._real)
