@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -212,6 +213,18 @@ def comprehensions_with_cells(x):
             seen.append([lambda: x for x in (3, 4)])  # noqa: B023
     y = y + 1
     return [function() if callable(function) else function[0]() for row in seen for function in row], outer(), i, x
+
+
+WIDE = f"""
+def a_line_that_is_wide(x):
+    y = x * 2
+    wide = "{"wide" * 40}"
+    return x.sum().item() + len(wide), y
+"""
+"""Columns beyond 127 take another form in the table of lines."""
+WIDE_NAMES: dict[str, Any] = {}
+exec(compile(WIDE, "wide.py", "exec"), WIDE_NAMES)
+PROGRAMS.add(vector, refusal="BC004")(WIDE_NAMES["a_line_that_is_wide"])
 
 
 @PROGRAMS.add(vector, refusal="BC004")

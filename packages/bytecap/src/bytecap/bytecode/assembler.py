@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any, ClassVar
 
 from bytecode import BinaryOp, Bytecode, FreeVar, Instr, Intrinsic1Op, Label, TryBegin, TryEnd
+from bytecode.instr import InstrLocation
 
 from bytecap.bytecode.decode import argument_names, decode
 from bytecap.bytecode.rebuild import without_first_entry
@@ -240,7 +241,21 @@ def _begin(
         made.extend(Instr(name, lineno=code.co_firstlineno) for name in ("RETURN_GENERATOR", "POP_TOP"))
     made.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
     made.extend(instructions)
+    for item in made:
+        if isinstance(item, Instr):
+            item.location = _location(item.location)
     return made
+
+
+def _location(location: InstrLocation | None) -> InstrLocation | None:
+    """Without columns beyond 127 in one line, which bytecode (0.19) writes as single bytes.
+
+    CPython reads a byte above 127 as the next entry of the table of lines: the table is longer than the code then, and
+    a tracer has CPython write behind the lines that it keeps for each instruction.
+    """
+    if location is None or location.lineno != location.end_lineno or (location.end_col_offset or 0) < 128:
+        return location
+    return InstrLocation(location.lineno, location.end_lineno, None, None)
 
 
 def assemble_copy(

@@ -85,6 +85,8 @@ def watched_stacks() -> Iterator[list[str]]:
     def watched(bytecode: Bytecode, *args: Any, **settings: Any) -> CodeType:
         code = to_code(bytecode, *args, **settings)
         faults.extend(stack_faults(code))
+        if max((end for _, end, _ in code.co_lines()), default=0) != len(code.co_code):
+            faults.append(f"{code.co_name}: the table of lines has another length than the code")
         return code
 
     made: Callable[..., CodeType] = watched
