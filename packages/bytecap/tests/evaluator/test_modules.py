@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from bytecap import executor, optimize
 from bytecap.testing import Programs
 
 PROGRAMS = Programs()
@@ -82,3 +83,16 @@ def module_misc(m, x):
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()
+
+
+def test_a_module_that_is_made_after_torchs_own_capture_ran(monkeypatch):
+    from torch._dynamo.mutation_guard import GenerationTracker
+
+    def noted(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        GenerationTracker.tag(self)
+
+    made = nn.Module.__init__
+    monkeypatch.setattr(nn.Module, "__init__", noted)
+    compiled = optimize(lambda x: nn.ReLU()(x), lambda capture, inputs: executor(capture), fullgraph=True)
+    assert torch.equal(compiled(-matrix()), torch.relu(-matrix()))

@@ -73,7 +73,7 @@ LEAF_MODULES = frozenset(
 )  # fmt: skip
 
 
-def _unseen(module: Any) -> None:
+def _unseen(books: Any, module: Any) -> None:
     """No program can see it: once torch's own capture has run in the process, a new nn.Module is noted in its books."""
 
 
