@@ -149,7 +149,9 @@ def _options(cls: type) -> Callable[..., Value]:
 
 COLLECTIVES: dict[Any, Callable[..., Value]] = {}
 if dist.is_available():
-    _METHODS_OF_GROUPS = {getattr(dist.ProcessGroup, name, None): function for name, function in _METHODS.items()}
-    COLLECTIVES = {method: _collective(each) for method, each in _METHODS_OF_GROUPS.items() if method is not None}
+    for _name, _function in _METHODS.items():
+        _method = getattr(dist.ProcessGroup, _name, None)
+        if _method is not None:  # pybind11 before 3 wraps it in an `instancemethod`
+            COLLECTIVES[getattr(_method, "__func__", _method)] = _collective(_function)
     for _name in _OPTIONS:
         COLLECTIVES[getattr(dist.distributed_c10d, _name)] = _options(getattr(dist.distributed_c10d, _name))

@@ -56,10 +56,14 @@ class DistributedConstant(Constant):
     def describe(self) -> str:
         return type(self.value).__name__ if is_shared(self.value) else super().describe()
 
+    def _handler(self, name: str) -> Any:
+        method = getattr(type(self.value), name, None)
+        return handler_of(getattr(method, "__func__", method))
+
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "__class__":
             return super().get_attribute(tracer, name)
-        if handler_of(getattr(type(self.value), name, None)) is not None:
+        if self._handler(name) is not None:
             return BuiltinMethod(self, name)
         info = TORCH.opaque_type_info(type(self.value))
         if name not in info.members:
@@ -70,7 +74,7 @@ class DistributedConstant(Constant):
         return BuiltinMethod(self, name) if callable(found) else tracer.objects.fresh(found)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        handler = handler_of(getattr(type(self.value), name, None))
+        handler = self._handler(name)
         if handler is not None:
             return handler(tracer, self, *args, **kwargs)
         return super().call_method(tracer, name, args, kwargs)
