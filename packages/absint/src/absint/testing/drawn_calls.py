@@ -17,6 +17,7 @@ import math
 import random
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -89,6 +90,7 @@ runs = settings(
 )
 """Of properties of such calls: the same draws in each run, and no search for smaller ones."""
 seeds = st.integers(0, 2**32 - 1)
+NO_MODE = contextlib.nullcontext()
 _OPERANDS = 4
 """So many of a call are varied one at a time."""
 FIXED = ("pin_memory", "generator", "layout", "device")
@@ -116,17 +118,17 @@ def sizes_of(call: Call) -> list[int]:
     return sorted({n for x in leaves if isinstance(x, torch.Tensor) for n in x.shape if n > 2})
 
 
-def run(call: Call) -> Any:
-    """What eager makes of copies of the operands."""
+def run(call: Call, mode: AbstractContextManager[Any] = NO_MODE) -> Any:
+    """What eager makes, in a mode, of copies of the operands; the mode sees nothing of the copying."""
     args, kwargs = tree_map(_own, (call.args, call.kwargs))
-    torch.manual_seed(0)
-    with warnings.catch_warnings(), torch.no_grad():
+    torch.default_generator.manual_seed(0)  # CPU's alone: torch.manual_seed writes a stack down for each other device
+    with warnings.catch_warnings(), torch.no_grad(), mode:
         warnings.simplefilter("ignore")
         return resolve(call.target)(*args, **kwargs)
 
 
-def run_backward(call: Call) -> None:
-    """Eager's backward of the call, as far as it has one."""
+def run_backward(call: Call, mode: AbstractContextManager[Any] = NO_MODE) -> None:
+    """Eager's backward of the call, as far as it has one, in a mode as `run`'s."""
 
     def trained(leaf: Any) -> Any:
         copy = _own(leaf)
@@ -134,8 +136,8 @@ def run_backward(call: Call) -> None:
         return copy.requires_grad_() if is_float else copy
 
     args, kwargs = tree_map(trained, (call.args, call.kwargs))
-    torch.manual_seed(0)
-    with warnings.catch_warnings(), contextlib.suppress(*REFUSALS):
+    torch.default_generator.manual_seed(0)
+    with warnings.catch_warnings(), contextlib.suppress(*REFUSALS), mode:
         warnings.simplefilter("ignore")
         made = resolve(call.target)(*args, **kwargs)
         roots = [x for x in tree_leaves(made) if isinstance(x, torch.Tensor) and x.requires_grad]
