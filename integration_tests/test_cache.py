@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,15 +31,28 @@ def run(cache: Path, *, compiler: bool = True, script: str = SCRIPT) -> subproce
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache that a first process leaves."""
+    directory = tmp_path_factory.mktemp("kept")
+    first = run(directory)
+    assert first.returncode == 0, first.stderr
+    return directory
+
+
+@pytest.fixture
+def filled(kept: Path, tmp_path: Path) -> Path:
+    """A copy of it, for one test."""
+    return Path(shutil.copytree(kept, tmp_path / "filled"))
+
+
 def entries(cache: Path, pattern: str) -> list[Path]:
     return sorted(path for path in cache.rglob(pattern) if path.is_file())
 
 
-def test_a_second_process_needs_no_compiler(tmp_path: Path) -> None:
-    first = run(tmp_path)
-    assert first.returncode == 0, first.stderr
-    assert entries(tmp_path, "*.program")
-    second = run(tmp_path, compiler=False)
+def test_a_second_process_needs_no_compiler(filled: Path) -> None:
+    assert entries(filled, "*.program")
+    second = run(filled, compiler=False)
     assert second.returncode == 0, second.stderr
 
 
@@ -64,18 +78,17 @@ def test_no_compiler_is_one_clear_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["*.program", "*.so"])
 @pytest.mark.parametrize("damage", ["truncated", "corrupted", "empty"])
-def test_a_damaged_entry_is_ignored_with_a_warning(tmp_path: Path, pattern: str, damage: str) -> None:
-    assert run(tmp_path).returncode == 0
-    found = entries(tmp_path, pattern)
+def test_a_damaged_entry_is_ignored_with_a_warning(filled: Path, pattern: str, damage: str) -> None:
+    found = entries(filled, pattern)
     assert found
     for path in found:
         data = path.read_bytes()
         broken = {"truncated": data[: len(data) // 2], "corrupted": data[:-9] + b"XXXXXXXXX", "empty": b""}[damage]
         path.write_bytes(broken)
-    done = run(tmp_path)
+    done = run(filled)
     assert done.returncode == 0, done.stderr
     assert "ignored" in done.stderr, done.stderr
-    assert run(tmp_path, compiler=False).returncode == 0, "the entry was not made anew"
+    assert run(filled, compiler=False).returncode == 0, "the entry was not made anew"
 
 
 def test_an_unwritable_cache_is_a_warning(tmp_path: Path) -> None:
