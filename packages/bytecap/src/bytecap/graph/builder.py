@@ -12,8 +12,19 @@ import torch
 from absint import AbstractTensor
 from absint.meta import from_tensor, leaves, to_wire
 from bytecap.errors import UnsupportedValue
-from stagewire.capture import Attribute, Checkpoint, CustomFunction, HandleSource, Input, InputRole, Item, Local, Source
-from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, node_references
+from stagewire.capture import (
+    CUSTOM,
+    Attribute,
+    Checkpoint,
+    CustomFunction,
+    HandleSource,
+    Input,
+    InputRole,
+    Item,
+    Local,
+    Source,
+)  # fmt: skip
+from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Tuple, Value, node_references
 from stagewire.symbols import bound_symbols, symbols_of_nodes
 from stagewire.types import ScalarType, TensorType
 
@@ -159,6 +170,22 @@ class GraphBuilder:
         values = tuple(Value(self.name(stem), tensor_type(tensor)) for tensor in results)
         self.append(Node(target, args, kwargs, values, line))
         return [value.name for value in values]
+
+    def apply_custom(
+        self,
+        function: CustomFunction,
+        operands: Iterable[str],
+        captured: Iterable[str],
+        results: tuple[Value, ...],
+        line: SourceLine | None,
+        body: Iterable[str] = (),
+    ) -> None:
+        """Add a custom function to the capture, and the node that applies it to operands and to what it sees round it.
+        body: values of its own, which nothing outside may use."""
+        self.hidden.update(set(body).difference(value.name for value in results))
+        self.functions.append(function)
+        arguments = (*map(Ref, operands), Tuple(tuple(map(Ref, captured))))
+        self.append(Node(CUSTOM + function.name, arguments, {}, results, line))
 
     def append(self, node: Node) -> None:
         """Append a finished node."""

@@ -28,56 +28,52 @@ _SENT = torch.ops._c10d_functional if dist.is_available() else None
 
 
 def _all_reduce(group: Any, op: str, root: int, tensors: list[Tensor]) -> Any:
-    return tensors, [_SENT.all_reduce(each.detach(), op, group.group_name) for each in tensors]
-
-
-def _all_reduce_coalesced(group: Any, op: str, root: int, tensors: list[Tensor]) -> Any:
-    return tensors, _SENT.all_reduce_coalesced([each.detach() for each in tensors], op, group.group_name)
+    return tensors, tensors, (op,)
 
 
 def _broadcast(group: Any, op: str, root: int, tensors: list[Tensor]) -> Any:
-    return tensors, [_SENT.broadcast(each.detach(), root, group.group_name) for each in tensors]
+    return tensors, tensors, (root,)
 
 
 def _all_gather(group: Any, op: str, root: int, outputs: list[list[Tensor]], inputs: list[Tensor]) -> Any:
     if len(inputs) != 1 or any(each.shape != inputs[0].shape for each in outputs[0]):
         return None
-    given = inputs[0].detach().unsqueeze(0)
-    return outputs[0], [_SENT.all_gather_into_tensor(given, group.size(), group.group_name)]
+    return outputs[0], [inputs[0].unsqueeze(0)], (group.size(),)
 
 
-def _all_gather_single(group: Any, op: str, root: int, output: Tensor, input: Tensor) -> Any:
-    return [output], [_SENT.all_gather_into_tensor(input.detach(), group.size(), group.group_name)]
-
-
-def _all_gather_coalesced(group: Any, op: str, root: int, outputs: list[Tensor], inputs: list[Tensor]) -> Any:
-    given = [each.detach() for each in inputs]
-    return outputs, _SENT.all_gather_into_tensor_coalesced(given, group.size(), group.group_name)
+def _all_gather_into(group: Any, op: str, root: int, outputs: Any, inputs: Any) -> Any:
+    return outputs, inputs, (group.size(),)
 
 
 def _reduce_scatter(group: Any, op: str, root: int, outputs: list[Tensor], inputs: list[list[Tensor]]) -> Any:
     if len(outputs) != 1 or any(each.shape != outputs[0].shape for each in inputs[0]):
         return None
-    given = torch.stack(inputs[0]).detach()
-    return outputs, [_SENT.reduce_scatter_tensor(given, op, group.size(), group.group_name)]
+    return outputs, [torch.stack(inputs[0])], (op, group.size())
 
 
-def _reduce_scatter_single(group: Any, op: str, root: int, output: Tensor, input: Tensor) -> Any:
-    return [output], [_SENT.reduce_scatter_tensor(input.detach(), op, group.size(), group.group_name)]
-
-
-def _reduce_scatter_coalesced(group: Any, op: str, root: int, outputs: list[Tensor], inputs: list[Tensor]) -> Any:
-    given = [each.detach() for each in inputs]
-    return outputs, _SENT.reduce_scatter_tensor_coalesced(given, op, group.size(), group.group_name)
+def _reduce_scatter_into(group: Any, op: str, root: int, outputs: Any, inputs: Any) -> Any:
+    return outputs, inputs, (op, group.size())
 
 
 def _all_to_all_single(
     group: Any, op: str, root: int, output: Tensor, input: Tensor, received: list[int], sent: list[int]
 ) -> Any:
     size = group.size()
-    received = received or [output.shape[0] // size] * size
-    sent = sent or [input.shape[0] // size] * size
-    return [output], [_SENT.all_to_all_single(input.detach(), received, sent, group.group_name)]
+    return output, input, (received or [output.shape[0] // size] * size, sent or [input.shape[0] // size] * size)
+
+
+def _send(send: Any, is_coalesced: bool, function: Callable[..., Any], group: Any, *args: Any) -> Any:
+    """Tensors that are written, and what the functional collective gives for them; None where there is none."""
+    found = function(group, *args)
+    if found is None:
+        return None
+    outputs, inputs, settings = found
+    if isinstance(outputs, Tensor):
+        outputs, inputs = [outputs], [inputs]
+    given = [each.detach() for each in inputs]
+    if is_coalesced:
+        return outputs, send(given, *settings, group.group_name)
+    return outputs, [send(each, *settings, group.group_name) for each in given]
 
 
 def _receive(outputs: list[Tensor], pending: list[Tensor]) -> None:
@@ -88,24 +84,26 @@ def _receive(outputs: list[Tensor], pending: list[Tensor]) -> None:
         output.data.copy_(each.view(output.shape))
 
 
+_GATHER, _SCATTER = "all_gather_into_tensor", "reduce_scatter_tensor"
 _METHODS = {
-    "allreduce": _all_reduce,
-    "allreduce_coalesced": _all_reduce_coalesced,
-    "broadcast": _broadcast,
-    "allgather": _all_gather,
-    "_allgather_base": _all_gather_single,
-    "all_gather_single": _all_gather_single,
-    "allgather_into_tensor_coalesced": _all_gather_coalesced,
-    "all_gather_single_coalesced": _all_gather_coalesced,
-    "reduce_scatter": _reduce_scatter,
-    "_reduce_scatter_base": _reduce_scatter_single,
-    "reduce_scatter_single": _reduce_scatter_single,
-    "reduce_scatter_tensor_coalesced": _reduce_scatter_coalesced,
-    "reduce_scatter_single_coalesced": _reduce_scatter_coalesced,
-    "alltoall_base": _all_to_all_single,
-    "all_to_all_single": _all_to_all_single,
+    "allreduce": ("all_reduce", _all_reduce),
+    "allreduce_coalesced": ("all_reduce_coalesced", _all_reduce),
+    "broadcast": ("broadcast", _broadcast),
+    "allgather": (_GATHER, _all_gather),
+    **dict.fromkeys(("_allgather_base", "all_gather_single"), (_GATHER, _all_gather_into)),
+    **dict.fromkeys(
+        ("allgather_into_tensor_coalesced", "all_gather_single_coalesced"), (f"{_GATHER}_coalesced", _all_gather_into)
+    ),
+    "reduce_scatter": (_SCATTER, _reduce_scatter),
+    **dict.fromkeys(("_reduce_scatter_base", "reduce_scatter_single"), (_SCATTER, _reduce_scatter_into)),
+    **dict.fromkeys(
+        ("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced"),
+        (f"{_SCATTER}_coalesced", _reduce_scatter_into),
+    ),
+    **dict.fromkeys(("alltoall_base", "all_to_all_single"), ("all_to_all_single", _all_to_all_single)),
 }
-"""Methods of a process group, by the names of several versions of torch: the function that is evaluated."""
+"""Methods of a process group, by the names of several versions of torch: the functional collective, and the function
+that is evaluated for the tensors that are written, those that are sent, and its other arguments."""
 
 _OPTIONS = (
     *("AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "BarrierOptions"),
@@ -113,15 +111,15 @@ _OPTIONS = (
 )
 
 
-def _collective(function: Callable[..., Any]) -> Callable[..., Value]:
-    name = function.__name__.lstrip("_")
-
+def _collective(name: str, function: Callable[..., Any]) -> Callable[..., Value]:
     def call(tracer: Tracer, group: Value, *args: Value, opts: Value | None = None) -> Value:
         *tensors, options = args if opts is None else (*args, opts)
         if not isinstance(options, CollectiveOptions):
             raise UnsupportedCall(f"{name} of a process group without options")
         settings = Constant(_name_of_op(options.real)), Constant(getattr(options.real, "rootRank", 0))
-        found = tracer.objects.wrap(function, None).call(tracer, [group, *settings, *tensors], {})
+        send, evaluated, form = (tracer.objects.wrap(each, None) for each in (_send, function, getattr(_SENT, name)))
+        is_coalesced = Constant(name.endswith("_coalesced"))
+        found = send.call(tracer, [form, is_coalesced, evaluated, group, *settings, *tensors], {})
         if not isinstance(found, TupleValue):
             raise UnsupportedCall(f"{name} of tensors of several sizes")
 
@@ -149,9 +147,8 @@ def _options(cls: type) -> Callable[..., Value]:
 
 COLLECTIVES: dict[Any, Callable[..., Value]] = {}
 if dist.is_available():
-    for _name, _function in _METHODS.items():
+    for _name, _row in _METHODS.items():
         _method = getattr(dist.ProcessGroup, _name, None)
         if _method is not None:  # pybind11 before 3 wraps it in an `instancemethod`
-            COLLECTIVES[getattr(_method, "__func__", _method)] = _collective(_function)
-    for _name in _OPTIONS:
-        COLLECTIVES[getattr(dist.distributed_c10d, _name)] = _options(getattr(dist.distributed_c10d, _name))
+            COLLECTIVES[getattr(_method, "__func__", _method)] = _collective(*_row)
+    COLLECTIVES |= {cls: _options(cls) for cls in (getattr(dist.distributed_c10d, name) for name in _OPTIONS)}

@@ -24,7 +24,7 @@ from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, Value
 from bytecap.objects.containers.sequences import ListValue
 from bytecap.objects.numbers.symbolic import SymbolicNumber
-from stagewire.capture import Capture, Code, CustomFunction, Input, Local, Reading, Symbol, functions_of
+from stagewire.capture import Capture, Code, Input, Local, Reading, Symbol, functions_of
 from stagewire.expr import dim_of, polynomial_of, symbol
 from stagewire.flex_attention import NO_BLOCKS
 from stagewire.graph import Graph
@@ -57,13 +57,11 @@ def flex_attention(
         query, key, value = (each.to(torch.get_autocast_dtype(device)) for each in (query, key, value))
 
     def changed(scores: Tensor) -> Tensor:
-        places = [torch.arange(size, device=scores.device) for size in scores.shape]
-        found = _over_places(score_mod, (0,), score_mod_other_buffers)(scores, *places, *score_mod_other_buffers)
+        found = _over_places(score_mod, scores, (scores,), score_mod_other_buffers)
         return found.to(scores.dtype).clone(memory_format=torch.contiguous_format)
 
     def kept(scores: Tensor) -> Tensor:
-        places = [torch.arange(size, device=scores.device) for size in scores.shape]
-        found = _over_places(block_mask[-1], (), mask_mod_other_buffers)(*places, *mask_mod_other_buffers)
+        found = _over_places(block_mask[-1], scores, (), mask_mod_other_buffers)
         return found.clone(memory_format=torch.contiguous_format)
 
     of_scores = None if _stands_for_none(score_mod, "_identity") else changed
@@ -82,13 +80,16 @@ def _stands_for_none(function: Any, name: str) -> bool:
     return getattr(function, "__module__", "") == "torch.nn.attention.flex_attention" and function.__name__ == name
 
 
-def _over_places(function: Callable[..., Tensor], first: tuple[int, ...], captured: tuple[Tensor, ...]) -> Any:
-    """A function of one place, of as many as there are of each kind; results are (B, H, M, N)."""
+def _over_places(
+    function: Callable[..., Tensor], scores: Tensor, first: tuple[Tensor, ...], captured: tuple[Tensor, ...]
+) -> Any:
+    """What a function of one place gives for all of `scores`, (B, H, M, N). first: what it is given ahead of these."""
+    indices = [torch.arange(size, device=scores.device) for size in scores.shape]
     for axis in (3, 2, 1, 0):
         places = [None, None, None, None]
         places[axis] = 0  # type: ignore[call-overload]
-        function = torch.vmap(function, (*first, *places, *(None for _ in captured)))
-    return lambda *args: index_by_tensors(function, args)
+        function = torch.vmap(function, (*(0 for _ in first), *places, *(None for _ in captured)))
+    return index_by_tensors(function, (*first, *indices, *captured))
 
 
 def index_by_tensors(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -152,7 +153,13 @@ def _text(graph: Graph, tracer: Tracer) -> str | None:
 
     nodes = tuple(replace(rename_node(node, names), results=named(node.results), line=None) for node in graph.nodes)
     body = Graph(named(graph.inputs), nodes, tuple(rename(output, names) for output in graph.outputs))
-    applied = tuple(_without_lines(function) for function in functions_of(tracer.graph.functions, graph))
+    applied = tuple(
+        replace(function, **{
+            name: replace(graph, nodes=tuple(replace(node, line=None) for node in graph.nodes))
+            for name, graph in function.graphs.items()
+        })
+        for function in functions_of(tracer.graph.functions, graph)
+    )  # fmt: skip
     env = tracer.sizes.env
     body, applied = map_sizes((body, applied), lambda size: dim_of(env.reduce(polynomial_of(size))))
     places = {name: place for name, place in symbol_places(body.inputs).items() if place.what == "size"}
@@ -166,14 +173,6 @@ def _text(graph: Graph, tracer: Tracer) -> str | None:
     )
     code = Code("flex_attention", "", 0)
     return print_document(Capture(code=code, inputs=inputs, graph=body, functions=applied, symbols=symbols))
-
-
-def _without_lines(function: CustomFunction) -> CustomFunction:
-    graphs = {
-        name: replace(graph, nodes=tuple(replace(node, line=None) for node in graph.nodes))
-        for name, graph in function.graphs.items()
-    }
-    return replace(function, **graphs)
 
 
 FLEX_ATTENTION: dict[Any, Callable[..., Value]] = {

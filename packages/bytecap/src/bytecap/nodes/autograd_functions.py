@@ -27,8 +27,8 @@ from bytecap.objects.base import Constant, PythonRaise, Value
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
-from stagewire.capture import CUSTOM, CustomFunction
-from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names
+from stagewire.capture import CustomFunction
+from stagewire.graph import Arg, Graph, Ref, free_names
 from stagewire.graph import Value as WireValue
 
 _OF_DTENSORS = "torch.distributed.tensor."
@@ -273,11 +273,8 @@ class _Application:
         tracer, defined = self.tracer, self.forward.defined
         names = [r.name if r.name in defined else self.outer.name(function.name) for r in self.results]
         wires = tuple(WireValue(name, tensor_type(out)) for name, out in zip(names, outs, strict=True))
-        operands: list[Arg] = [Ref(operand.name) for operand in self.operands]
-        captured = Tuple(tuple(Ref(name) for name in self.captured))
-        self.outer.hidden.update(name for name in defined if name not in names)
-        self.outer.functions.append(function)
-        self.outer.append(Node(CUSTOM + function.name, (*operands, captured), {}, wires, tracer.line()))
+        operands = [operand.name for operand in self.operands]
+        self.outer.apply_custom(function, operands, self.captured, wires, tracer.line(), defined)
         return [tracer.inputs.tensor_of(out, name) for out, name in zip(outs, names, strict=True)]
 
 

@@ -33,8 +33,8 @@ from bytecap.objects.base import Constant, Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import CUSTOM, CustomFunction, Transform
-from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names
+from stagewire.capture import CustomFunction, Transform
+from stagewire.graph import Graph, Ref, free_names
 from stagewire.graph import Value as WireValue
 
 _NOTHING, _ZERO, _FALSE = TupleValue([]), Constant(0), Constant(False)
@@ -136,15 +136,13 @@ class _Call:
             second=graphs[1] if len(graphs) > 1 else None,
             transform=Transform(kind=self.kind, arguments=len(arguments), outputs=len(types), **options),  # type: ignore[arg-type]
         )
-        graph.functions.append(function)
-        graph.hidden.update(argument.name for argument in arguments)
-        graph.hidden.update(value.name for body in graphs for node in body.nodes for value in node.results)
+        own = [argument.name for argument in arguments]
+        own += [value.name for body in graphs for node in body.nodes for value in node.results]
         sources = [value.abstract for value in (*operands, *captured)]
         with tracer.mode:
             results = Results.apply([AbstractTensor(each.meta) for each in types], [], [], *sources)
-        args: tuple[Arg, ...] = (*[Ref(x.name) for x in operands], Tuple(tuple(Ref(x.name) for x in captured)))
-        made = [WireValue(graph.name(self.kind), tensor_type(result)) for result in results]
-        graph.append(Node(CUSTOM + function.name, args, {}, tuple(made), tracer.line()))
+        made = tuple([WireValue(graph.name(self.kind), tensor_type(result)) for result in results])
+        graph.apply_custom(function, [operand.name for operand in operands], names, made, tracer.line(), own)
         return iter([tracer.inputs.tensor_of(x, wire.name) for x, wire in zip(results, made, strict=True)])
 
 

@@ -24,8 +24,8 @@ from bytecap.objects.base import NONE, Constant, Value, collect
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import CUSTOM, CustomFunction, Transform
-from stagewire.graph import Graph, Node, Ref, Tuple, free_names
+from stagewire.capture import CustomFunction, Transform
+from stagewire.graph import Graph, Ref, free_names
 
 # The autograd node of an outside tensor that is no leaf.
 _OUTSIDE = getattr(Outside, "_backward_cls", TORCH.backward_class)
@@ -46,7 +46,11 @@ def autograd_grad(
     if isinstance(inputs, DictValue):
         raise UnsupportedCall("torch.autograd.grad with a dict of inputs")
     roots, wanted = (all_tensors(_items(tracer, each), "torch.autograd.grad") for each in (outputs, inputs))
-    _refuse_outside_history(tracer, roots, wanted)
+    # An outside tensor with a history of its own may depend on another outside tensor.
+    if any(each.real is not None for each in wanted):
+        known = {each.abstract.grad_fn for each in wanted}
+        if any(isinstance(node, _OUTSIDE) for node in reached([root.abstract for root in roots]) - known):
+            raise UnsupportedCall("torch.autograd.grad through a tensor that was computed outside of the captured code")
     _refuse_hooks(tracer)
     tangents = None
     if not grad_outputs.is_none():
@@ -57,15 +61,6 @@ def autograd_grad(
 
 def _items(tracer: Tracer, value: Value) -> list[Value]:
     return [value] if isinstance(value, TensorValue) else list(collect(tracer, value))
-
-
-def _refuse_outside_history(tracer: Tracer, roots: list[TensorValue], wanted: list[TensorValue]) -> None:
-    """An outside tensor with a history of its own may depend on another outside tensor."""
-    if all(each.real is None for each in wanted):
-        return
-    known = {each.abstract.grad_fn for each in wanted}
-    if any(isinstance(node, _OUTSIDE) for node in reached([root.abstract for root in roots]) - known):
-        raise UnsupportedCall("torch.autograd.grad through a tensor that was computed outside of the captured code")
 
 
 def _refuse_hooks(tracer: Tracer) -> None:
@@ -123,9 +118,7 @@ def _leave(tracer: Tracer, *, level: Value = NONE) -> Value:
         forward=Graph(inputs, tuple(inside.nodes), tuple(Ref(value.name) for value in results)),
         transform=Transform(kind="dual_level", arguments=0, outputs=len(results)),
     )
-    tracer.graph.functions.append(function)
-    given = Tuple(tuple(Ref(name) for name in captured))
-    tracer.graph.append(Node(CUSTOM + function.name, (given,), {}, results, tracer.line()))
+    tracer.graph.apply_custom(function, (), captured, results, tracer.line())
     return NONE
 
 

@@ -32,13 +32,8 @@ from bytecap.torch_capabilities import TORCH
 
 def grad_and_value(tracer: Tracer, func: Value, argnums: Value, has_aux: Value, args: Value, kwargs: Value) -> Value:
     """`torch.func.grad_and_value(func, argnums, has_aux)(*args, **kwargs)`."""
-    body = TransformedFunction(tracer, func, args, kwargs)
     chosen, wanted = _chosen(tracer, argnums, args)
-    returned = body.evaluate(lambda tensor, number: _level(tensor, number in wanted), grad=True)
-    value, aux = _with_aux(tracer, returned, has_aux)
-    if not isinstance(value, TensorValue) or value.abstract.dim():
-        raise UnsupportedCall("torch.func.grad of a function that gives no tensor without dimensions")
-    results = body.apply("grad", [value, *leaves_of(tracer, aux)], 1, wanted=wanted)
+    body, results, value, aux = _applied(tracer, "grad", func, args, has_aux, wanted, kwargs)
     gradients = body.take(results, chosen)
     given = body.take(results, TupleValue([value, aux]) if has_aux.truth(tracer) else value)
     return TupleValue([gradients, given])
@@ -147,12 +142,15 @@ def jacobian(tracer: Tracer, name: Value, func: Value, options: Value, args: Val
 
 
 def _applied(
-    tracer: Tracer, kind: str, func: Value, args: Value, has_aux: Value, wanted: tuple[int, ...] = (), **more: Any
-) -> tuple[TransformedFunction, Iterator[TensorValue], Value, Value]:
+    tracer: Tracer, kind: str, func: Value, args: Value, has_aux: Value, wanted: tuple[int, ...] = (),
+    kwargs: Value | None = None, **more: Any,
+) -> tuple[TransformedFunction, Iterator[TensorValue], Value, Value]:  # fmt: skip
     """The function, the results of its derivative, what it returns, and that besides which is not differentiated."""
-    body = TransformedFunction(tracer, func, args, tracer.objects.new_dict({}))
+    body = TransformedFunction(tracer, func, args, kwargs or tracer.objects.new_dict({}))
     returned = body.evaluate(lambda tensor, number: _level(tensor, number in wanted), grad=True)
     output, aux = _with_aux(tracer, returned, has_aux)
+    if kind == "grad" and (not isinstance(output, TensorValue) or output.abstract.dim()):
+        raise UnsupportedCall("torch.func.grad of a function that gives no tensor without dimensions")
     outputs = leaves_of(tracer, output)
     results = body.apply(kind, [*outputs, *leaves_of(tracer, aux)], len(outputs), wanted=wanted, **more)
     return body, results, output, aux

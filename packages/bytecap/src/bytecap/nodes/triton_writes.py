@@ -15,7 +15,7 @@ import contextlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -114,10 +114,7 @@ class _Function:
                 return self._call(tree)
             case ast.NamedExpr(target=target, value=value) | ast.comprehension(target=target, iter=value):
                 self._give([target], self._origins(value))
-        return self._all(ast.iter_child_nodes(tree))
-
-    def _all(self, trees: Iterator[ast.AST]) -> Origins:
-        return NOTHING.union(*map(self._origins, trees))
+        return NOTHING.union(*map(self._origins, ast.iter_child_nodes(tree)))
 
     def _call(self, call: ast.Call) -> Origins:
         positional = [self._origins(argument) for argument in call.args]
@@ -141,11 +138,9 @@ class _Function:
         passed |= dict(zip(inspect.signature(function).parameters, call.args, strict=False))
         constants = {name: self._object(value) for name, value in passed.items()}
         inner = self.reading.of(function, constants)
-        return self._inlined(inner, dict(zip(inner.parameters, positional, strict=False)) | named)
-
-    def _inlined(self, inner: _Function, given: Mapping[str | None, Origins]) -> Origins:
-        self.written |= NOTHING.union(*(given.get(name, NOTHING) for name in inner.written))
-        return NOTHING.union(*(given.get(name, NOTHING) for name in inner.returned))
+        origins = dict(zip(inner.parameters, positional, strict=False)) | named
+        self.written |= NOTHING.union(*(origins.get(name, NOTHING) for name in inner.written))
+        return NOTHING.union(*(origins.get(name, NOTHING) for name in inner.returned))
 
     def _language(
         self, name: str, positional: list[Origins], named: Mapping[str | None, Origins], given: Origins

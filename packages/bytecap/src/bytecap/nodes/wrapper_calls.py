@@ -37,8 +37,8 @@ from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
 from bytecap.objects.distributed import give_own_masks, is_constant_class, masks_of
 from bytecap.semantics.effects import CallEffect
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import CUSTOM, CustomFunction
-from stagewire.graph import Arg, Graph, Node, Ref, Tuple, free_names, node_references
+from stagewire.capture import CustomFunction
+from stagewire.graph import Arg, Graph, Node, Ref, free_names, node_references
 from stagewire.graph import Value as WireValue
 from stagewire.graph_passes import rename_node
 
@@ -120,6 +120,7 @@ class _Call:
         instead = {at: self._leaf(tensor) if self._needs_gradient(tensor) else tensor for at, tensor in given.items()}
         self.known = {id(leaf): given[at] for at, leaf in instead.items()}
         self.given = list(instead.values())
+        self.inputs = list(filter(self._needs_gradient, self.given))
         self.args, self.kwargs = map_leaves((self.args, self.kwargs), lambda leaf: instead.get(id(leaf), leaf))
         self.tangents: dict[int, Any] = {}
         self.instead: dict[str, str] = {}
@@ -157,9 +158,12 @@ class _Call:
             refuse_writes(self.tracer, writes)
             self._count_versions()
         differentiable = [tensor for tensor in made if tensor.requires_grad]
+        written = {id(memory) for memory in self.tracer.mode.written[writes:]}
         if not differentiable:
             self._without_gradients(forward)
-        elif self._writes_given(writes) or any(tensor.is_leaf for tensor in differentiable):
+        elif written.intersection(place for _, place in _memories(*self.given)) or any(
+            tensor.is_leaf for tensor in differentiable
+        ):
             raise errors.UnsupportedCall(
                 f"{self.name}, which writes a wrapper that requires grad, or makes one of such tensors"
             )
@@ -221,13 +225,6 @@ class _Call:
                 if is_asked and id(getattr(tensor, name)) in operands:
                     with Recorder(self.tracer), torch.no_grad():
                         setattr(tensor, name, torch.ops.aten.alias.default(getattr(tensor, name)))
-
-    def _writes_given(self, before: int) -> bool:
-        """Whether the writes after the first `before` reach what the call was given."""
-        written = {id(memory) for memory in self.tracer.mode.written[before:]}
-        return any(
-            id(inner.storage_record) in written for tensor in self.given for inner in wrappers.inner_tensors(tensor)
-        )
 
     def _count_versions(self) -> None:
         """Wrappers from outside that were written count that, as the inner tensors do in the graph."""
@@ -305,9 +302,9 @@ class _Call:
     def _as_function(self, forward: GraphBuilder, made: list[Any], differentiable: list[Any]) -> None:
         masks = [mask for tensor in made for mask in masks_of(tensor)]
         results = self._inner([*made, *masks])
-        defined = {value.name for node in forward.nodes for value in node.results}
+        defined = forward.defined
         order = [value.name for value in self._inner(differentiable, asked=True)]
-        if not defined >= set(order):
+        if not defined.keys() >= set(order):
             raise errors.UnsupportedCall(
                 f"{self.name} of a wrapper with a result that shares an inner tensor with an operand"
             )
@@ -326,16 +323,14 @@ class _Call:
     def _way_back(self, forward: GraphBuilder, results: list[Any], tangents: list[Any]) -> dict[str, str] | None:
         """Where the results are views, and the backward finds the operands where it is given the results' memory: the
         inputs that stand for operands whose gradients have another layout, by the names of these. Else None."""
-        inputs = [tensor for tensor in self.given if self._needs_gradient(tensor)]
+        inputs = self.inputs
         if {place for _, place in _memories(*results)} - {place for _, place in _memories(*inputs)}:
             return None
         if any("detach" in node.target for node in forward.nodes) or _types(*results) != _types(*tangents):
             return None
         given = [self._like(*pair) for pair in zip(tangents, map(wrappers.inner_tensors, results), strict=True)]
         with self._body():
-            found = self._natively(
-                torch.autograd.grad, (results, inputs, given), {"retain_graph": True, "allow_unused": True}
-            )
+            found = self._differentiated(results, given)
         if [type(gradient) for gradient in found] != [type(tensor) for tensor in inputs]:
             return None
         if _memories(*found) != _memories(*inputs):
@@ -353,8 +348,7 @@ class _Call:
 
     def _as_nodes(self, forward: GraphBuilder, order: list[str], instead: dict[str, str]) -> None:
         """The nodes of views, which the graph's own gradients go through."""
-        inputs = [tensor for tensor in self.given if self._needs_gradient(tensor)]
-        linked = {instead.get(value.name, value.name) for value in self._inner(inputs, asked=True)}
+        linked = {instead.get(value.name, value.name) for value in self._inner(self.inputs, asked=True)}
         for node in forward.nodes:
             node = rename_node(node, instead)
             if not linked.isdisjoint(node_references(node)):
@@ -368,13 +362,14 @@ class _Call:
     def _backward(self, results: list[Any], tangents: list[Any]) -> tuple[GraphBuilder, dict[str, Arg]]:
         """What torch.autograd.grad of the call does, and the gradient of each inner tensor, by its name."""
         self.instead.clear()
-        inputs = [tensor for tensor in self.given if self._needs_gradient(tensor)]
         with self._body() as backward:
-            found = self._natively(
-                torch.autograd.grad, (results, inputs, tangents), {"retain_graph": True, "allow_unused": True}
-            )
-            found = [self._as_expected(*pair) for pair in zip(inputs, found, strict=True)]
-        return backward, self._gradients(inputs, found)
+            gradients = self._differentiated(results, tangents)
+            found = [self._as_expected(*pair) for pair in zip(self.inputs, gradients, strict=True)]
+        return backward, self._gradients(found)
+
+    def _differentiated(self, results: list[Any], tangents: list[Any]) -> Any:
+        options = {"retain_graph": True, "allow_unused": True}
+        return self._natively(torch.autograd.grad, (results, self.inputs, tangents), options)
 
     def _append(
         self,
@@ -386,8 +381,7 @@ class _Call:
         gradients: dict[str, Arg],
     ) -> None:
         """The function. order: names of the results that have gradients, as these are in the tangents."""
-        operands, linked = self._inner(self.given), set(order)
-        defined = {value.name: value for node in forward.nodes for value in node.results}
+        operands, linked, defined = self._inner(self.given), set(order), forward.defined
         self.tracer.inputs.linked |= linked
         # Gradients of what is no operand are those of plain ones that are wrappers.
         used = {name for node in forward.nodes for name in node_references(node)}
@@ -417,11 +411,8 @@ class _Call:
             once=False,
         )
         wires = tuple(self._wire(result) for result in results)
-        inside = Tuple(tuple(Ref(name) for name in captured))
-        self.outer.hidden.update(name for name in defined if name not in {result.name for result in results})
-        self.outer.functions.append(function)
-        arguments: tuple[Arg, ...] = (*[Ref(self.instead.get(name, name)) for name in names], inside)
-        self.outer.append(Node(CUSTOM + function.name, arguments, {}, wires, self.tracer.line()))
+        given_names = [self.instead.get(name, name) for name in names]
+        self.outer.apply_custom(function, given_names, captured, wires, self.tracer.line(), defined)
 
     def _wire(self, value: TensorValue) -> WireValue:
         type_ = tensor_type(value.abstract)
@@ -504,10 +495,10 @@ class _Call:
             inner.append(made)
         return self._like(tensor, iter(inner))
 
-    def _gradients(self, inputs: list[Any], found: Any) -> dict[str, Arg]:
+    def _gradients(self, found: list[Any]) -> dict[str, Arg]:
         """The gradient of each inner tensor, by its name."""
         known: dict[str, Arg] = {}
-        for tensor, gradient in zip(inputs, found, strict=True):
+        for tensor, gradient in zip(self.inputs, found, strict=True):
             if gradient is None:
                 continue
             if isinstance(tensor, AbstractTensor) and wrappers.is_wrapper(type(gradient)):
