@@ -63,11 +63,6 @@ def reached(start: int, successors: Callable[[int], tuple[int, ...]], until: Set
     return frozenset(seen)
 
 
-def loop_exit(target: int) -> int:
-    """Where FOR_ITER goes on when its iterator is exhausted: 3.12 and 3.13 step over an END_FOR."""
-    return target if sys.version_info < (3, 12) else target + 1
-
-
 def successors_of(program: Program, index: int) -> tuple[int, ...]:
     """The instructions that may follow `index` without an exception."""
     instruction = program.instructions[index]
@@ -76,8 +71,8 @@ def successors_of(program: Program, index: int) -> tuple[int, ...]:
         return ()
     if name in ALWAYS_JUMPS:
         return (instruction.target,)
-    if name == "FOR_ITER":
-        return (index + 1, loop_exit(instruction.target))
+    if name == "FOR_ITER":  # when its iterator is exhausted, 3.12 and 3.13 step over an END_FOR
+        return (index + 1, instruction.target + (sys.version_info >= (3, 12)))
     if instruction.target >= 0:
         return (index + 1, instruction.target)
     return (index + 1,)

@@ -66,10 +66,6 @@ class Assembler:
         """Push the cell of a free variable."""
         self.emit(LOAD_CELL, FreeVar(name))
 
-    def load_global(self, name: str) -> None:
-        """Push a module-level name of the frame."""
-        self.emit("LOAD_GLOBAL", (False, name))
-
     def load_attribute(self, name: str) -> None:
         """Replace the object on top by its attribute."""
         self.emit("LOAD_ATTR", (False, name) if _V312 else name)
@@ -105,11 +101,6 @@ class Assembler:
         if not _V312:
             self.emit("PRECALL", count)
         self.emit("CALL", count)
-
-    def call_top(self) -> None:
-        """Call the callable on top without arguments."""
-        self.top_as_callable()
-        self.call(0)
 
     def let_go(self, *names: str) -> None:
         """Have local variables hold None."""

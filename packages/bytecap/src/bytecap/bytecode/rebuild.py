@@ -26,11 +26,6 @@ def stored_items(real: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return list(dict.items(real))
 
 
-def stored_pair(real: dict[Any, Any], index: int) -> tuple[Any, Any]:
-    """The index-th key and value of a dict, past the methods of a subclass."""
-    return stored_items(real)[index]
-
-
 def new_tuple(items: Any, cls: type) -> Any:
     """A tuple, namedtuple, struct sequence or torch.Size of these items."""
     if cls is tuple:
@@ -129,11 +124,6 @@ def new_function(
     return made
 
 
-def new_partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """functools.partial."""
-    return functools.partial(function, *args, **keywords)
-
-
 def new_exception(cls: type, args: tuple[Any, ...], given: tuple[Any, ...], named: dict[str, Any]) -> BaseException:
     """An exception instance, past an `__init__` in Python; given, named: arguments of the builtin class."""
     base = static_base(cls)
@@ -183,9 +173,9 @@ def replace_pairs(target: dict[Any, Any], pairs: dict[Any, Any]) -> None:
         kind.__setitem__(target, key, value)
 
 
-def call_with(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A call for its effect."""
-    function(*args, **kwargs)
+def call_with(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call with a tuple and a dict of arguments."""
+    return function(*args, **kwargs)
 
 
 def stored_item(target: Any, key: Any) -> Any:

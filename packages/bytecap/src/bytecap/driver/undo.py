@@ -109,7 +109,10 @@ class Snapshot:
     """The contents of tensors and the random streams, as they are now."""
 
     def __init__(self, written: Iterable[torch.Tensor], generators: tuple[torch.Generator, ...]) -> None:
-        self.written = [(tensor, tensor.detach().clone(), _version(tensor)) for tensor in written] if written else ()
+        # Tensors of inference mode have no versions.
+        self.written = [
+            (tensor, tensor.detach().clone(), None if tensor.is_inference() else tensor._version) for tensor in written
+        ]
         self.generators = generators
         self.states = [*map(torch.Generator.get_state, generators)]
 
@@ -125,11 +128,6 @@ class Snapshot:
 
 
 _NOTHING = Snapshot((), ())
-
-
-def _version(tensor: torch.Tensor) -> int | None:
-    """Tensors of inference mode have none."""
-    return None if tensor.is_inference() else tensor._version
 
 
 def _generators(devices: Iterable[torch.device]) -> tuple[torch.Generator, ...]:

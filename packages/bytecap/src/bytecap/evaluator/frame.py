@@ -78,11 +78,6 @@ class Frame:
         content = self.load_local(name) if name in self.locals else None
         self.cells[name] = CellValue(content)
 
-    def copy_free_variables(self) -> None:
-        """COPY_FREE_VARS: the closure's cells."""
-        for name, cell in zip(self.function.code.co_freevars, self.function.closure, strict=True):
-            self.cells[name] = cell
-
     # -- running
 
     def run(self) -> Value:

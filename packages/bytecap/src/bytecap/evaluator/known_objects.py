@@ -72,19 +72,16 @@ class KnownObjects:
         known = self.by_object.get(id(real))
         if known is not None:
             if source is not None:
-                self._guard_again(known, real, source)
+                # A second path to a known object: it must lead to the same object again.
+                if isinstance(real, (type, types.ModuleType)) or known.source is None:
+                    self.tracer.guards.identity(source, real)
+                elif known.source != source:
+                    self.tracer.guards.same(known.source, source, True)
             return known
         value = wrap_object(self.tracer, real, source)
         self.by_object[id(real)] = value
         self.alive.append(real)
         return value
-
-    def _guard_again(self, known: Value, real: Any, source: Source) -> None:
-        """A second path to a known object: it must lead to the same object again."""
-        if isinstance(real, (type, types.ModuleType)) or known.source is None:
-            self.tracer.guards.identity(source, real)
-        elif known.source != source:
-            self.tracer.guards.same(known.source, source, True)
 
     def fresh(self, real: Any) -> Value:
         """The value of an object that a host call just made: containers belong to the evaluated program."""

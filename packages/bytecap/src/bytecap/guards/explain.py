@@ -133,29 +133,20 @@ def _explain_distinct(guard: capture.Distinct, values: list[object]) -> str:
 
 
 def _explain_checked(guard: Guard, checked: object, value: object) -> str | None:
-    """What only the program knows: the state of a function, the dispatch keys of a tensor."""
+    """What only the program knows: the code and default values of a function; what the dispatcher makes of a tensor
+    (inference tensors, functional wrappers, conjugates)."""
     if not isinstance(checked, tuple):
         return None
     if isinstance(guard, capture.IdentityIs) and isinstance(value, FunctionType) and checked[0]() is value:
-        return _explain_function(checked, print_source(guard.source), value)
-    if isinstance(guard, capture.TensorIs) and isinstance(value, torch.Tensor):
-        return _explain_keys(guard, checked[2], value)
-    return None
-
-
-def _explain_keys(guard: capture.TensorIs, expected: int, value: torch.Tensor) -> str | None:
-    """Tensors that differ in what the dispatcher makes of them: inference tensors, functional wrappers, conjugates."""
-    if not TORCH.has("key_set") or tensor_difference(guard, value) is not None:
+        where = print_source(guard.source)
+        if checked[1] is not value.__code__:
+            return f"{where}.__code__ was replaced"
+        if checked[2] is not value.__defaults__:
+            return f"{where}.__defaults__ was {short(checked[2])} and is {short(value.__defaults__)}"
+        return f"{where}.__kwdefaults__ was {short(checked[4])} and is {short(value.__kwdefaults__)}"
+    is_tensor = isinstance(guard, capture.TensorIs) and isinstance(value, torch.Tensor)
+    if not is_tensor or not TORCH.has("key_set") or tensor_difference(guard, value) is not None:
         return None
-    keys = (TORCH.key_set(expected), TORCH.dispatch_keys(value))
+    keys = (TORCH.key_set(checked[2]), TORCH.dispatch_keys(value))
     before, now = (str(each).removeprefix("DispatchKeySet") for each in keys)
     return f"the dispatch keys of {print_source(guard.source)} were {before} and are {now}"
-
-
-def _explain_function(state: tuple[object, ...], where: str, value: FunctionType) -> str:
-    """The same function with other code or other default values."""
-    if state[1] is not value.__code__:
-        return f"{where}.__code__ was replaced"
-    if state[2] is not value.__defaults__:
-        return f"{where}.__defaults__ was {short(state[2])} and is {short(value.__defaults__)}"
-    return f"{where}.__kwdefaults__ was {short(state[4])} and is {short(value.__kwdefaults__)}"

@@ -193,26 +193,18 @@ def _distinct_condition(guard: capture.Distinct) -> str:
     return " and ".join([inside] * (len(guard.sources) > 1) + [apart] * bool(guard.others))
 
 
-def _identity_of(value: object) -> tuple[str, object]:
-    """The check that a value is this one; it keeps classes and modules alive, and what cannot be referred to weakly."""
-    if isinstance(value, (type, ModuleType)) or not type(value).__weakrefoffset__:
-        return "identity", value
-    return "weak_identity", weakref.ref(value)
-
-
-def _function_state(function: FunctionType) -> tuple[object, ...]:
-    """What calling `function` depends on besides its arguments, globals and cells.
-
-    (weak reference to it, code, defaults, keyword defaults, a copy of these); the last three may be None.
-    """
-    keywords = function.__kwdefaults__
-    copy = None if keywords is None else dict(keywords)
-    return weakref.ref(function), function.__code__, function.__defaults__, keywords, copy
-
-
 def _identity_check(builder: Any, guard: capture.IdentityIs) -> tuple[str, object]:
+    """It keeps classes and modules alive, and what cannot be referred to weakly. Of a function it is also what calling
+    it depends on besides its arguments, globals and cells: a weak reference to it, code, defaults, keyword defaults, a
+    copy of these; the last three may be None."""
     named = builder.named_object(guard)
-    return ("function", _function_state(named)) if isinstance(named, FunctionType) else _identity_of(named)
+    if isinstance(named, FunctionType):
+        keywords = named.__kwdefaults__
+        copy = None if keywords is None else dict(keywords)
+        return "function", (weakref.ref(named), named.__code__, named.__defaults__, keywords, copy)
+    if isinstance(named, (type, ModuleType)) or not type(named).__weakrefoffset__:
+        return "identity", named
+    return "weak_identity", weakref.ref(named)
 
 
 # The rows

@@ -229,25 +229,17 @@ def _reversed(tracer: Tracer, values: Value) -> Value:
     if isinstance(values, ObjectValue):
         if (found := call_special(tracer, values, "__reversed__")) is not None:
             return found
-        if values.base is None or values._special(tracer, "__getitem__") is not None:
-            return _reversed_items(tracer, values)
-        values = values.base
+        items = has_method(values, "__getitem__") if values.base is None else values._special(tracer, "__getitem__")
+        if items:
+            return tracer.objects.iterator(call_native(tracer, reversed, LiveSequence(tracer, values)))
+        values = values.base or values
     if isinstance(values, Sequence) and not isinstance(values, DequeValue):
         return SequenceIterator(values, len(values.items) - 1, -1)
-    if isinstance(values, (DequeValue, DictValue, DictView)):
-        return values.call_method(tracer, "__reversed__", [], {})
     if isinstance(values, Constant):
         return fold(tracer, reversed, (values.value,))
-    if isinstance(values, TensorValue):
+    if isinstance(values, (DequeValue, DictValue, DictView, TensorValue)):
         return values.call_method(tracer, "__reversed__", [], {})
     raise tracer.raises(TypeError, f"'{values.python_type().__name__}' object is not reversible")
-
-
-def _reversed_items(tracer: Tracer, values: ObjectValue) -> Value:
-    """reversed() of an object with `__len__` and `__getitem__`."""
-    if values.base is None and not has_method(values, "__getitem__"):
-        raise tracer.raises(TypeError, f"'{values.cls.__name__}' object is not reversible")
-    return tracer.objects.iterator(call_native(tracer, reversed, LiveSequence(tracer, values)))
 
 
 def _super(tracer: Tracer, *args: Value) -> Value:

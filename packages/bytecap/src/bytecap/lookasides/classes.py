@@ -43,18 +43,12 @@ def _tuple_of(cls: type) -> Callable[..., Value]:
 
 
 def _dict_of(cls: type) -> Callable[..., Value]:
-    def make(tracer: Tracer, values: Value | None = None, **more: Value) -> Value:
+    def make(tracer: Tracer, /, *args: Value, **more: Value) -> Value:
         made = DictValue(cls=cls)
-        made.call_method(tracer, "update", [] if values is None else [values], more)
+        made.call_method(tracer, "__init__", list(args), more)
         return made
 
     return make
-
-
-def _defaultdict(tracer: Tracer, factory: Value | None = None, values: Value | None = None, **more: Value) -> Value:
-    made = DictValue(cls=defaultdict, factory=None if factory is None or factory.is_none() else factory)
-    made.call_method(tracer, "update", [] if values is None else [values], more)
-    return made
 
 
 def _set_of(cls: type) -> Callable[..., Value]:
@@ -67,8 +61,7 @@ def _set_of(cls: type) -> Callable[..., Value]:
 
 
 def _slice(tracer: Tracer, *args: Value) -> Value:
-    start, stop, step = {1: (NONE, *args, NONE), 2: (*args, NONE), 3: args}[len(args)]
-    return SliceValue(start, stop, step)
+    return SliceValue(*{1: (NONE, *args, NONE), 2: (*args, NONE), 3: args}[len(args)])
 
 
 def _number(cls: type, method: str) -> Callable[..., Value]:
@@ -96,10 +89,8 @@ def _str(tracer: Tracer, value: Value | None = None, *more: Value) -> Value:
 
 
 def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> Value:
-    if isinstance(function, PartialValue):
-        # As CPython does: a partial of a partial is one partial.
-        inner = function
-        return PartialValue(inner.function, [*inner.args, *args], {**inner.keywords, **kwargs})
+    if isinstance(function, PartialValue):  # as in CPython, a partial of a partial is one partial
+        function, args, kwargs = function.function, (*function.args, *args), {**function.keywords, **kwargs}
     return PartialValue(function, list(args), dict(kwargs))
 
 
@@ -122,7 +113,7 @@ def _mapping_proxy(tracer: Tracer, mapping: Value, /) -> Value:
 CLASSES: dict[Any, Callable[..., Value]] = {
     list: lambda tracer, values=None: ListValue([] if values is None else collect(tracer, values)),
     tuple: _tuple_of(tuple), deque: native(deque, 1, "maxlen"), range: native(range, 0, 1, 2),
-    dict: _dict_of(dict), OrderedDict: _dict_of(OrderedDict), defaultdict: _defaultdict,
+    **{cls: _dict_of(cls) for cls in (dict, OrderedDict, defaultdict)},
     set: _set_of(set), frozenset: _set_of(frozenset), slice: _slice,
     int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__"),
     bool: lambda tracer, value=None: Constant(False if value is None else value.truth(tracer)),

@@ -63,21 +63,13 @@ def _empty_or_filled(
     options: dict[str, Value], name: str,
 ) -> Value:  # fmt: skip
     """What the first maker gives for sizes, or the second for content."""
-    sizes = None if kwargs else _sizes(args)
-    if sizes is not None:
+    is_size = len(args) == 1 and args[0].python_type() is torch.Size
+    if not kwargs and (is_size or all(isinstance(arg, Constant) and type(arg.value) is int for arg in args)):
+        sizes = args[0] if is_size else TupleValue(list(args) or [Constant(0)])  # none: an empty vector
         return call_torch(tracer, makers[0], [*like, sizes], options)
     if kwargs or len(args) != 1 or not isinstance(args[0], Sequence):
         raise UnsupportedCall(f"{name}() of {', '.join(arg.describe() for arg in (*args, *kwargs.values()))}")
     return call_torch(tracer, makers[1], [*like, *args], options)
-
-
-def _sizes(args: tuple[Value, ...]) -> Value | None:
-    """The sizes that a legacy constructor was given (none: an empty vector); None for anything else."""
-    if len(args) == 1 and args[0].python_type() is torch.Size:
-        return args[0]
-    if all(isinstance(arg, Constant) and type(arg.value) is int for arg in args):
-        return TupleValue(list(args) or [Constant(0)])
-    return None
 
 
 def _new_tensor(tracer: Tracer, like: Value, data: Value, **options: Value) -> Value:
@@ -137,16 +129,6 @@ def _made(tracer: Tracer, meta: Any, wants_grad: bool) -> TensorValue:
     abstract = AbstractTensor(meta, requires_grad=wants_grad)
     place = f".made{len(tracer.made)}"
     name = tracer.graph.add_made(tracer.graph.name("parameter"), tensor_type(abstract), place, "parameter")
-    make = _parameter_maker(meta, wants_grad)
-    tracer.made[place] = Made(make, example=make)
-    abstract.storage_record.is_inference = False
-    value = TensorValue(abstract, name, cls=torch.nn.Parameter)
-    value.place = place
-    tracer.inputs.tensors[id(abstract)] = value
-    return value
-
-
-def _parameter_maker(meta: Any, wants_grad: bool) -> Callable[[], torch.nn.Parameter]:
     # The replacement knows no symbols: a size that is one is fixed.
     shape, stride = [int(size) for size in meta.shape], [int(step) for step in meta.stride]
 
@@ -154,7 +136,12 @@ def _parameter_maker(meta: Any, wants_grad: bool) -> Callable[[], torch.nn.Param
         data = torch.empty_strided(shape, stride, dtype=meta.dtype, device=meta.device)
         return torch.nn.Parameter(data, requires_grad=wants_grad)
 
-    return make
+    tracer.made[place] = Made(make, example=make)
+    abstract.storage_record.is_inference = False
+    value = TensorValue(abstract, name, cls=torch.nn.Parameter)
+    value.place = place
+    tracer.inputs.tensors[id(abstract)] = value
+    return value
 
 
 PARAMETERS: dict[Any, Callable[..., Value]] = {torch.nn.Parameter: _parameter}

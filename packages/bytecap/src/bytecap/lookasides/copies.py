@@ -34,7 +34,7 @@ _IMMUTABLE = (
 
 
 def _deep_copy(tracer: Tracer, value: Value, memo: Value = NONE, *default: Value) -> Value:
-    if _is_atomic(value):
+    if isinstance(value, Constant) or issubclass(value.python_type(), _ATOMIC):
         return value
     if not isinstance(value, TensorValue):
         real = tracer.objects.wrap(copy.deepcopy, None)
@@ -47,10 +47,6 @@ def _deep_copy(tracer: Tracer, value: Value, memo: Value = NONE, *default: Value
     if isinstance(memo, DictValue):
         memo.set_item(tracer, token, made)
     return made
-
-
-def _is_atomic(value: Value) -> bool:
-    return isinstance(value, Constant) or issubclass(value.python_type(), _ATOMIC)
 
 
 def _copy(tracer: Tracer, value: Value) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
@@ -185,13 +186,8 @@ def _stack(tracer: Tracer, data: Value, leaves: list[Value], kwargs: dict[str, V
 
 def _common_dtype(leaves: list[Value]) -> torch.dtype:
     """What torch.tensor makes of these numbers and 0-dim tensors."""
-    kinds = [
-        leaf.abstract.dtype if isinstance(leaf, TensorValue) else torch.tensor(leaf.concrete()).dtype for leaf in leaves
-    ]
-    common = kinds[0]
-    for kind in kinds[1:]:
-        common = torch.promote_types(common, kind)
-    return common
+    tensors = (leaf.abstract if isinstance(leaf, TensorValue) else torch.tensor(leaf.concrete()) for leaf in leaves)
+    return functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
 
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Value]] = {

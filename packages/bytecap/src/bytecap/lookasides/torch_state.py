@@ -270,7 +270,8 @@ def index_by_tensors(tracer: Tracer, tensor: Value, key: Value) -> Value | None:
     if not tracer.index_modes:
         return None
     parts = list(leaves_of(tracer, key))
-    if not all(isinstance(part, TensorValue) or _is_int(part) for part in parts):
+    others = [part for part in parts if not isinstance(part, TensorValue)]
+    if not all(isinstance(part, Constant) and issubclass(part.python_type(), int) for part in others):
         return None
     options = {"dtype": Constant(torch.int64), "device": tensor.get_attribute(tracer, "device")}
     places = [
@@ -278,10 +279,6 @@ def index_by_tensors(tracer: Tracer, tensor: Value, key: Value) -> Value | None:
         for part in parts
     ]
     return call_torch(tracer, torch.ops.aten.index.Tensor, [tensor, ListValue(places)], {})
-
-
-def _is_int(part: Value) -> bool:
-    return isinstance(part, Constant) and issubclass(part.python_type(), int)
 
 
 INDEX_MODE: dict[Any, Callable[..., Value]] = {_PUSH: _enter_mode, _POP: _leave_mode}

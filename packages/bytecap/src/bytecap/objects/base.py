@@ -385,12 +385,9 @@ class Constant(Value):
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "__class__":
             return tracer.objects.wrap(type(self.value), None)
-        if isinstance(self.value, enum.Enum) and name in _OF_MEMBERS:
-            return self._member_part(tracer, name)
-        return tracer.evaluate.generic_get_attribute(tracer, self, name)
-
-    def _member_part(self, tracer: Tracer, name: str) -> Value:
-        """`value` or `name` of an enum member, which lies in an attribute."""
+        if not isinstance(self.value, enum.Enum) or name not in _OF_MEMBERS:
+            return tracer.evaluate.generic_get_attribute(tracer, self, name)
+        # `value` or `name` of an enum member, which lies in an attribute.
         private = _OF_MEMBERS[name]
         is_standard = name == private or static_lookup(type(self.value).__mro__, name)[1] is enum.Enum
         source = self.source or _place_of_member(tracer, self.value)

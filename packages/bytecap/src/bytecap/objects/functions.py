@@ -8,7 +8,7 @@ from dataclasses import field
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, ClassVar
 
-from bytecap.bytecode.rebuild import new_function, new_partial
+from bytecap.bytecode.rebuild import call_with, new_function
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedMutation, UnsupportedValue
 from bytecap.guards.guard_set import is_exempt
@@ -94,8 +94,12 @@ class FunctionValue(Value):
         return tracer.objects.wrap(getattr(self.real, name), source)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-        if name == "__code__" and self.real is None and self._fits(value):
-            self._replace_code(tracer, value)
+        code = value.value if name == "__code__" and self.real is None and isinstance(value, Constant) else None
+        if isinstance(code, CodeType) and len(code.co_freevars) == len(self.code.co_freevars):  # else Python raises
+            for field in ("__qualname__", "__doc__"):  # these came from the code that the function was made of
+                self.get_attribute(tracer, field)
+                self.written.add(field)
+            self.code, self.fields[name] = code, value
             return
         if name in _FIELDS or name in ("__dict__", "__class__"):
             if self.real is not None or name not in _TEXT_FIELDS:
@@ -104,18 +108,6 @@ class FunctionValue(Value):
             self.written.add(name)
             return
         self.attributes.set_item(tracer, Constant(name), value)
-
-    def _fits(self, code: Value) -> bool:
-        """Whether the function can have this code: the other things raise, as Python says."""
-        real = code.value if isinstance(code, Constant) else None
-        return isinstance(real, CodeType) and len(real.co_freevars) == len(self.code.co_freevars)
-
-    def _replace_code(self, tracer: Tracer, code: Value) -> None:
-        for name in ("__qualname__", "__doc__"):  # these came from the code that the function was made of
-            self.get_attribute(tracer, name)
-            self.written.add(name)
-        self.code = code.concrete()
-        self.fields["__code__"] = code
 
     def delete_attribute(self, tracer: Tracer, name: str) -> None:
         if self.attributes.lookup(tracer, Constant(name)) is None:
@@ -220,7 +212,7 @@ class PartialValue(Value):
         return self.function.call(tracer, [*self.args, *args], {**self.keywords, **kwargs})
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.call_with(new_partial, self.function, self.args, self.keywords)
+        emitter.call_with(call_with, functools.partial, (self.function, *self.args), self.keywords)
 
 
 class SuperValue(Value):

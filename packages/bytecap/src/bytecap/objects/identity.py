@@ -49,16 +49,13 @@ def with_number(tracer: Tracer, key: Value) -> Value:
 
 def refuse_among_numbers(key: Value, others: Iterable[Value]) -> None:
     """For a key that was not found among `others`: a number from elsewhere may be the id."""
-    if holds_identity(key) and any(_is_number(part) for other in others for part in _parts(other)):
+    parts = [part for other in others for part in _parts(other)] if holds_identity(key) else []
+    if any(part.python_type() is int and not isinstance(part, IdentityToken) for part in parts):
         raise UnsupportedCall("id() of an object, looked up among numbers from elsewhere")
 
 
 def _parts(key: Value) -> list[Value]:
     return getattr(key, "items", [key]) if key.python_type() is tuple else [key]
-
-
-def _is_number(value: Value) -> bool:
-    return value.python_type() is int and not isinstance(value, IdentityToken)
 
 
 class WeakReference(Value):

@@ -192,13 +192,17 @@ def native_on_list(function: Callable[..., Any], *indices: int | str) -> Callabl
     def handler(tracer: Tracer, sequence: Value, *args: Value, **kwargs: Value) -> Value:
         known = sequence.plain()
         if not isinstance(known, Sequence):
-            return native(partial(function, _by_index(tracer, sequence)), *indices)(tracer, *args, **kwargs)
+            cls = sequence.python_type()
+            is_sequence = hasattr(cls, "__getitem__") and not issubclass(cls, dict)
+            host = (_named(LiveSequence, cls.__name__) if is_sequence else to_host)(tracer, sequence)
+            return native(partial(function, host), *indices)(tracer, *args, **kwargs)
         before, mirror = list(known.items), mirror_of(tracer, known)
         lives = list(mirror)
         try:
             return native(partial(function, mirror), *indices)(tracer, *args, **kwargs)
         finally:
-            if len(known.items) != len(before) or any(map(_has_changed, before, known.items)):
+            changes = (was for was, now in zip(before, known.items, strict=False) if was is not now)
+            if len(known.items) != len(before) or not all(isinstance(was, Lazy) for was in changes):
                 raise UnsupportedCall("a list that changes while C code works on it")
             if list(map(id, mirror)) != list(map(id, lives)):
                 after = [tracer.objects.fresh(item) for item in mirror]
@@ -211,16 +215,6 @@ def native_on_list(function: Callable[..., Any], *indices: int | str) -> Callabl
 def mirror_of(tracer: Tracer, sequence: Sequence) -> Any:
     """A host sequence of the builtin class, with an item for each."""
     return sequence.builtin(LiveItem(tracer, sequence, index) for index in range(len(sequence.items)))
-
-
-def _has_changed(before: Any, after: Any) -> bool:
-    return before is not after and not isinstance(before, Lazy)
-
-
-def _by_index(tracer: Tracer, sequence: Value) -> Any:
-    cls = sequence.python_type()
-    is_sequence = hasattr(cls, "__getitem__") and not issubclass(cls, dict)
-    return _named(LiveSequence, cls.__name__)(tracer, sequence) if is_sequence else to_host(tracer, sequence)
 
 
 _DATA = (int, float, complex, str, bytes, bytearray, range, type(None), type, BuiltinFunctionType)

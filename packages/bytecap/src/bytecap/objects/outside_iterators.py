@@ -58,9 +58,7 @@ class OutsideIterator(IteratorValue):
             self.ended = True
             return EXHAUSTED
         self.taken += 1
-        return self._given(tracer, upcoming(self.real, self.taken - 1), place)
-
-    def _given(self, tracer: Tracer, item: Any, place: Reading) -> Value:
+        item = upcoming(self.real, self.taken - 1)
         if self.python_type() not in _GIVE_TUPLES:
             return tracer.objects.wrap(item, place)
         if self.python_type() is zip:

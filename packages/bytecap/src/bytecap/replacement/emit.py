@@ -225,7 +225,7 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
         case Local(name):
             emitter.load_local(name)
         case Global(name, None) | Builtin(name):
-            emitter.load_global(name)
+            emitter.emit("LOAD_GLOBAL", (False, name))
         case Global(name, module):
             emitter.constant(sys.modules[str(module)].__dict__)
             emitter.constant(name)
@@ -243,9 +243,10 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
             emitter.call_function(rebuild.stored_item, key, arguments=1)
         case DictKey(prefix, index) | ValueAt(prefix, index):
             inner(prefix)
-            emitter.call_function(rebuild.stored_pair, index, arguments=1)
-            emitter.constant(int(isinstance(source, ValueAt)))
-            emitter.subscript()
+            emitter.call_function(rebuild.stored_items, arguments=1)
+            for at in (index, int(isinstance(source, ValueAt))):
+                emitter.constant(at)
+                emitter.subscript()
         case HandleSource(name):
             emitter.constant(objects[name])
         case Reading("torch.Tensor.size" | "torch.Tensor.stride" as method, prefix, (dim,)) if prefix is not None:

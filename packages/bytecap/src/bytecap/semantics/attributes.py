@@ -177,8 +177,11 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
     if name == "__class__":
         return tracer.objects.wrap(value.cls, None)
     written = _written_attribute(tracer, value.cls.__mro__, name)
-    if written is not None:
-        return _find_written(tracer, value, name, written[1])
+    if written is not None:  # the code stored the name in the class, or deleted it from there
+        found, item = value.attributes.lookup(tracer, Constant(name)), written[1]
+        if found is not None or item is None:
+            return found  # type: ignore[no-any-return]
+        return MethodValue(item, value) if isinstance(item, FunctionValue) else item
     raw, owner = static_lookup(value.cls.__mro__, name)
     if owner is not None and is_data_descriptor(raw):
         return bind(tracer, raw, owner, value, value.cls, name)
@@ -188,14 +191,6 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
     if owner is None:
         return None
     return bind(tracer, raw, owner, value, value.cls, name)
-
-
-def _find_written(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> Value | None:
-    """An attribute whose name the code stored in the class, or deleted from it."""
-    found = value.attributes.lookup(tracer, Constant(name))
-    if found is not None or item is None:
-        return found
-    return MethodValue(item, value) if isinstance(item, FunctionValue) else item
 
 
 def class_set_attribute(tracer: Tracer, value: ClassValue, name: str, item: Value | None) -> None:
@@ -245,16 +240,12 @@ def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: 
     is_python = isinstance(custom, types.FunctionType)
     if item is not None and is_python and value.plain_setattr(tracer, owner, name, item):
         return
-    if is_python or _is_other_method(custom, special):
+    # A C method of another name: `__setattr__ = dict.__setitem__`.
+    if is_python or (isinstance(custom, _C_METHODS) and custom.__name__ != special):
         method = bind(tracer, custom, owner or object, value, value.cls, special)
         method.call(tracer, [Constant(name), *given], {})
         return
     default_set_attribute(tracer, value, name, item)
-
-
-def _is_other_method(raw: Any, name: str) -> bool:
-    """Whether a class has a C method of another name as its `name` (`__setattr__ = dict.__setitem__`)."""
-    return isinstance(raw, _C_METHODS) and raw.__name__ != name
 
 
 def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> None:
@@ -274,7 +265,9 @@ def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: V
     if value.cls.__dictoffset__ == 0:
         if owner is not None:
             raise tracer.raises(AttributeError, f"'{value.cls.__name__}' object attribute '{name}' is read-only")
-        raise missing_name(tracer, _no_dict_complaint(value.cls, name), value, name)
+        custom = static_lookup(value.cls.__mro__, "__setattr__")[0]
+        stand_in = type(value.cls.__name__, (), {"__slots__": (), "__setattr__": custom})()
+        raise missing_name(tracer, _complaint(object.__setattr__, stand_in, name, None), value, name)
     value.attributes.set_item(tracer, Constant(name), item)
 
 
@@ -301,13 +294,6 @@ def _set_by_descriptor(tracer: Tracer, value: ObjectValue, raw: Any, name: str, 
             raise UnsupportedMutation(f"cannot {'delete' if item is None else 'set'} {name!r} of a {value.describe()}")
         method = tracer.objects.wrap(function, tracer.places.class_attribute(type(raw), special))
         MethodValue(method, _descriptor(tracer, raw, home)).call(tracer, [value, *given], {})
-
-
-def _no_dict_complaint(cls: type, name: str) -> str:
-    """What CPython says where an instance without a `__dict__` is given an attribute."""
-    custom = static_lookup(cls.__mro__, "__setattr__")[0]
-    stand_in = type(cls.__name__, (), {"__slots__": (), "__setattr__": custom})()
-    return _complaint(object.__setattr__, stand_in, name, None)
 
 
 def _property_complaint(raw: property, value: Value, what: str) -> str:
@@ -378,29 +364,25 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
     raw, owner = static_lookup(mro[mro.index(value.cls) + 1 :], name)
     if owner is None:
         raise tracer.raises(AttributeError, f"'super' object has no attribute '{name}'")
-    _guard_super(tracer, mro[mro.index(value.cls) + 1], raw, name)
+    first = mro[mro.index(value.cls) + 1]  # a class from there to the one that has the method may get the name
+    source = tracer.places.class_attribute(first, name)
+    if source is not None and isinstance(raw, types.FunctionType) and static_lookup(first.__mro__, name)[0] is raw:
+        tracer.guards.identity(source, raw, tracer.line())
     if is_class:
         if name == "__new__":
             return tracer.objects.wrap(raw.__func__ if isinstance(raw, staticmethod) else raw, None)
-        tracer.guards.lookup(mro[mro.index(value.cls) + 1], name)
+        tracer.guards.lookup(first, name)
         return bind(tracer, raw, owner, None, receiver.real, name)  # type: ignore[attr-defined]
     if isinstance(raw, _C_METHODS):
         return MethodValue(BuiltinFunction(raw), receiver)
     return bind(tracer, raw, owner, receiver, receiver.python_type(), name)
 
 
-def _guard_super(tracer: Tracer, first: type, raw: Any, name: str) -> None:
-    """A class between `first` and the one that has the method may get the name."""
-    source = tracer.places.class_attribute(first, name)
-    if source is not None and isinstance(raw, types.FunctionType) and static_lookup(first.__mro__, name)[0] is raw:
-        tracer.guards.identity(source, raw, tracer.line())
-
-
 def special_method(tracer: Tracer, value: Value, name: str) -> Value | None:
     """A dunder method written in Python (or C's by another name), bound; None when the class has none."""
     cls = value.python_type()
     raw, owner = static_lookup(cls.__mro__, name)
-    if owner is None or raw is None or (isinstance(raw, _C_METHODS) and not _is_other_method(raw, name)):
+    if owner is None or raw is None or (isinstance(raw, _C_METHODS) and raw.__name__ == name):
         tracer.guards.lookup(cls, name)
         return None
     return bind(tracer, raw, owner, value, cls, name)

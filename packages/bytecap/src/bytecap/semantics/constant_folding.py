@@ -94,18 +94,14 @@ def _parts(tracer: Tracer, value: Value) -> Iterable[Value]:
         case ObjectValue(base=Constant()):
             return ()  # a number or text of a subclass, which is guarded to be this object
         case ObjectValue() if value.real is not None and value.source is not None:
-            return _parts_of_object(tracer, value)
+            if not is_exempt(value.cls.__module__):
+                raise UnsupportedCall(f"a library function that is given a {value.describe()}, whose code it may run")
+            parts = [value.get_attribute(tracer, name) for name in filled_slots(value.real)]
+            return [*parts, value.attributes, *([] if value.base is None else [value.base])]
         case _:
             with contextlib.suppress(NotConcrete):
                 value.concrete()  # a number that was left open is fixed
     return ()
-
-
-def _parts_of_object(tracer: Tracer, value: Any) -> Iterable[Value]:
-    if not is_exempt(value.cls.__module__):
-        raise UnsupportedCall(f"a library function that is given a {value.describe()}, whose code it may run")
-    parts = [value.get_attribute(tracer, name) for name in filled_slots(value.real)]
-    return [*parts, value.attributes, *([] if value.base is None else [value.base])]
 
 
 # -- Callables without side effects whose result depends on their arguments alone.

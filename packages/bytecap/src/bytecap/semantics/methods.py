@@ -230,10 +230,6 @@ def _set_method(name: str, *, changes: bool = False) -> Method:
     return call
 
 
-def _is_disjoint_view(tracer: Tracer, self: DictView, other: Value) -> Value:
-    return Constant(call_native(tracer, keys_of(tracer, self).isdisjoint, keys_of(tracer, other)))
-
-
 _SET: dict[str, Method] = {
     name: _set_method(name)
     for name in (
@@ -289,7 +285,11 @@ DequeValue.methods = PROTOCOL | _DEQUE
 TupleValue.methods = PROTOCOL | _TUPLE
 DictValue.methods = PROTOCOL | _DICT
 SetValue.methods = PROTOCOL | _SET
-DictView.methods = PROTOCOL | {"isdisjoint": _is_disjoint_view}
+DictView.methods = PROTOCOL | {
+    "isdisjoint": lambda tracer, self, other: Constant(
+        call_native(tracer, keys_of(tracer, self).isdisjoint, keys_of(tracer, other))
+    )
+}
 
 
 # -- instances of Python classes: what `object` and builtin bases implement in C
@@ -333,11 +333,6 @@ _OBJECT: dict[str, Method] = {
 }
 
 
-def _has_own(base: Value, name: str) -> bool:
-    """Whether the builtin base implements a method of its own, past `object`."""
-    return getattr(base.python_type(), name, None) is not getattr(object, name, None)
-
-
 def call_object_method(
     tracer: Tracer, self: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
@@ -350,8 +345,9 @@ def call_object_method(
         return self.get_base_item(tracer, self.base, *args)
     if name == "copy" and copies_as_itself(self):
         raise UnsupportedCall(f"a copy of a {self.describe()}")
-    if self.base is not None and _has_own(self.base, name):
-        return self.base.call_method(tracer, name, args, kwargs)
+    base = self.base  # what it implements itself, past `object`
+    if base is not None and getattr(base.python_type(), name, None) is not getattr(object, name, None):
+        return base.call_method(tracer, name, args, kwargs)
     method = _OBJECT.get(name)
     if method is not None:
         return method(tracer, self, *args, **kwargs)

@@ -138,10 +138,12 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
             raise UnsupportedCall(f"operator {row.inplace.__name__} on a {left.describe()}")
     done = _user_binary(tracer, left, right, row.method, row.reflected)
     if done is None:
-        _refuse_subclasses(symbol, left, right)
-        done = _container_binary(
-            tracer, symbol, left.plain(), right if _formats(symbol, left, right) else right.plain()
-        )
+        if symbol == "|" and (copies_as_itself(left) or copies_as_itself(right)):
+            raise UnsupportedCall(f"operator or_ on {left.describe()} and {right.describe()}")
+        # `left % right` asks a subclass for its text.
+        formats = symbol == "%" and issubclass(left.python_type(), (str, bytes))
+        is_own = formats and not isinstance(right.plain(), TupleValue)
+        done = _container_binary(tracer, symbol, left.plain(), right if is_own else right.plain())
     if done is None:
         done = _concrete_binary(tracer, symbol, row.inplace if inplace else row.function, left, right)
     return done
@@ -157,11 +159,6 @@ def _patched(tracer: Tracer, attempts: list[tuple[Value, str, list[Value]]]) -> 
         if result is not None and not _is_not_implemented(result):
             return result
     return None
-
-
-def _refuse_subclasses(symbol: str, left: Value, right: Value) -> None:
-    if symbol == "|" and (copies_as_itself(left) or copies_as_itself(right)):
-        raise UnsupportedCall(f"operator or_ on {left.describe()} and {right.describe()}")
 
 
 _TENSORS = (TensorValue, WrapperValue)
@@ -203,9 +200,8 @@ def _concrete_binary(tracer: Tracer, symbol: str, function: Any, left: Value, ri
 
 def _refuse_operands(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> None:
     """Both kinds of operands are known, and neither knows the operator: CPython's TypeError."""
-    if isinstance(left, OpaqueValue) or isinstance(right, OpaqueValue) or TensorValue in (type(left), type(right)):
-        raise UnsupportedCall(f"operator {function.__name__} on {left.describe()} and {right.describe()}")
-    run(tracer, function, (_stand_in(left), _stand_in(right)))
+    if not any(isinstance(side, OpaqueValue) or type(side) is TensorValue for side in (left, right)):
+        run(tracer, function, (_stand_in(left), _stand_in(right)))
     raise UnsupportedCall(f"operator {function.__name__} on {left.describe()} and {right.describe()}")
 
 
@@ -247,7 +243,10 @@ def _is_count(value: Value) -> bool:
 def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     both_sequences = isinstance(left, Sequence) and isinstance(right, Sequence)
     if symbol == "+" and both_sequences and left.builtin is right.builtin:  # type: ignore[attr-defined]
-        return left.like([*left.values(tracer), *right.values(tracer)], _sum_class(left.cls, right.cls))
+        # torch.Size and deque keep their classes, named tuples do not.
+        known = (torch.Size, deque, tuple, list)
+        plain = [next(base for base in known if issubclass(side.cls, base)) for side in (left, right)]  # type: ignore[attr-defined]
+        return left.like([*left.values(tracer), *right.values(tracer)], type(plain[0]() + plain[1]()))
     if symbol == "*":
         for sequence, count in ((left, right), (right, left)):
             if isinstance(sequence, Sequence) and _is_count(count):
@@ -268,12 +267,6 @@ def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) ->
     return None
 
 
-def _formats(symbol: str, left: Value, right: Value) -> bool:
-    """Whether `left % right` asks a subclass for its text."""
-    is_text = symbol == "%" and issubclass(left.python_type(), (str, bytes))
-    return is_text and not isinstance(right.plain(), TupleValue)
-
-
 def _view_intersection(tracer: Tracer, left: Value, right: Value) -> SetValue:
     """CPython's _PyDictView_Intersect, which asks the larger view for single keys: no others are guarded."""
     view, other = (left, right) if isinstance(left, DictView) else (right, left)
@@ -290,12 +283,6 @@ def _as_number(tracer: Tracer, value: Value, other: Value) -> Value:
     if isinstance(value, TracedArray) and isinstance(other, _TENSORS) and is_number(value.example):
         return value.call_method(tracer, "item", [], {})
     return value
-
-
-def _sum_class(left: type, right: type) -> type:
-    """The class of `left() + right()`: torch.Size and deque keep theirs, named tuples do not."""
-    plain = [next(base for base in (torch.Size, deque, tuple, list) if issubclass(cls, base)) for cls in (left, right)]
-    return type(plain[0]() + plain[1]())
 
 
 def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
@@ -336,7 +323,8 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
         patched = _patched(tracer, [(left, method, [right]), (right, reflected, [left])])
         if patched is not None:
             return patched
-        if isinstance(other, (*_TENSORS, Constant)) and not _never_tensor(other):
+        never = isinstance(other, Constant) and issubclass(other.python_type(), (str, bytes, type(None)))
+        if isinstance(other, (*_TENSORS, Constant)) and not never:
             return tracer.evaluate.call_torch(tracer, function, [left, right], {})
         if symbol in ("==", "!="):
             return Constant(symbol == "!=")
@@ -351,10 +339,6 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if done is not None:
         return done
     return _compare_plain(tracer, symbol, function, left.plain(), right.plain())
-
-
-def _never_tensor(value: Value) -> bool:
-    return isinstance(value, Constant) and issubclass(value.python_type(), (str, bytes, type(None)))
 
 
 def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> Value:

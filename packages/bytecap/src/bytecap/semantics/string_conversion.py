@@ -56,7 +56,9 @@ def printable(tracer: Tracer, value: Value) -> Any:
             raise UnsupportedCall("the text of a ragged size, which numbers the jagged tensors of the process")
         case Constant():
             if issubclass(value.python_type(), enum.Enum):
-                _pin_member(tracer, value)
+                for part in ("_name_", "_value_"):  # which its text is made of
+                    if part in vars(value.value):
+                        value.get_attribute(tracer, part).concrete()
             return value.value
         case TensorValue():
             raise UnsupportedCall("formatting a tensor needs its content")
@@ -69,7 +71,10 @@ def printable(tracer: Tracer, value: Value) -> Any:
         case TupleValue() if hasattr(value.cls, "_make"):
             return value.cls._make(printable(tracer, item) for item in value.values(tracer))
         case ListValue() if value.cls in (list, deque):
-            return _printable_list(tracer, value)
+            if any(item is value for item in value.items):
+                raise UnsupportedCall("formatting a list that contains itself")
+            items = [printable(tracer, item) for item in value.values(tracer)]
+            return deque(items, getattr(value, "maxlen", None)) if value.cls is deque else items
         case DictValue():
             return _printable_dict(tracer, value)
         case DictView():
@@ -90,20 +95,6 @@ def _shown_literal(tracer: Tracer, value: Value, literal: Any) -> Any:
         "__format__": lambda self, spec: format_of(tracer, value, spec),
     }
     return type(value.python_type().__name__, (type(literal),), methods)(literal)
-
-
-def _pin_member(tracer: Tracer, member: Constant) -> None:
-    """An enum member's text is made of these."""
-    for part in ("_name_", "_value_"):
-        if part in vars(member.value):
-            member.get_attribute(tracer, part).concrete()
-
-
-def _printable_list(tracer: Tracer, value: ListValue) -> Any:
-    if any(item is value for item in value.items):
-        raise UnsupportedCall("formatting a list that contains itself")
-    items = [printable(tracer, item) for item in value.values(tracer)]
-    return deque(items, getattr(value, "maxlen", None)) if value.cls is deque else items
 
 
 class _Key:
@@ -167,8 +158,12 @@ def repr_of(tracer: Tracer, value: Value) -> str:
         return _set_text(tracer, value, value.cls)
     if not isinstance(value, ObjectValue):
         return run(tracer, repr, (printable(tracer, value),))
+    if isinstance(value.base, SetValue):
+        return _set_text(tracer, value.base, value.cls)
     if value.base is not None:
-        return _subclass_repr(tracer, value)
+        text = repr_of(tracer, value.base)
+        is_named = isinstance(value.base, DictValue) and value.base.cls is not dict
+        return value.cls.__name__ + text.removeprefix(value.base.cls.__name__) if is_named else text  # type: ignore[attr-defined]
     if isinstance(value.cls, type) and issubclass(value.cls, SimpleNamespace):
         pairs = [f"{key.concrete()}={repr_of(tracer, item)}" for key, item in value.attributes.pairs(tracer)]
         name = "namespace" if value.cls is SimpleNamespace else value.cls.__name__
@@ -178,15 +173,6 @@ def repr_of(tracer: Tracer, value: Value) -> str:
     # The text has the address of the object in it.
     tracer.guards.identity(value.source, value.real, tracer.line())
     return run(tracer, object.__repr__, (value.real,))
-
-
-def _subclass_repr(tracer: Tracer, value: ObjectValue) -> str:
-    if isinstance(value.base, SetValue):
-        return _set_text(tracer, value.base, value.cls)
-    text = repr_of(tracer, value.base)  # type: ignore[arg-type]
-    if isinstance(value.base, DictValue) and value.base.cls is not dict:
-        return value.cls.__name__ + text.removeprefix(value.base.cls.__name__)
-    return text
 
 
 def format_of(tracer: Tracer, value: Value, spec: str) -> str:

@@ -26,15 +26,6 @@ def _build_map(tracer: Tracer, flat: list[Any]) -> DictValue:
     return made
 
 
-def _build_const_key_map(tracer: Tracer, parts: list[Any]) -> DictValue:
-    *values, keys = parts
-    return tracer.objects.new_dict(dict(zip(keys.concrete(), values, strict=True)))
-
-
-def _build_string(tracer: Tracer, parts: list[Any]) -> Any:
-    return open_join(parts) or Constant("".join(part.concrete() for part in parts))
-
-
 def format_value(tracer: Tracer, value: Any, conversion: int, spec: str) -> Any:
     """One replacement field of an f-string; conversion: 1 !s, 2 !r, 3 !a, 0 none."""
     left_open = open_format(value, spec) if conversion == 0 or (conversion == 1 and not spec) else None
@@ -189,9 +180,12 @@ def _match_class(frame: Frame, instruction: Instruction) -> None:
 
 
 BUILDING = {
-    "BUILD_MAP": on_many(_build_map, each=2), "BUILD_CONST_KEY_MAP": on_many(_build_const_key_map, more=1),
+    "BUILD_MAP": on_many(_build_map, each=2),
+    "BUILD_CONST_KEY_MAP": on_many(
+        lambda tracer, parts: tracer.objects.new_dict(dict(zip(parts[-1].concrete(), parts[:-1], strict=True))), more=1
+    ),
     "BUILD_SLICE": on_many(lambda tracer, parts: SliceValue(*(*parts, NONE)[:3])),
-    "BUILD_STRING": on_many(_build_string),
+    "BUILD_STRING": on_many(lambda tracer, parts: open_join(parts) or Constant("".join(x.concrete() for x in parts))),
     "BUILD_TUPLE": on_many(lambda tracer, items: TupleValue(items)),
     "BUILD_LIST": on_many(lambda tracer, items: ListValue(items)),
     "BUILD_SET": on_many(lambda tracer, items: tracer.objects.new_set(items)),

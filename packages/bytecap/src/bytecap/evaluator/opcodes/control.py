@@ -116,11 +116,6 @@ def _for_iter(frame: Frame, instruction: Instruction) -> None:
     frame.pc = target + has_end
 
 
-def _get_yield_from_iter(frame: Frame, instruction: Instruction) -> None:
-    if not isinstance(frame.stack[-1], GeneratorValue):
-        frame.push(frame.pop().iterate(frame.tracer))
-
-
 def _send(frame: Frame, instruction: Instruction) -> None:
     sent, receiver = frame.pop(), frame.stack[-1]
     if isinstance(receiver, GeneratorValue):
@@ -152,7 +147,8 @@ _CONDITIONAL = {
 CONTROL = {
     **_CONDITIONAL, "JUMP_FORWARD": _jump, "JUMP_BACKWARD": _counted(_jump), "JUMP_BACKWARD_NO_INTERRUPT": _jump,
     "JUMP_IF_TRUE_OR_POP": _jump_or_pop(True), "JUMP_IF_FALSE_OR_POP": _jump_or_pop(False), "FOR_ITER": _for_iter,
-    "GET_YIELD_FROM_ITER": _get_yield_from_iter, "SEND": _send,
+    "GET_YIELD_FROM_ITER": on_stack(1, lambda tracer, x: x if isinstance(x, GeneratorValue) else x.iterate(tracer)),
+    "SEND": _send,
     # The caller made the generator already; what follows pops the first sent value.
     "RETURN_GENERATOR": lambda frame, instruction: frame.push(Constant(None)),
     "GET_ITER": on_stack(1, lambda tracer, value: value.iterate(tracer)),

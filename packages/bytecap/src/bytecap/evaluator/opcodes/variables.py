@@ -134,7 +134,9 @@ VARIABLES: dict[str, Callable[[Any, Any], Any]] = {
     "UNARY_INVERT": on_stack(1, lambda tracer, value: unary(tracer, "~", value)),
     "UNARY_NOT": on_stack(1, lambda tracer, value: Constant(not value.truth(tracer))),
     "MAKE_CELL": lambda frame, instruction: frame.make_cell(instruction.argval),
-    "COPY_FREE_VARS": lambda frame, instruction: frame.copy_free_variables(),
+    "COPY_FREE_VARS": lambda frame, instruction: frame.cells.update(
+        zip(frame.function.code.co_freevars, frame.function.closure, strict=True)
+    ),
     "LOAD_CLOSURE": lambda frame, instruction: frame.push(frame.cells[instruction.argval]),
     "LOAD_NAME": lambda frame, instruction: frame.push(read_global(frame, instruction.argval)),
     "STORE_GLOBAL": lambda frame, step: frame.globals.set_item(frame.tracer, Constant(step.argval), frame.pop()),

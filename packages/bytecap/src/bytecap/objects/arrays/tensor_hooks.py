@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable
-from types import CodeType
 from typing import Any, ClassVar
 
 import torch
@@ -105,7 +104,9 @@ def _reads_only(tracer: Tracer, hook: Value) -> bool:
     """Whether a hook can change nothing that the code made (changes of other things are seen when it is evaluated)."""
     match hook:
         case FunctionValue():
-            return not _writes_cells(hook.code) and all(_cell_is_still(tracer, cell) for cell in hook.closure)
+            steps, names = dis.get_instructions(hook.code), hook.code.co_freevars
+            writes = any(each.opname in ("STORE_DEREF", "DELETE_DEREF") and each.argval in names for each in steps)
+            return not writes and all(_cell_is_still(tracer, cell) for cell in hook.closure)
         case PartialValue():
             parts = (hook.function, *hook.args, *hook.keywords.values())
             return all(_reads_only(tracer, part) for part in parts)
@@ -125,13 +126,6 @@ def _cell_is_still(tracer: Tracer, cell: CellValue) -> bool:
         return cell.content is None and cell.real is not None
     tracer.hook_cells.append((cell, cell.content))
     return True
-
-
-def _writes_cells(code: CodeType) -> bool:
-    names = code.co_freevars
-    return any(
-        step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in names for step in dis.get_instructions(code)
-    )
 
 
 def refuse_rebound(tracer: Tracer) -> None:

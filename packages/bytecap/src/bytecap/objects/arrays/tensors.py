@@ -120,7 +120,10 @@ class TensorValue(Value):
             return GradFunction() if self.abstract.requires_grad and not self.abstract.is_leaf else Constant(None)
         raw, owner = static_lookup(self.cls.__mro__, name)
         if owner is not None and owner not in OWN_CLASSES:
-            return self._of_subclass(tracer, name, raw, owner)
+            # What a subclass of a user adds.
+            if self.real is not None and name in vars(self.real) and not hasattr(type(raw), "__set__"):
+                return tracer.objects.wrap(vars(self.real)[name], tracer.places.attribute(self.source, name))
+            return tracer.evaluate.bind(tracer, raw, owner, self, self.cls, name)
         found = getattr(self.cls, name, None)
         if callable(found):
             return patched_method(tracer, self, name) or BuiltinMethod(self, name)
@@ -128,12 +131,6 @@ class TensorValue(Value):
             return tracer.objects.wrap(getattr(self.real, name), tracer.places.attribute(self.source, name))
         tracer.guards.tensor_lacks(self.source, name)
         raise no_attribute(tracer, self, name)
-
-    def _of_subclass(self, tracer: Tracer, name: str, raw: Any, owner: type) -> Value:
-        """What a subclass of a user adds."""
-        if self.real is not None and name in vars(self.real) and not hasattr(type(raw), "__set__"):
-            return tracer.objects.wrap(vars(self.real)[name], tracer.places.attribute(self.source, name))
-        return tracer.evaluate.bind(tracer, raw, owner, self, self.cls, name)
 
     def _grad(self, tracer: Tracer) -> Value:
         if self.real is None:
@@ -150,8 +147,11 @@ class TensorValue(Value):
             self._set_data(tracer, value)
             return
         found = getattr(self.cls, name, None)
-        if name == "grad":
-            self._check_grad(value)
+        if name == "grad":  # which is none, or fits
+            mine, given = self.abstract.meta, value.abstract.meta if isinstance(value, TensorValue) else None
+            fits = given and (mine.shape, mine.dtype, mine.device) == (given.shape, given.dtype, given.device)
+            if not (fits or value.is_none()) or (self.role == "result" and self.place is None):
+                raise UnsupportedMutation(f"cannot assign a {value.describe()} to tensor.grad of a {self.describe()}")
         elif hasattr(type(found), "__set__") or name in VIEW_ATTRIBUTES:
             raise UnsupportedMutation(f"cannot assign tensor.{name} in captured code")
         if self.role == "constant":
@@ -160,15 +160,6 @@ class TensorValue(Value):
         if self.role != "result":
             # What modules hold is where their registries have it: it is not compared with all the others.
             note_write(tracer, self, name, value, setattr, delattr, self if self.role == "tensor" else None)
-
-    def _check_grad(self, value: Value) -> None:
-        """The gradient that is assigned is none, or fits."""
-        fits = value.is_none()
-        if isinstance(value, TensorValue):
-            mine, given = self.abstract.meta, value.abstract.meta
-            fits = (mine.shape, mine.dtype, mine.device) == (given.shape, given.dtype, given.device)
-        if not fits or (self.role == "result" and self.place is None):
-            raise UnsupportedMutation(f"cannot assign a {value.describe()} to tensor.grad of a {self.describe()}")
 
     def _set_data(self, tracer: Tracer, value: TensorValue) -> None:
         """`self.data = value`: the same tensor object, on the memory of another of its type."""
@@ -201,11 +192,10 @@ class TensorValue(Value):
         return self.call_method(tracer, "__getitem__", [index_with_arrays(tracer, key)], {})
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
-        patched = patched_method(tracer, self, "__setitem__")
-        if patched is not None:
+        if (patched := patched_method(tracer, self, "__setitem__")) is not None:
             patched.call(tracer, [key, value], {})
-            return
-        self.call_method(tracer, "__setitem__", [index_with_arrays(tracer, key), value], {})
+        else:
+            self.call_method(tracer, "__setitem__", [index_with_arrays(tracer, key), value], {})
 
     def length(self, tracer: Tracer) -> int:
         if self.abstract.dim() == 0:

@@ -193,7 +193,8 @@ class DictValue(Value):
             return
         self._settle(tracer)
         code = tracer.objects.hash_key(key)
-        if self._is_unseen(code) and isinstance(key, Constant):
+        is_seen = self.real is None or self.listed or code in self.new or code in self.written
+        if not is_seen and isinstance(key, Constant):
             self.blind.add(code)
         else:
             self.lookup(tracer, key)
@@ -211,10 +212,6 @@ class DictValue(Value):
         stores, self.unsettled = self.unsettled, []
         for key, value in stores:
             self.set_item(tracer, Constant(key.value), value)
-
-    def _is_unseen(self, code: Hashable) -> bool:
-        """Whether it is an outside dict that was not asked for this key."""
-        return self.real is not None and not self.listed and code not in self.new and code not in self.written
 
     def delete_item(self, tracer: Tracer, key: Value) -> None:
         if self.lookup(tracer, key) is None:
@@ -274,11 +271,8 @@ class DictView(Value):
     def contains(self, tracer: Tracer, item: Value) -> bool:
         if self.what == "keys":
             return self.dictionary.contains(tracer, item)
-        if self.what == "items":
-            return self._contains_pair(tracer, item)
-        return super().contains(tracer, item)
-
-    def _contains_pair(self, tracer: Tracer, item: Value) -> bool:
+        if self.what != "items":
+            return super().contains(tracer, item)
         if not isinstance(item, TupleValue) or len(item.items) != 2:
             return False
         key, value = item.values(tracer)
@@ -288,7 +282,8 @@ class DictView(Value):
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load(self.dictionary)
         emitter.load_attribute(self.what)
-        emitter.call_top()
+        emitter.top_as_callable()
+        emitter.call(0)
 
 
 class MappingProxyValue(Value):

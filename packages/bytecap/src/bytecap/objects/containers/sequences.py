@@ -80,18 +80,13 @@ class Sequence(Value):
 
     def _index(self, tracer: Tracer, key: Value, function: Callable[..., Any], *item: Any) -> Any:
         """The int or slice of ints that a subscript is; else what CPython's `function` says of it is raised."""
-        if not isinstance(key, SliceValue) and not has_index(key):
+        if not isinstance(key, SliceValue) and not hasattr(key.python_type(), "__index__"):
             run(tracer, function, (self.builtin((0,)), stranger(key), *item))
         return key.as_index(tracer)
 
     def like(self, items: list[Any], cls: type | None = None) -> Sequence:
         """A new sequence of this kind; a named tuple becomes a plain one."""
         return type(self)(items, cls=cls)
-
-
-def has_index(key: Value) -> bool:
-    """Whether a subscript is an integer, or tells which one it means."""
-    return hasattr(key.python_type(), "__index__")
 
 
 def _concrete(item: Any) -> Any:

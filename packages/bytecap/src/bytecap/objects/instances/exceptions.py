@@ -209,11 +209,8 @@ class OutsideException(ExceptionValue):
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name in _LINKS:
             return self._field(tracer, name)
-        if name == "__traceback__":
-            return self._traceback(tracer)
-        return super().get_attribute(tracer, name)
-
-    def _traceback(self, tracer: Tracer) -> Value:
+        if name != "__traceback__":
+            return super().get_attribute(tracer, name)
         if isinstance(self.traceback, TracebackValue):
             return self.traceback
         real, source = self.real.__traceback__, tracer.places.attribute(self.source, "__traceback__")
@@ -234,14 +231,11 @@ class OutsideException(ExceptionValue):
             raise UnsupportedMutation("raising an outside exception while another one is handled")
 
     def twin(self, tracer: Tracer) -> BaseException:
-        self.given = (self.arguments.values(tracer) + self._file_names(tracer), {})
+        given = self.arguments.values(tracer)
+        if isinstance(self.real, OSError) and self.real.filename is not None:  # which `args` leaves out
+            given = [*given, self._field(tracer, "filename"), Constant(None), self._field(tracer, "filename2")]
+        self.given = given, {}
         return super().twin(tracer)
-
-    def _file_names(self, tracer: Tracer) -> list[Value]:
-        """Arguments that an OSError was made with, and that `args` leaves out."""
-        if not isinstance(self.real, OSError) or self.real.filename is None:
-            return []
-        return [self._field(tracer, "filename"), Constant(None), self._field(tracer, "filename2")]
 
     def message(self) -> str:
         return str(self.real)

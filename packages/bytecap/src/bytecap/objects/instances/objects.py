@@ -168,16 +168,6 @@ class ObjectValue(Value):
         return self.base
 
     def reconstruct(self, emitter: Emitter) -> None:
-        self._allocate(emitter)
-        emitter.keep(self)
-        for name, value in self.slots.items():
-            if value is not None:
-                self._store(emitter, name, value)
-        for key, value in self.attributes.pairs(emitter.tracer):
-            self._store(emitter, str(key.concrete()), value, writers_of(self, key)[0])
-        emitter.load(self)
-
-    def _allocate(self, emitter: Emitter) -> None:
         if issubclass(self.cls, property):
             raise CannotRebuild(f"a new {self.cls.__qualname__}")
         if self.base is None:
@@ -186,6 +176,13 @@ class ObjectValue(Value):
             emitter.call_with(rebuild.new_container, self.base, self.cls)
         else:
             raise CannotRebuild(f"cannot build a new {self.cls.__qualname__}")
+        emitter.keep(self)
+        for name, value in self.slots.items():
+            if value is not None:
+                self._store(emitter, name, value)
+        for key, value in self.attributes.pairs(emitter.tracer):
+            self._store(emitter, str(key.concrete()), value, writers_of(self, key)[0])
+        emitter.load(self)
 
     def _store(self, emitter: Emitter, name: str, value: Value, change: Any = object.__setattr__) -> None:
         emitter.call_with(change, self, name, value)
@@ -258,17 +255,14 @@ class NNModuleValue(ObjectValue):
             registry = self.registry(tracer, registry_name)
             if registry is None:
                 return False
-            if registry.lookup(tracer, Constant(name)) is not None or _was_none(registry, name):
+            was_none = registry.real is not None and name in registry.real
+            if registry.lookup(tracer, Constant(name)) is not None or was_none:
                 if registry_name == "_buffers" and issubclass(kind, (torch.Tensor, type(None))):
                     registry.set_item(tracer, Constant(name), item)
                     return True
                 return False
         tracer.evaluate.default_set_attribute(tracer, self, name, item)
         return True
-
-
-def _was_none(registry: DictValue, name: str) -> bool:
-    return registry.real is not None and name in registry.real
 
 
 def registry_attribute(tracer: Tracer, module: NNModuleValue, name: str) -> Value:

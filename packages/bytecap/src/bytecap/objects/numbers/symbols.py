@@ -72,9 +72,11 @@ class Symbols(Questions):
 
     def meta_of(self, real: torch.Tensor, source: Source, role: str) -> Meta | None:
         """The type of an input with its symbols; None where nothing of it is symbolic."""
-        if not self.policy.enabled or role != "tensor" or not self._is_open(real, source):
+        policy = self.policy
+        marks = marks_of(real) if policy.enabled and role == "tensor" else None
+        is_open = marks or policy.everywhere or any(known == source for known, _ in policy.dimensions)
+        if marks is None or not is_open:
             return None
-        marks = marks_of(real)
         shape = tuple([self._size(real, source, dim, marks.get(dim)) for dim in range(real.dim())])
         stride = self._strides(real, source, shape)
         meta = from_tensor(real)
@@ -96,10 +98,6 @@ class Symbols(Questions):
         dim = dim if real.dim() > dim and real.numel() > 0 else 0
         fixed = [Reading(SIZE, source, (other,)) for other in range(real.dim()) if other != dim]
         self.policy = self.policy.with_changes([(source, dim)], (), fixed)
-
-    def _is_open(self, real: torch.Tensor, source: Source) -> bool:
-        policy = self.policy
-        return policy.everywhere or bool(marks_of(real)) or any(known == source for known, _ in policy.dimensions)
 
     def _size(self, real: torch.Tensor, source: Source, dim: int, mark: SizeMark | None) -> Any:
         size = real.shape[dim]
