@@ -96,7 +96,7 @@ def unit(session: nox.Session, package: str) -> None:
 def integration(session: nox.Session) -> None:
     """Test all packages together; then what depends on the processor, limited to each level of x86-64."""
     install(session, *local(*PACKAGES, extra="[testing]"), *INTEGRATION)
-    run_tests(session, *(session.posargs or ["integration_tests"]), "--durations=5")
+    run_tests(session, "integration_tests", "--durations=5", *session.posargs)
     for level in () if session.posargs else LIMITS:
         run_limited(session, level, ON_EACH_TARGET)
 
