@@ -26,27 +26,22 @@ def cpu_attention(
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     """`torch.nn.functional.scaled_dot_product_attention` of tensors of the CPU."""
-    is_fused = _fits(query, key, value, enable_gqa) and value.shape[-1] == key.shape[-1] and not dropout_p
-    has_gradient = attn_mask is not None and attn_mask.requires_grad
-    if (has_gradient or not is_fused) and not torch.is_autocast_enabled("cpu"):
-        found = _open_composition(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-        if found is not None:
-            return found
+    if not torch.is_autocast_enabled("cpu") and _is_to_be_written_out(query, key, value, attn_mask, is_causal):
+        is_fused = _fits(query, key, value, enable_gqa) and value.shape[-1] == key.shape[-1] and not dropout_p
+        if not is_fused or (attn_mask is not None and attn_mask.requires_grad):
+            return written_out(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     return torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
 
 
-def _open_composition(query: Any, key: Any, value: Any, mask: Any, *options: Any) -> Any:
-    """The composition of operands with symbolic sizes; None where there are none, or torch's own takes them."""
+def _is_to_be_written_out(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> bool:
+    """Whether operands have symbolic sizes, which torch's composition takes as numbers; `written_out` is the same."""
     tensors = [query, key, value, *(() if mask is None else (mask,))]
-    is_open = any(is_symbolic(size) for tensor in tensors for size in tensor.shape)
-    if not is_open or takes_symbols():
-        return None
-    is_plain = all(tensor.dtype == query.dtype for tensor in tensors[:3]) and not (options[1] and mask is not None)
-    if not is_plain or min(tensor.dim() for tensor in tensors) < 2:
-        return None
-    return written_out(query, key, value, mask, *options)
+    if takes_symbols() or not any(is_symbolic(size) for tensor in tensors for size in tensor.shape):
+        return False
+    is_plain = all(tensor.dtype == query.dtype for tensor in tensors[:3]) and not (is_causal and mask is not None)
+    return is_plain and min(tensor.dim() for tensor in tensors) >= 2
 
 
 def written_out(
@@ -134,9 +129,8 @@ def attention(
     if is_open and (not dropout_p or is_fused is None or is_fused(*choice)):
         op = aten._scaled_dot_product_flash_attention_for_cpu
         return op(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
-    found = _open_composition(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
-    if found is not None:
-        return found
+    if _is_to_be_written_out(query, key, value, mask, is_causal):
+        return written_out(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
     options = {"scale": scale, "enable_gqa": enable_gqa}
     return aten._scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal, **options)[0]
 

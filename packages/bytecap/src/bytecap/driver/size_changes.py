@@ -31,14 +31,13 @@ def with_changes(
     """
     if not policy.enabled:
         return policy
-    programs = [entry.guard for entry in known if entry.guard is not None]
-    found = [item for program in programs for item in _checked(program, view)]
-    tensors = [(guard, value) for guard, value, _ in found if isinstance(guard, capture.TensorIs)]
+    found = [[] if entry.guard is None else list(_checked(entry.guard, view)) for entry in known]
+    tensors = [(guard, value) for row in found for guard, value, _ in row if isinstance(guard, capture.TensorIs)]
     dims = [place for guard, value in tensors for place in _changed_dims(guard, value)]
     last = known[0].guard
     if last is None:
         return policy.with_changes(dims, ())
-    changed = [guard.source for guard, value, owner in _checked(last, view) if _is_changed_number(guard, value, owner)]
+    changed = [guard.source for guard, value, owner in found[0] if _is_changed_number(guard, value, owner)]
     return policy.with_changes(dims, changed, _fixed_numbers(last, view, symbols))
 
 

@@ -21,7 +21,6 @@ from bytecap.hook import directives
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
 from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
-from bytecap.nodes.triton_kernels import unwrapped
 from bytecap.nodes.wrapper_calls import call_wrapper
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.arrays.wrappers import WrapperValue
@@ -71,19 +70,6 @@ LEAF_MODULES = frozenset(
     {"torch.nn.functional", "torch.functional", "torch._tensor", "torch.special", "torch.linalg", "torch.fft",
      "torch.masked._ops"}
 )  # fmt: skip
-
-
-def _unseen(books: Any, module: Any) -> None:
-    """No program can see it: once torch's own capture has run in the process, a new nn.Module is noted in its books."""
-
-
-_STAND_INS = {
-    **STAND_INS,
-    ("torch._dynamo.mutation_guard", "GenerationTracker.tag"): _unseen,
-    ("torch._dynamo.mutation_guard", "_GenerationTracker.tag"): _unseen,
-    # It gives back its argument where no transform of torch.func is active (a guard of its own).
-    ("torch._functorch.utils", "unwrap_dead_wrappers"): unwrapped,
-}
 BREAKS_FOR_ITSELF = frozenset({"torch.optim.optimizer"})
 """Where torch breaks its own graphs, round a change of the grad mode that this capture follows."""
 # What torch keeps its own capture out of is evaluated here like any function.
@@ -117,7 +103,7 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
             return _single_dispatch(tracer, function, args)
         if real.__code__ is _HIDDEN_FROM_TORCH:
             return tracer.objects.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
-        stand_in = _STAND_INS.get((real.__module__, real.__qualname__))
+        stand_in = STAND_INS.get((real.__module__, real.__qualname__))
         if stand_in is not None:
             return tracer.objects.wrap(stand_in, None).call(tracer, args, kwargs)
     return inline(tracer, function, args, kwargs)

@@ -53,6 +53,16 @@ def call_region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
+def note_module(books: Any, module: Any) -> None:
+    """GenerationTracker.tag: once torch's own capture has run in the process, it notes each new nn.Module in its books,
+    which no program sees."""
+
+
+def unwrap_dead_wrappers(arguments: Any) -> Any:
+    """torch._functorch.utils.unwrap_dead_wrappers, where no transform of torch.func is active (a guard of its own)."""
+    return arguments
+
+
 _SETTINGS = ("torch._dynamo.decorators", "DynamoConfigPatchProxy")
 _COLLECTOR = ("transformers.utils.output_capturing", "CompileableContextVar")
 
@@ -62,6 +72,9 @@ STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
     (_SETTINGS[0], f"{_SETTINGS[1]}.__exit__"): leave_settings,
     ("torch._higher_order_ops.flex_attention", "FlexAttentionHOP.__call__"): flex_attention,
     ("torch._higher_order_ops.invoke_subgraph", "invoke_subgraph_placeholder"): call_region,
+    ("torch._dynamo.mutation_guard", "GenerationTracker.tag"): note_module,
+    ("torch._dynamo.mutation_guard", "_GenerationTracker.tag"): note_module,
+    ("torch._functorch.utils", "unwrap_dead_wrappers"): unwrap_dead_wrappers,
     **LAUNCHES,
 }
 """(module, qualified name) -> the function that is evaluated."""

@@ -62,7 +62,9 @@ def _initializer(cls: type, fields: dict[str, tuple[Any, int]]) -> Any:
 
     rows = [(name, Any, row) for name, (row, _) in sorted(fields.items(), key=place)]
     finish = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
-    made: Any = dataclasses.make_dataclass(cls.__name__, rows, namespace=finish, slots=True).__init__
+    # With slots, it sets what has a default and is no parameter, too.
+    options: Any = {"namespace": finish, "slots": True, "repr": False, "eq": False}
+    made: Any = dataclasses.make_dataclass(cls.__name__, rows, **options).__init__
     parameters = tuple([name.lstrip("_") for name in made.__code__.co_varnames])
     made.__code__ = made.__code__.replace(co_varnames=parameters)
     return made

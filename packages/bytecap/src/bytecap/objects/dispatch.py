@@ -44,5 +44,6 @@ def handler_of(real: Any) -> Callable[..., Any] | None:
     """The table entry of a callable, or None."""
     try:
         return HANDLERS.get(real)
-    except TypeError:
-        return None
+    except TypeError:  # pybind11 before 3 has methods in an `instancemethod`
+        plain = getattr(real, "__func__", None)
+        return None if plain is None else handler_of(plain)

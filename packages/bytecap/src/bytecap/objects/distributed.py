@@ -56,14 +56,10 @@ class DistributedConstant(Constant):
     def describe(self) -> str:
         return type(self.value).__name__ if is_shared(self.value) else super().describe()
 
-    def _handler(self, name: str) -> Any:
-        method = getattr(type(self.value), name, None)
-        return handler_of(getattr(method, "__func__", method))
-
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "__class__":
             return super().get_attribute(tracer, name)
-        if self._handler(name) is not None:
+        if handler_of(getattr(type(self.value), name, None)) is not None:
             return BuiltinMethod(self, name)
         info = TORCH.opaque_type_info(type(self.value))
         if name not in info.members:
@@ -74,7 +70,7 @@ class DistributedConstant(Constant):
         return BuiltinMethod(self, name) if callable(found) else tracer.objects.fresh(found)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        handler = self._handler(name)
+        handler = handler_of(getattr(type(self.value), name, None))
         if handler is not None:
             return handler(tracer, self, *args, **kwargs)
         return super().call_method(tracer, name, args, kwargs)
