@@ -11,6 +11,7 @@ A stage at an end (capture, load) is run as a part of `stagefold.compile`.
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -154,7 +155,7 @@ def _judged(pipeline: Pipeline, slot: str, capture: Capture, trial: Trial, name:
     (fault,) = faults([made], capture, trial)
     if fault is not None:
         # Beside 1e30 nothing small is a difference, and eager itself may give inf where the exact number is finite.
-        attempts = ([_moderate(one) for one in trial.inputs], trial.inputs)
+        attempts = ([_bounded(one, bound) for one in trial.inputs] for bound in (4.0, 100.0, math.inf))
         found = (blame_document(given, inputs, pipeline) for inputs in attempts)
         yield Misfit(name, fault, next(filter(None, found), None))
 
@@ -200,11 +201,11 @@ def _fresh(inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
     return [one.detach().clone().requires_grad_(one.requires_grad) for one in inputs]
 
 
-def _moderate(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers that are not huge, and zeros."""
-    if not tensor.is_floating_point():
+def _bounded(tensor: torch.Tensor, bound: float) -> torch.Tensor:
+    """The numbers up to `bound`, and zeros."""
+    if not tensor.is_floating_point() or bound == math.inf:
         return tensor
-    kept = torch.where(tensor.detach().abs() < 100, tensor.detach(), 0.0)
+    kept = torch.where(tensor.detach().abs() <= bound, tensor.detach(), 0.0)
     return kept.requires_grad_(tensor.requires_grad)
 
 
