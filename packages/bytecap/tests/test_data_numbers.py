@@ -430,6 +430,23 @@ def test_a_missing_fact_is_named_with_what_to_write():
         optimize(asks_for_one, Backend(), fullgraph=True)(torch.randn(4, 6))
 
 
+def test_a_little_that_is_written_is_copied_before_each_call():
+    """A counter beside 12 numbers that are read: one graph."""
+
+    def program(x, count):
+        count.add_(1)
+        return x[x > 0] * count
+
+    backend = Backend()
+    compiled = optimize(program, backend)
+    count, twin = torch.zeros(()), torch.zeros(())
+    for seed in range(3):
+        x = torch.randn(12, generator=torch.Generator().manual_seed(seed))
+        assert torch.equal(compiled(x, count), program(x, twin))
+        assert torch.equal(count, twin)
+    assert len(backend.captures) == 1
+
+
 def test_a_graph_that_writes_its_inputs_ends_at_data_if_it_may():
     """Else the inputs would be copied before each call."""
 

@@ -88,11 +88,15 @@ class CaptureResult:
 
     @property
     def copies_for_data(self) -> bool:
-        """Whether inputs that the graph writes have to be copied before each call, for the numbers that data decides.
+        """Whether so much has to be copied before each call, for the numbers that data decides, that the graph is
+        better to end in front of these: more than a quarter of what it reads.
 
-        A program of several parts may raise when it has written some of them.
+        A program of several parts may raise when it has written some of its inputs.
         """
-        return bool(self.changes.written) and bool(self.emitter.tracer.graph.numbers)
+        if not self.changes.written or not self.emitter.tracer.graph.numbers:
+            return False
+        written = sum(self.example_inputs[position].nbytes for position in self.changes.written)
+        return 4 * written > sum(tensor.nbytes for tensor in self.example_inputs)
 
     def replacement(self, compiled: Callable[..., Any] | None, *, undone: bool = True) -> CodeType:
         """Code with the frame's arguments that calls `compiled(*inputs) -> tuple` and rebuilds the result.
