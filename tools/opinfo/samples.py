@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from absint.testing.opinfo import op_infos, sample_inputs
+
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "bool", "complex64")
 STRIDE = 8
 """So many samples are drawn for each one that is used: neighbours are alike."""
@@ -35,7 +37,7 @@ def database() -> dict[str, Any]:
         from torch.testing._internal import common_methods_invocations as methods
     # Samples of random operators seed the generator inside of the operator; the harness seeds it outside.
     methods.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
-    return {info.formatted_name: info for info in methods.op_db if not info.name.startswith("jiterator")}
+    return {info.formatted_name: info for info in op_infos()}
 
 
 def is_supported(info: Any, dtype: str) -> bool:
@@ -49,7 +51,7 @@ def has_gradient(info: Any, dtype: str) -> bool:
 def draw(info: Any, dtype: str, count: int) -> list[Sample]:
     """`count` samples, the same in every run, at a step; and the first of them with gaps in its memory, of nan."""
     torch.manual_seed(0)
-    made = info.sample_inputs("cpu", getattr(torch, dtype), requires_grad=has_gradient(info, dtype))
+    made = sample_inputs(info, getattr(torch, dtype), has_gradient(info, dtype))
     drawn = list(itertools.islice(made, STRIDE * count))
     step = max(1, len(drawn) // count)
     chosen = drawn[::step][:count]

@@ -1,27 +1,24 @@
 """Every op of torch's own operator database: types, strides and aliases of its ATen calls against eager."""
 
 import itertools
-import warnings
 
 import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
 from absint.testing import OracleMode
+from absint.testing.opinfo import op_infos, sample_inputs
 
 pytest.importorskip("expecttest", reason="torch's operator database imports it; it comes with the testing extra")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from torch.testing._internal.common_methods_invocations import op_db
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 SAMPLES = range(0, 30, 5)
 """The samples taken per op and dtype."""
-INFOS = [info for info in op_db if not info.name.startswith("jiterator")]  # those need a GPU
+INFOS = op_infos()
 
 
 def samples(info, dtype, differentiable):
-    drawn = info.sample_inputs_func(info, "cpu", dtype, differentiable)
+    drawn = sample_inputs(info, dtype, differentiable)
     return itertools.islice(drawn, SAMPLES.start, SAMPLES.stop, SAMPLES.step)
 
 

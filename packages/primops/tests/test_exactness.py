@@ -11,10 +11,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from absint.testing.opinfo import op_infos
 from primops.decompositions import TABLE
 from primops.exactness import BOUNDS, bound, is_exact, record
 from primops.stage import Options, lower_graph
-from primops.testing.opinfo import Compare, op_infos, run_samples
+from primops.testing.opinfo import Compare, run_samples
 from stagewire.parser import parse_graph
 
 HALVES = ("bfloat16", "float16")

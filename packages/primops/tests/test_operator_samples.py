@@ -8,8 +8,9 @@ import warnings
 import pytest
 import torch
 
+from absint.testing.opinfo import op_infos
 from primops.decompositions import TABLE
-from primops.testing.opinfo import Compare, op_infos, run_samples
+from primops.testing.opinfo import Compare, run_samples
 
 PARTS = 8
 OTHER_DTYPES = (torch.bfloat16, torch.int64, torch.bool, torch.float64)

@@ -32,6 +32,7 @@ from absint.mode import AbstractMode, abstract_call
 from absint.symbolic import ShapeEnv, make_size
 from absint.targets import resolve
 from absint.tensor import AbstractTensor
+from absint.testing.opinfo import error_inputs, op_infos, sample_inputs
 from stagewire.capture import holds
 from stagewire.types import TensorType
 
@@ -61,7 +62,7 @@ SAMPLES, CALLS = 30, 4
 """Samples of each row of the database; calls of each operator that are kept."""
 DATABASES = ("op_db", "foreach_unary_op_db", "foreach_binary_op_db", "foreach_pointwise_op_db", "foreach_reduce_op_db",
              "foreach_other_op_db")  # fmt: skip
-SKIPPED = ("jiterator", "sparse", "pca_lowrank", "svd_lowrank", "grid_sampler_3d", "bmm_triton")
+SKIPPED = ("sparse", "pca_lowrank", "svd_lowrank", "grid_sampler_3d", "bmm_triton")
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 DTYPES = (*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64)
 HOSTILE = (0.0, math.nan, -0.0, math.inf, 1.0, -math.inf, 1e-30, -1.0)
@@ -272,20 +273,14 @@ def _recorded(record: Callable[[_Recorder, Any], None], part: int, parts: int) -
 
 @cache
 def _rows() -> list[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.testing._internal import common_methods_invocations as database
-
-    rows = itertools.chain.from_iterable(getattr(database, name) for name in DATABASES)
-    usable = [info for info in rows if info.supported_dtypes("cpu")]
-    return [info for info in usable if not any(word in info.name for word in SKIPPED)]
+    return [info for info in op_infos((), DATABASES) if not any(word in info.name for word in SKIPPED)]
 
 
 def _record(recorder: _Recorder, info: Any, among: int) -> None:
     supported = info.supported_dtypes("cpu")
     dtype = next(one for one in (*FLOATS, torch.int64, torch.bool, *supported) if one in supported)
     trained = bool(info.supports_autograd) and dtype in info.supported_backward_dtypes("cpu")
-    samples = list(itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=trained), among))
+    samples = list(itertools.islice(sample_inputs(info, dtype, trained), among))
     for sample in samples[:: max(1, math.ceil(len(samples) / SAMPLES))]:
         try:
             with recorder:
@@ -297,7 +292,7 @@ def _record(recorder: _Recorder, info: Any, among: int) -> None:
 
 
 def _record_errors(recorder: _Recorder, info: Any) -> None:
-    for case in info.error_inputs("cpu") if info.error_inputs_func is not None else ():
+    for case in error_inputs(info):
         sample = case.sample_input
         with contextlib.suppress(AttributeError, *REFUSALS), recorder:
             info.op(sample.input, *sample.args, **sample.kwargs)

@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from absint.meta import Meta, to_wire
 from absint.schema import effect_of
 from absint.targets import resolve
+from absint.testing.opinfo import op_infos, sample_inputs
 from absint.wire import to_arg
 from primops.decompositions import TABLE
 from primops.interpret import interpret, tensor_type
@@ -283,21 +284,12 @@ def describe(args: Any, kwargs: Any) -> str:
     return ", ".join([*map(show, args), *(f"{k}={show(v)}" for k, v in kwargs.items())])
 
 
-def op_infos(names: Iterable[str] = ()) -> list[Any]:
-    """torch's OpInfos, all or by name."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.testing._internal.common_methods_invocations import op_db
-    wanted = set(names)
-    return [info for info in op_db if not wanted or info.name in wanted]
-
-
 def run_samples(mode: Compare, info: Any, dtype: torch.dtype, samples: int, backward: bool = True) -> Iterator[str]:
     """Run some samples of an OpInfo under `mode`; yields why a sample could not run in eager itself."""
     gradient = backward and info.supports_autograd and dtype in info.supported_backward_dtypes("cpu")
     try:
         # drawn at a step: neighbours are alike
-        drawn = list(itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=gradient), 8 * samples))
+        drawn = list(itertools.islice(sample_inputs(info, dtype, gradient), 8 * samples))
     except Exception as error:
         yield f"{info.name}: no samples: {error}"
         return

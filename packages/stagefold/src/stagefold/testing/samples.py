@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from absint.targets import resolve
+from absint.testing.opinfo import op_infos, sample_inputs
 from aotgrad.testing import capture_by_torch_function
-from primops.testing.opinfo import op_infos
 from primops.testing.schema_samples import schema_samples, schema_targets
 from stagewire.capture import Capture
 from stagewire.errors import StageError
@@ -37,7 +37,7 @@ REFUSED = (
     "allclose", "argwhere", "as_strided_partial", "batch_norm_without_cudnn", "bfloat16", "bincount", "bmm_triton",
     "combinations", "cond", "corrcoef", "cov", "cross_entropy_chunked", "ctc_loss", "efficient_attention", "eig",
     "empty", "equal", "flash_attention", "gaussian_nll", "half", "imag", "index_fill", "item",
-    "jiterator", "lowrank", "masked_select", "multi_head", "narrow", "nonzero", "one_hot", "pca", "repeat_interleave",
+    "lowrank", "masked_select", "multi_head", "narrow", "nonzero", "one_hot", "pca", "repeat_interleave",
     "resize", "scaled_mm", "segment_reduce", "silu_complex", "sparse", "stft", "svd", "tensor_split", "unique",
     "view.dtype", "view_as_real", "with_distance",
 )  # fmt: skip
@@ -218,6 +218,6 @@ def _samples(name: str, dtype: str) -> list[Any]:
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         random.seed(0)
-        drawn = list(itertools.islice(info.sample_inputs("cpu", kind, requires_grad=bool(trained)), 6 * SAMPLES))
+        drawn = list(itertools.islice(sample_inputs(info, kind, bool(trained)), 6 * SAMPLES))
     random.setstate(state)
     return drawn[:: max(1, len(drawn) // SAMPLES)][:SAMPLES]
