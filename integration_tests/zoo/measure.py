@@ -102,6 +102,8 @@ def _captured(model: nn.Module) -> tuple[Callable[..., Any], Counted]:
     def backend(capture: Any, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
         return bytecap.executor(capture)
 
+    backend.takes_symbols = backend.takes_data_sizes = True  # type: ignore[attr-defined]  # as stagefold's does
+
     def counted() -> tuple[int, int]:
         graphs = sum(isinstance(event, Captured) and not event.reused for event in events)
         errors = [event.error for event in events if not isinstance(event, Captured)]

@@ -431,18 +431,19 @@ def test_a_missing_fact_is_named_with_what_to_write():
 
 
 def test_a_little_that_is_written_is_copied_before_each_call():
-    """A counter beside 12 numbers that are read: one graph."""
+    """A counter beside 12 numbers that are read, and an int that is an input, too: one graph."""
 
-    def program(x, count):
-        count.add_(1)
+    def program(x, count, n):
+        count.add_(n)
         return x[x > 0] * count
 
     backend = Backend()
-    compiled = optimize(program, backend)
+    backend.takes_symbols = True
+    compiled = optimize(program, backend, dynamic=True)
     count, twin = torch.zeros(()), torch.zeros(())
-    for seed in range(3):
+    for seed in range(2, 5):
         x = torch.randn(12, generator=torch.Generator().manual_seed(seed))
-        assert torch.equal(compiled(x, count), program(x, twin))
+        assert torch.equal(compiled(x, count, seed), program(x, twin, seed))
         assert torch.equal(count, twin)
     assert len(backend.captures) == 1
 

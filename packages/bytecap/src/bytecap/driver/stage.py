@@ -95,8 +95,8 @@ class CaptureResult:
         """
         if not self.changes.written or not self.emitter.tracer.graph.numbers:
             return False
-        written = sum(self.example_inputs[position].nbytes for position in self.changes.written)
-        return 4 * written > sum(tensor.nbytes for tensor in self.example_inputs)
+        sizes = [one.nbytes if isinstance(one, torch.Tensor) else 0 for one in self.example_inputs]
+        return 4 * sum(sizes[position] for position in self.changes.written) > sum(sizes)
 
     def replacement(self, compiled: Callable[..., Any] | None, *, undone: bool = True) -> CodeType:
         """Code with the frame's arguments that calls `compiled(*inputs) -> tuple` and rebuilds the result.
