@@ -1,4 +1,4 @@
-"""The model classes of the table, by family: those described in `hugging_face`, and shrunken ones."""
+"""The model classes of the table, by family: those described in `hugging_face` and `composed`, and shrunken ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from integration_tests.zoo import hugging_face, shrunken
+from integration_tests.zoo import composed, hugging_face, shrunken
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ _SHRUNKEN = {
                "PvtV2ForImageClassification", "SegformerForImageClassification", "VideoMAEForVideoClassification",
                "ViTMAEForPreTraining"),
     "audio and speech": ("ASTForAudioClassification", "HubertForCTC", "SEWForCTC", "SpeechT5ForSpeechToText"),
-    "multimodal": ("BlipForConditionalGeneration", "GitForCausalLM", "Owlv2Model"),
+    "multimodal": ("BlipForConditionalGeneration", "GitForCausalLM", "Owlv2Model", "ViltForQuestionAnswering"),
 }  # fmt: skip
 
 
 def cases() -> list[Case]:
     """Every class of the table, family by family."""
     families = dict.fromkeys((*_SHRUNKEN, *_DESCRIBED))
-    return [case for family in families for case in (*_described(family), *_shrunk(family))]
+    return [case for family in families for case in (*_described(family), *_shrunk(family), *_composed(family))]
 
 
 def _described(family: str) -> list[Case]:
@@ -69,3 +69,7 @@ def _shrunk(family: str) -> list[Case]:
         Case(family, name, lambda name=name: shrunken.build(name), shrunken.inputs_of)  # type: ignore[misc]
         for name in _SHRUNKEN.get(family, ())
     ]
+
+
+def _composed(family: str) -> list[Case]:
+    return [Case(family, name, build, inputs) for name, (of, build, inputs) in composed.CASES.items() if of == family]
