@@ -42,7 +42,7 @@ _SHRUNKEN = {
                "PvtV2ForImageClassification", "SegformerForImageClassification", "VideoMAEForVideoClassification",
                "ViTMAEForPreTraining"),
     "audio and speech": ("ASTForAudioClassification", "HubertForCTC", "SEWForCTC", "SpeechT5ForSpeechToText"),
-    "multimodal": ("BlipForConditionalGeneration", "GitForCausalLM", "Owlv2Model", "ViltForQuestionAnswering"),
+    "multimodal": ("BlipForConditionalGeneration", "GitForCausalLM", "Owlv2Model", "ViltForMaskedLM"),
 }  # fmt: skip
 
 
