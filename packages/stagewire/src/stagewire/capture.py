@@ -353,7 +353,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, tag="capture", tag_fiel
     """A torch-level graph of calls by qualified name, with the sources of its inputs and the guards it stands under.
 
     A node's results are the tensors in the returned value, flattened in order; changes of the grad mode are nodes
-    (`torch._C._set_grad_enabled`). `portable` is False when the document refers to handles of a process.
+    (`torch._C._set_grad_enabled`). `portable` is False when the graph or an input refers to handles of a process;
+    guards, which are checked in the process that made them, may.
     """
 
     code: Code

@@ -124,12 +124,14 @@ TABLE.rows({
 })  # fmt: skip
 
 
-_OF_SIZE = Question(of=lambda size: {"size": [1] * len(size)})
+_SIZE = 2  # of one element, a number that overflows in half precision is taken as infinity, and is refused of two
+_OF_SIZE = Question(of=lambda size: {"size": [_SIZE] * len(size)})
 TABLE.ask("""
     rand randn rand.generator randn.generator normal.float_float randint randint.generator randint.low
     randint.low_generator full new_full
 """, _OF_SIZE)  # fmt: skip
-TABLE.ask("scalar_tensor rand_like randn_like full_like randint_like fill.Scalar fill.Tensor")
+TABLE.ask("scalar_tensor")
+TABLE.ask("rand_like randn_like full_like randint_like fill.Scalar fill.Tensor", Question(size=_SIZE))
 TABLE.ask("arange arange.start arange.start_step", Question(of=lambda end: {"start": 0, "end": 1, "step": 1}))
 TABLE.ask(
     """linspace logspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor logspace.Tensor_Tensor

@@ -57,14 +57,14 @@ def _steps(base: st.SearchStrategy[Source]) -> st.SearchStrategy[Source]:
     )
 
 
-def guards(symbols: Sequence[str] = (), handles: bool = False) -> st.SearchStrategy[Guard]:
+def guards(symbols: Sequence[str] = ()) -> st.SearchStrategy[Guard]:
     """Guards of every kind."""
-    return _guards(tuple(symbols), handles)
+    return _guards(tuple(symbols))
 
 
 @lru_cache(maxsize=64)
-def _guards(symbols: tuple[str, ...], handles: bool) -> st.SearchStrategy[Guard]:
-    source = sources(handles)
+def _guards(symbols: tuple[str, ...]) -> st.SearchStrategy[Guard]:
+    source = sources(handles=True)
     line = st.one_of(st.none(), source_lines)
     literal = args([], [], handles=False)
     choices: list[st.SearchStrategy[Guard]] = [
@@ -163,7 +163,7 @@ def captures(draw: st.DrawFn, vocabulary: Calls = TORCH, with_guards: bool = Tru
     if draw(st.booleans()):
         kinds.append(contiguous("float64", ()))  # what a float is given as
     graph = draw(graphs(vocabulary, kinds, known, phase="forward"))
-    guard = guards(known, handles=not portable)
+    guard = guards(known)
     return Capture(
         code=draw(st.builds(capture.Code, names, TEXT, st.integers(0, 999))),
         inputs=tuple(_input(draw, value, portable) for value in graph.inputs),

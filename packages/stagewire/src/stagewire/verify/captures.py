@@ -143,9 +143,7 @@ def _check_portable(document: Capture) -> Faults:
         for leaf in leaves(arg):
             if isinstance(leaf, HandleRef):
                 yield Fault("C7", f"portable, but the handle {leaf.name!r} is held by a process", path)
-    sources: list[tuple[Path, Source]] = [(("inputs", n), item.source) for n, item in enumerate(document.inputs)]
-    sources += [(("guards", n), source) for n, guard in enumerate(document.guards) for source in _sources(guard)]
-    for path, source in sources:
-        for step in _steps(source):
+    for position, item in enumerate(document.inputs):
+        for step in _steps(item.source):
             if isinstance(step, capture.HandleSource):
-                yield Fault("C7", f"portable, but {step.name!r} is held by a process", path)
+                yield Fault("C7", f"portable, but {step.name!r} is held by a process", ("inputs", position))
