@@ -10,7 +10,7 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from aotgrad import AotGrad, Joint, MinCut, Partition, bind_interpreted, cut, executor
-from aotgrad.constants import read_constant
+from aotgrad.bind import read_constant
 from aotgrad.errors import BackwardFailed, BadPartitioner, NoInverse, PartitionError, UnsupportedOutput
 from aotgrad.ops import is_random, packet_of
 from aotgrad.partial import partial_backward

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stagefold.artifact.safetensors import Region, encode_tensors, locate_tensors
+from stagefold.artifact.weights import Region, encode_tensors, locate_tensors
 from stagefold.errors import BadArtifact, CannotExport
 from stagewire.grad import Constant
 

@@ -11,6 +11,7 @@ The callable is straight-line Python, written per binding: see `call_lines`.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from bisect import bisect_right
@@ -22,14 +23,13 @@ import torch
 from absint.executor import Executor
 from absint.targets import resolve
 from absint.wire import from_arg
-from aotgrad.constants import read_constant
 from aotgrad.errors import AliasedMutation, OtherOffset
 from aotgrad.function import Partial, make_function
 from aotgrad.higher_order import Program
 from aotgrad.torch_capabilities import TORCH
 from stagewire.errors import PartlyDone, StageError
 from stagewire.expr import Expr, evaluate
-from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
+from stagewire.grad import Binding, BoundConstant, Constant, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.graph import Arg, leaves
 from stagewire.symbols import size_reader
 from stagewire.types import TensorType, reach
@@ -315,3 +315,22 @@ def _overlap_check(binding: Binding) -> Callable[[tuple[Any, ...]], tuple[int, i
 def _span(tensor: torch.Tensor) -> int:
     """Bytes from the first element to the end of the last."""
     return reach(tensor.shape, tensor.stride()) * tensor.element_size()  # type: ignore[no-any-return]
+
+
+def read_constant(bound: BoundConstant) -> torch.Tensor:
+    """A constant of the document as a tensor on its device."""
+    constant = bound.value
+    dtype = getattr(torch, constant.dtype)
+    if not constant.data:
+        return torch.empty(constant.shape, dtype=dtype, device=bound.device)
+    found = torch.frombuffer(bytearray(constant.data), dtype=dtype).reshape(constant.shape)
+    return found.to(bound.device)
+
+
+def write_constant(name: str, tensor: torch.Tensor, device: str = "cpu") -> BoundConstant:
+    """The numbers of a real tensor, for `device`."""
+    with TORCH.no_modes():
+        dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
+        # torch does not bring numpy, and bytes(storage) goes element by element.
+        data = ctypes.string_at(dense.data_ptr(), dense.nbytes) if dense.nbytes else b""
+    return BoundConstant(name, Constant(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data), device)

@@ -1,13 +1,17 @@
-"""What passes ask about an op, by its name in a document ("aten.add.Tensor", or "prims.add" in a decomposed graph)."""
+"""What passes ask about an op, by its name in a document ("aten.add.Tensor", or "prims.add" in a decomposed graph); and
+what a program makes from literals alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 from absint.schema import record_of
 from absint.targets import resolve
-from stagewire.graph import ORDERED, Node, Ref
+from stagewire.expr import Expr
+from stagewire.graph import ORDERED, Graph, Node, Ref, leaves
+from stagewire.graph_passes import live_nodes
+from stagewire.types import ValueType
 from stagewire.vocabulary import find, is_prim
 
 
@@ -60,3 +64,23 @@ def memory_roots(nodes: Iterable[Node]) -> dict[str, str]:
 
 # Not views by their schema, but they may return their argument's memory.
 _MAY_SHARE = frozenset(("aten._unsafe_view.default", "aten.lift.default"))
+
+
+def literal_values(
+    nodes: Iterable[Node], fits: Callable[[ValueType], bool], given: Mapping[str, ValueType]
+) -> dict[str, ValueType]:
+    """The types by name of what literals and the constants `given` alone decide, these among them; each one `fits`."""
+    found = dict(given)
+    for node in nodes:
+        used = [leaf for arg in (*node.args, *node.kwargs.values()) for leaf in leaves(arg)]
+        if any(isinstance(leaf, Expr) or (isinstance(leaf, Ref) and leaf.name not in found) for leaf in used):
+            continue
+        if is_pure(node) and all(fits(value.type) for value in node.results):
+            found.update((value.name, value.type) for value in node.results)
+    return found
+
+
+def literal_nodes(nodes: Iterable[Node], known: Mapping[str, ValueType], names: Iterable[str]) -> tuple[Node, ...]:
+    """The nodes that make these values of known ones, in order."""
+    made = tuple(node for node in nodes if all(value.name in known for value in node.results))
+    return live_nodes(Graph((), made, tuple(map(Ref, names))))

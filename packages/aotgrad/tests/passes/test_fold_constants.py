@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aotgrad import Joint
-from aotgrad.constants import read_constant, write_constant
+from aotgrad.bind import read_constant, write_constant
 from aotgrad.passes import FoldConstants
 from stagewire.grad import Binding, BoundInput
 from stagewire.graph import List, Ref

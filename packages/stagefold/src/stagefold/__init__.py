@@ -25,19 +25,18 @@ if TYPE_CHECKING:
     )
     from stagefold.adapters.from_fx import from_export, from_fx
     from stagefold.adapters.fx import to_fx
-    from stagefold.api import compile, compile_in_place
+    from stagefold.api import allow_in_graph, compile, compile_in_place, cudagraph_mark_step_begin, disable
     from stagefold.artifact.export import export
     from stagefold.artifact.loading import Artifact, load
     from stagefold.backends import get_default_backend, list_backends, set_default_backend
     from stagefold.bisector import Blame, blame
-    from stagefold.cache_artifacts import load_cache_artifacts, save_cache_artifacts
+    from stagefold.cache import load_cache_artifacts, save_cache_artifacts
     from stagefold.capsule.file_format import Capsule
     from stagefold.capsule.recording import record
     from stagefold.capsule.replay import replay
     from stagefold.capture_slot import Call, Captured
     from stagefold.compiled_capture import compile_capture
     from stagefold.compiled_module import CompiledModule
-    from stagefold.compiler_directives import allow_in_graph, cudagraph_mark_step_begin, disable
     from stagefold.explanation import Explanation, explain
     from stagefold.options import Options
     from stagefold.pipeline import Pipeline
@@ -57,19 +56,18 @@ _find = lazy_names(__name__, {
                "substitute_in_graph",
     "stagefold.adapters.from_fx": "from_export from_fx",
     "stagefold.adapters.fx": "to_fx",
-    "stagefold.api": "compile compile_in_place",
+    "stagefold.api": "allow_in_graph compile compile_in_place cudagraph_mark_step_begin disable",
     "stagefold.artifact.export": "export",
     "stagefold.artifact.loading": "Artifact load",
     "stagefold.backends": "get_default_backend list_backends set_default_backend",
     "stagefold.bisector": "Blame blame",
-    "stagefold.cache_artifacts": "load_cache_artifacts save_cache_artifacts",
+    "stagefold.cache": "load_cache_artifacts save_cache_artifacts",
     "stagefold.capsule.file_format": "Capsule",
     "stagefold.capsule.recording": "record",
     "stagefold.capsule.replay": "replay",
     "stagefold.capture_slot": "Call Captured",
     "stagefold.compiled_capture": "compile_capture",
     "stagefold.compiled_module": "CompiledModule",
-    "stagefold.compiler_directives": "allow_in_graph cudagraph_mark_step_begin disable",
     "stagefold.explanation": "Explanation explain",
     "stagefold.options": "Options",
     "stagefold.pipeline": "Pipeline",
@@ -84,6 +82,6 @@ def __getattr__(name: str) -> Any:
     except AttributeError as error:
         if name.startswith("_"):
             raise
-        from stagefold.compiler_directives import NOT_OFFERED  # names of torch.compiler, and why they are not here
+        from stagefold.api import NOT_OFFERED  # names of torch.compiler, and why they are not here
 
         raise AttributeError(f"{error}: {NOT_OFFERED[name]}" if name in NOT_OFFERED else str(error)) from None

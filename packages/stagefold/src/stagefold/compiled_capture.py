@@ -16,8 +16,8 @@ from absint import from_tensor, to_wire
 from stagefold.backends import CaptureBackend, resolve_backend
 from stagefold.errors import OtherInputs
 from stagefold.pipeline import StageLike
-from stagefold.size_specialisation import SizeSpecialisations, holds, with_sizes
-from stagewire.capture import Capture, Relation, Symbol, facts_of
+from stagefold.size_specialisation import SizeSpecialisations, with_sizes
+from stagewire.capture import Capture, Relation, Symbol, facts_of, holds
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import Value

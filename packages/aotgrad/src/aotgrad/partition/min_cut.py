@@ -17,10 +17,9 @@ from __future__ import annotations
 import msgspec
 
 from aotgrad.joint import Joint
-from aotgrad.partition.costs import Costs
 from aotgrad.partition.flow import INFINITE, FlowNetwork
 from aotgrad.partition.needs import Needs, Sizes, needs_of
-from aotgrad.partition.policy import Policy
+from aotgrad.partition.policy import Costs, Policy
 from aotgrad.partition.recompute_bans import (
     checkpointed_values,
     copies_of_inputs,

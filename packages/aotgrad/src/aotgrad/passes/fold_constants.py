@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from absint.targets import resolve
 from absint.wire import to_arg
-from aotgrad.constants import read_constant, write_constant
+from aotgrad.bind import read_constant, write_constant
 from aotgrad.executor import executor
 from aotgrad.joint import Joint
-from aotgrad.ops import is_view
-from aotgrad.passes.literals import literal_nodes, literal_values
+from aotgrad.ops import is_view, literal_nodes, literal_values
 from stagewire.graph import DeviceArg, DTypeArg, Graph, List, Node, Ref, Value, definitions, node_references, references
 from stagewire.graph_passes import live_nodes, rename_node, unused_name
 from stagewire.types import TensorType, ValueType, bytes_of, contiguous

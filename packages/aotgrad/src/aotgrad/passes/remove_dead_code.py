@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from absint.data_errors import deciding_arguments, may_raise
 from aotgrad.executor import executor
 from aotgrad.joint import Joint
-from aotgrad.ops import packet_of
-from aotgrad.passes.literals import literal_nodes, literal_values
+from aotgrad.ops import literal_nodes, literal_values, packet_of
 from stagewire.expr import Expr
 from stagewire.graph import ORDERED, Arg, Graph, Node, Ref, Value, definitions, leaves, references
 from stagewire.graph_passes import live_nodes, operands, with_nodes

@@ -17,7 +17,7 @@ from absint.forms import get_item
 from absint.forms.indexing import dimension_of
 from absint.functions import Functions
 from aotgrad.errors import NoGraphForm, NoInverse, UnsupportedOutput
-from aotgrad.tracer.masked_writes import set_item
+from aotgrad.tracer.replay import set_item
 from aotgrad.tracer.values import Memory, Traced
 from stagewire.capture import CUSTOM, Capture
 from stagewire.graph import Graph, Ref, node_references

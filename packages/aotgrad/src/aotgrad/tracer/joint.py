@@ -18,7 +18,7 @@ from absint.functions import custom_functions
 from absint.gradients import TARGET, gradients
 from absint.meta import contiguous
 from absint.symbolic import create_float
-from aotgrad.constants import write_constant
+from aotgrad.bind import write_constant
 from aotgrad.errors import (
     BackwardFailed,
     BadCapture,
@@ -29,7 +29,6 @@ from aotgrad.errors import (
 )
 from aotgrad.joint import Joint
 from aotgrad.torch_capabilities import TORCH
-from aotgrad.tracer.as_strided import rebase_stale_views
 from aotgrad.tracer.attention import ATTENTION, attention_call
 from aotgrad.tracer.copied_views import (
     Row,
@@ -46,6 +45,7 @@ from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import outputs_of, replay
 from aotgrad.tracer.sizes import SizesOf
 from aotgrad.tracer.values import DATA, Memory, Traced
+from aotgrad.tracer.views import rebase_stale_views
 from aotgrad.written_attention import Fusion
 from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs, facts_of
 from stagewire.collector import resting_collector

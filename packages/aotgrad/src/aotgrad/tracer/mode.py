@@ -22,15 +22,13 @@ from absint.strides import contiguous_stride, is_dense
 from absint.symbolic import SizeFloat, Term
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.torch_capabilities import TORCH
-from aotgrad.tracer.as_strided import path_of_strided
-from aotgrad.tracer.attention import attend, attend_backward
-from aotgrad.tracer.fast_paths import encoder_layer, multi_head_attention
+from aotgrad.tracer.attention import attend, attend_backward, encoder_layer, multi_head_attention
 from aotgrad.tracer.fused_attention import Fused, Kernels, efficient, efficient_backward
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.recorder import Recorder
 from aotgrad.tracer.sizes import record_number
 from aotgrad.tracer.values import DATA, Memory, Step, Traced
-from aotgrad.tracer.views import SPLITTERS, invert, normalize_view
+from aotgrad.tracer.views import SPLITTERS, invert, normalize_view, path_of_strided
 from stagewire.graph import Ref
 from stagewire.types import overlaps
 

@@ -1,4 +1,10 @@
-"""Runs the calls of a Capture graph, one after the other, on the tensors given for its inputs."""
+"""Runs the calls of a Capture graph, one after the other, on the tensors given for its inputs.
+
+Writes through a boolean mask whose gradient has a shape that data decides are made in a form where it has not:
+
+x[mask] = row      the gradient of row is that of x[mask], summed: as many rows as the mask has true elements
+x.copy_(where(mask, row, x))      the same values, and a gradient of static shape
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
+from absint.forms import set_item as write_item
 from absint.functions import (
     Functions,
     SizeOf,
@@ -20,7 +29,6 @@ from absint.functions import (
     run_graph,
 )
 from aotgrad.errors import NoGraphForm, ReplayFailed, UnsupportedOutput
-from aotgrad.tracer.masked_writes import index_put, index_put_, set_item
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.graph import Arg, Graph, Node, Ref
@@ -31,12 +39,6 @@ _OBJECT_CALLS = frozenset(
     for name in ("data.__set__", "grad.__set__", "_grad.__set__", "grad.__delete__", "retain_grad", "register_hook",
                  "register_post_accumulate_grad_hook", "backward", "set_data")
 ) | {"torch.autograd.backward"}  # fmt: skip
-
-# Calls that are replayed in another form.
-_FORMS: dict[str, Callable[..., Any]] = {
-    "torch.Tensor.__setitem__": set_item, "operator.setitem": set_item, "torch.index_put": index_put,
-    "torch.Tensor.index_put": index_put, "torch.index_put_": index_put_, "torch.Tensor.index_put_": index_put_,
-}  # fmt: skip
 
 
 def replay(
@@ -96,3 +98,61 @@ def _output(arg: Arg, values: Mapping[str, Any]) -> Any:
     if arg is None or isinstance(arg, (bool, int, float, str)):
         return arg
     raise UnsupportedOutput(f"an output of kind {type(arg).__name__}")
+
+
+def set_item(target: torch.Tensor, index: Any, value: Any) -> None:
+    """`target[index] = value`; as a selection where a mask alone chooses, and one value with a gradient is for all."""
+    chosen = _selected(target, index, value)
+    if chosen is None:
+        write_item(target, index, value)
+    else:
+        target.copy_(chosen)
+
+
+def index_put_(
+    target: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:  # fmt: skip
+    """`target.index_put_(indices, values)`, likewise."""
+    added = None
+    if values.dtype is target.dtype:  # torch refuses others
+        added = _selected(target, tuple(indices), values, target if accumulate else None)
+    if added is None:
+        return torch.Tensor.index_put_(target, indices, values, accumulate)
+    return target.copy_(added)
+
+
+def index_put(
+    target: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:  # fmt: skip
+    """`target.index_put(indices, values)`, likewise."""
+    return index_put_(target.clone(), indices, values, accumulate)
+
+
+def _selected(target: torch.Tensor, index: Any, value: Any, base: torch.Tensor | None = None) -> torch.Tensor | None:
+    """What `target` holds afterwards: `value` (added to `base`) where the mask holds; None if it is another case."""
+    mask = _mask(target, index)
+    if mask is None or not isinstance(value, torch.Tensor) or not value.requires_grad:
+        return None
+    kept = target.dim() - mask.dim()
+    if value.dim() > kept + 1 or (value.dim() == kept + 1 and value.shape[0] != 1):
+        return None
+    row = value.reshape(value.shape[1:]) if value.dim() == kept + 1 else value
+    row = row.to(device=target.device, dtype=target.dtype).expand(target.shape[mask.dim() :])
+    chosen = mask.to(target.device).reshape(*mask.shape, *[1] * kept)
+    return torch.where(chosen, row if base is None else base + row, target)
+
+
+def _mask(target: torch.Tensor, index: Any) -> torch.Tensor | None:
+    """The mask over the first dimensions, if the index is that alone."""
+    if isinstance(index, tuple) and len(index) == 1:
+        (index,) = index
+    if not isinstance(index, torch.Tensor) or index.dtype is not torch.bool or index.dim() == 0:
+        return None
+    return index if index.shape == target.shape[: index.dim()] else None
+
+
+# Calls that are replayed in another form.
+_FORMS: dict[str, Callable[..., Any]] = {
+    "torch.Tensor.__setitem__": set_item, "operator.setitem": set_item, "torch.index_put": index_put,
+    "torch.Tensor.index_put": index_put, "torch.index_put_": index_put_, "torch.Tensor.index_put_": index_put_,
+}  # fmt: skip

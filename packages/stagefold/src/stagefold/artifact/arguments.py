@@ -12,9 +12,8 @@ from absint.wire import from_arg
 from stagefold.artifact.file_format import Header, Leaf, bounds_text
 from stagefold.artifact.trees import tree_of
 from stagefold.errors import OtherInputs
-from stagefold.size_specialisation import holds
 from stagefold.torch_capabilities import TORCH
-from stagewire.capture import Relation
+from stagewire.capture import Relation, holds
 from stagewire.expr import Dim, evaluate
 from stagewire.graph import Value
 from stagewire.symbols import size_reader

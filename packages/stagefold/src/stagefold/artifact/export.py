@@ -15,7 +15,7 @@ from absint.wire import to_arg
 from aotgrad import restore_twins
 from codegen.portable import compile_ahead, requirement
 from stagefold.artifact.capturing import CAPTURING, Output, Whole, capture_whole
-from stagefold.artifact.dynamic_shapes import OpenSize, open_sizes
+from stagefold.artifact.dynamic_shapes import OpenSize, check_promises, open_sizes, ranges_of, rules_of
 from stagefold.artifact.file_format import (
     CAPTURE,
     FORMAT,
@@ -29,7 +29,6 @@ from stagefold.artifact.file_format import (
     library_member,
 )
 from stagefold.artifact.loading import Artifact
-from stagefold.artifact.open_dimensions import check_promises, ranges_of, rules_of
 from stagefold.artifact.trees import paths, tree_of
 from stagefold.artifact.weights import described
 from stagefold.backend import StagefoldBackend

@@ -11,7 +11,7 @@ control flow (`torch.cond`, `while_loop`, `scan`).
 To bytecap it is one graph. Each size is read off the tensor that has it; what a compiled subgraph assumes of sizes and
 strides is compared with the tensors of each call, so that data which nobody foresaw makes a call slow, and never wrong.
 
-`cut` makes the subgraphs, `variant` says which sizes a compiled one is for, `call` runs one after the other.
+`cut` makes the subgraphs, `call` runs one after the other, and says which sizes a compiled one is for.
 """
 
 from stagefold.subgraphs.call import SubgraphCalls as SubgraphCalls

@@ -1,5 +1,9 @@
 """`SubgraphCalls`: a program of parts as a callable; `PartCall`: one compiled part, with the variants that it has;
-`ControlCall`: control flow over such parts."""
+`ControlCall`: control flow over such parts.
+
+capture_for(part, inputs)               the part's capture with the types that these inputs have, in its symbols
+fits(capture, assumptions)(inputs)      whether a program made of it is right for other inputs
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 import bytecap
 from absint.control_flow import run_control_flow
 from stagefold.errors import RunsPlain, is_refusal
 from stagefold.size_specialisation import with_sizes
 from stagefold.subgraphs.cut import Subgraph, changes_modes, cut, enter
-from stagefold.subgraphs.variant import LEAST, capture_for, fits
-from stagewire.capture import Capture, Relation
+from stagewire.capture import Capture, Relation, Symbol
 from stagewire.errors import PartlyDone
-from stagewire.expr import symbol
-from stagewire.graph import Graph, Ref, last_mentions, leaves
+from stagewire.expr import Dim, Expr, evaluate, symbol
+from stagewire.graph import Graph, Ref, Value, last_mentions, leaves
 from stagewire.symbols import size_reader
+from stagewire.types import ScalarType, TensorType
 
 Callee = Callable[..., tuple[Any, ...]]
 _MOST_VARIANTS = 4
@@ -166,3 +172,73 @@ class SubgraphCalls:
             if self._state is not None:
                 enter(self._state)
         return made
+
+
+LEAST = 2
+"""The least value of a symbol: 0 and 1 decide how tensors broadcast and which strides they have."""
+
+
+def capture_for(part: Subgraph, inputs: Sequence[Any]) -> Capture:
+    """The capture of `part` as a program for inputs like these: layouts are what they are, sizes stay symbols."""
+    graph = part.capture.graph
+    numbers = {
+        value.name: given for value, given in zip(graph.inputs, inputs, strict=True) if value.type == ScalarType("int")
+    }
+    values = tuple([_typed(value, given, numbers) for value, given in zip(graph.inputs, inputs, strict=True)])
+    items = tuple([replace(item, value=value) for item, value in zip(part.capture.inputs, values, strict=True)])
+    own = tuple([replace(symbol, hint=numbers[symbol.name]) for symbol in part.symbols])
+    symbols = (*own, *(Symbol(name, None, numbers[name], LEAST) for name in part.unknown))
+    return replace(part.capture, graph=replace(graph, inputs=values), inputs=items, symbols=symbols)
+
+
+def _typed(value: Value, given: Any, numbers: dict[str, int]) -> Value:
+    if not isinstance(value.type, TensorType):
+        return value
+    type_ = replace(
+        value.type,
+        shape=_as_declared(value.type.shape, given.shape, numbers),
+        stride=_as_declared(value.type.stride, given.stride(), numbers),
+        storage_offset=given.storage_offset(),
+        requires_grad=given.requires_grad,
+    )
+    return replace(value, type=type_)
+
+
+def _as_declared(declared: tuple[Dim, ...], actual: Sequence[int], numbers: dict[str, int]) -> tuple[Dim, ...]:
+    """The declared expressions where they are worth what is there, else the numbers themselves."""
+    return tuple(
+        [size if evaluate(size, numbers) == number else number for size, number in zip(declared, actual, strict=True)]
+    )
+
+
+def fits(capture: Capture, assumptions: Sequence[Relation]) -> Callable[..., bool]:
+    """A function of the inputs: have they the sizes and layouts of the capture, and does what was assumed hold?"""
+    names = [f"_{number}" for number in range(len(capture.inputs))]
+    conditions = [f"{symbol.name} >= {symbol.lower or 0}" for symbol in capture.symbols if symbol.source is None]
+    declared = {symbol.name for symbol in capture.symbols}
+    lines = []
+    for name, item in zip(names, capture.inputs, strict=True):
+        if isinstance(item.value.type, TensorType):
+            conditions += _tensor_conditions(name, item.value.type, is_fixed=item.role == "parameter")
+        elif item.value.name in declared:
+            lines.append(f"    {item.value.name} = {name}")
+    conditions += [f"{_text(each.left)} {each.operator} {_text(each.right)}" for each in assumptions]
+    source = [f"def fits({', '.join(names)}):", *lines, f"    return {' and '.join(conditions) or 'True'}"]
+    made: dict[str, Any] = {"Min": min, "Max": max}
+    exec(compile("\n".join(source), f"<sizes of {capture.code.name}>", "exec"), made)
+    return made["fits"]  # type: ignore[no-any-return]
+
+
+def _tensor_conditions(name: str, type_: TensorType, *, is_fixed: bool) -> list[str]:
+    if is_fixed:  # guarded
+        return []
+    gradient = f"{name}.requires_grad" if type_.requires_grad else f"not {name}.requires_grad"
+    return [f"{name}.shape == {_tuple(type_.shape)}", f"{name}.stride() == {_tuple(type_.stride)}", gradient]
+
+
+def _tuple(sizes: tuple[Dim, ...]) -> str:
+    return f"({''.join(f'{_text(size)}, ' for size in sizes)})"
+
+
+def _text(size: Dim) -> str:
+    return f"({size.text})" if isinstance(size, Expr) else str(size)
