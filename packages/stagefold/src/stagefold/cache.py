@@ -37,19 +37,11 @@ from absint.cpu_kernels import cpu_kernels
 from absint.targets import resolve
 from stagefold.eviction import DEFAULT_LIMITS, Limits, entries_of, is_due, prune
 from stagefold.options import default_cache_dir
+from stagewire import private_files
 from stagewire.capture import Capture, Input, Local, facts_of
 from stagewire.codec import decode, encode
 from stagewire.digest import digest
 from stagewire.errors import StageError
-from stagewire.private_files import (
-    CacheWarning,
-    DamagedEntry,
-    private_directory,
-    read_entry,
-    replace_file,
-    usable_directory,
-    write_entry,
-)
 from stagewire.program import Program
 from stagewire.types import TensorType
 
@@ -129,7 +121,7 @@ class Cache:
     @functools.cached_property
     def home(self) -> Path:
         """Where the cache is: `directory`, or a temporary one."""
-        return usable_directory(self.directory, "what stagefold compiles")
+        return private_files.usable_directory(self.directory, "what stagefold compiles")
 
     def code_directory(self) -> Path:
         """Where machine code is kept."""
@@ -142,12 +134,12 @@ class Cache:
         """The program under `key`, or None."""
         path = self.path(key)
         try:
-            data = read_entry(path, key)
+            data = private_files.read_entry(path, key)
             program = None if data is None else decode(data, expect="program")
-        except (OSError, DamagedEntry, StageError) as error:
+        except (OSError, private_files.DamagedEntry, StageError) as error:
             reason = error.message if isinstance(error, StageError) else str(error)
             message = f"ignored the cache entry {path}: {reason}; it is made anew"
-            warnings.warn(message, CacheWarning, stacklevel=2)
+            warnings.warn(message, private_files.CacheWarning, stacklevel=2)
             return None
         assert program is None or isinstance(program, Program)
         return program
@@ -156,11 +148,13 @@ class Cache:
         """Store atomically; a cache that cannot be written is a warning, not an error."""
         path = self.path(key)
         try:
-            write_entry(path, key, encode(program, "msgpack"))
+            private_files.write_entry(path, key, encode(program, "msgpack"))
             if is_due(self.home):
                 prune(self.home, self.limits)
         except OSError as error:
-            warnings.warn(f"stagefold cannot write its cache at {path}: {error}", CacheWarning, stacklevel=2)
+            warnings.warn(
+                f"stagefold cannot write its cache at {path}: {error}", private_files.CacheWarning, stacklevel=2
+            )
 
 
 SUFFIXES = frozenset((".py", ".h", ".json"))
@@ -253,9 +247,9 @@ def load_cache_artifacts(artifacts: bytes, cache_dir: str | Path | None = None) 
         return _refuse(f"{strange[0]!r} is no entry of a cache")
     home = Cache(Path(cache_dir or default_cache_dir())).home
     for name, data in found.items():
-        path = private_directory((home / name).parent) / Path(name).name
+        path = private_files.private_directory((home / name).parent) / Path(name).name
         if not path.exists():
-            replace_file(path, data)
+            private_files.replace_file(path, data)
     return _info(list(found))
 
 
@@ -265,4 +259,4 @@ def _info(names: list[str]) -> CacheInfo:
 
 
 def _refuse(why: str) -> None:
-    warnings.warn(f"these are no artifacts of stagefold's cache: {why}", CacheWarning, stacklevel=3)
+    warnings.warn(f"these are no artifacts of stagefold's cache: {why}", private_files.CacheWarning, stacklevel=3)

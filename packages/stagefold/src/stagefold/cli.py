@@ -33,17 +33,7 @@ from stagefold.artifact.file_format import contents as artifact_contents
 from stagefold.artifact.file_format import document_in, is_artifact
 from stagefold.backend import StagefoldBackend
 from stagefold.bisector import blame_document
-from stagefold.capsule.contents import (
-    after_pass,
-    chosen_documents,
-    computed_difference,
-    contents,
-    graph_of,
-    is_capsule,
-    one_document,
-    paired_documents,
-    print_part,
-)
+from stagefold.capsule import contents as capsules
 from stagefold.capsule.file_format import Capsule
 from stagefold.capsule.inputs import inputs_of
 from stagefold.capsule.replay import loader_of, pipeline_of, replay
@@ -173,7 +163,7 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _show_one(chosen: argparse.Namespace, file: Path) -> None:
-    if not is_capsule(file) or is_artifact(file):
+    if not capsules.is_capsule(file) or is_artifact(file):
         of_artifact = is_artifact(file)
         if of_artifact and not chosen.only:
             print(artifact_contents(file))
@@ -182,13 +172,13 @@ def _show_one(chosen: argparse.Namespace, file: Path) -> None:
         if chosen.output is not None:
             write(document, chosen.output)
         else:
-            print(print_part(document, "" if of_artifact else chosen.only), end="")
+            print(capsules.print_part(document, "" if of_artifact else chosen.only), end="")
         return
     capsule = Capsule(file)
     if not chosen.only:
-        print(contents(capsule))
+        print(capsules.contents(capsule))
         return
-    found = list(chosen_documents(capsule, chosen.only))
+    found = list(capsules.chosen_documents(capsule, chosen.only))
     if chosen.output is not None:
         if len(found) != 1:
             names = ", ".join(f"{run.member}/{form}" for run, form, _ in found)
@@ -197,7 +187,7 @@ def _show_one(chosen: argparse.Namespace, file: Path) -> None:
         return
     for run, form, document in found:
         print(f"# {run.member}/{form}")
-        print(print_part(document, graph_of(chosen.only)), end="")
+        print(capsules.print_part(document, capsules.graph_of(chosen.only)), end="")
 
 
 def _replay(chosen: argparse.Namespace) -> int:
@@ -206,7 +196,7 @@ def _replay(chosen: argparse.Namespace) -> int:
     if chosen.print_after is not None:
         for run in capsule.chosen(chosen.only):
             print(f"# {run.member} after {chosen.print_after}")
-            print(print_document(after_pass(capsule, run, chosen.print_after, options, stages)), end="")
+            print(print_document(capsules.after_pass(capsule, run, chosen.print_after, options, stages)), end="")
         return 0
     others = wrong_results = 0
     for one in replay(capsule, only=chosen.only, until=_FORMS[chosen.until], options=options, stages=stages):
@@ -214,7 +204,7 @@ def _replay(chosen: argparse.Namespace) -> int:
         word = "same" if one.is_same else f"was {one.recorded[:12]}" if one.recorded else "not recorded"
         print(f"{one.run.member:24} {one.form:10} {one.digest[:12]}  {word}")
         if chosen.compute and one.form == "program":
-            wrong = computed_difference(capsule, one, stages)
+            wrong = capsules.computed_difference(capsule, one, stages)
             wrong_results += wrong is not None
             print(f"{'':24} {'results':10} {wrong or 'those of eager'}")
     return 1 if wrong_results or (others and not (options or stages)) else 0
@@ -231,7 +221,7 @@ def _report(chosen: argparse.Namespace) -> int:
 
 def _diff(chosen: argparse.Namespace) -> int:
     count = 0
-    for name, left, right in paired_documents(chosen.left, chosen.right, chosen.only):
+    for name, left, right in capsules.paired_documents(chosen.left, chosen.right, chosen.only):
         lines = differences(left, right)
         if lines:
             count += 1
@@ -243,7 +233,7 @@ def _diff(chosen: argparse.Namespace) -> int:
 
 
 def _reduce(chosen: argparse.Namespace) -> int:
-    document = one_document(chosen.file, chosen.only)
+    document = capsules.one_document(chosen.file, chosen.only)
     found = reduce(document, command(chosen.keep, timeout=chosen.timeout))
     if chosen.output is None:
         print(print_document(found), end="")
@@ -326,7 +316,7 @@ def _blame(chosen: argparse.Namespace) -> int:
 
 def _cases(chosen: argparse.Namespace) -> Iterator[tuple[Document, Sequence[Any], Pipeline, Stage | None]]:
     """Documents with inputs, stages and loader: the one that is given, or those of a capsule."""
-    if not is_capsule(chosen.file):
+    if not capsules.is_capsule(chosen.file):
         options, stages = _settings(chosen)
         loader = stages.pop("load", None)
         document, pipeline = read_verified(chosen.file), Pipeline.build(options, stages)

@@ -22,26 +22,11 @@ import msgspec
 from msgspec.structs import replace
 
 from stagewire import index as ix
+from stagewire import loop
 from stagewire.capture import Capture, Input, InputRole, Local, Symbol
 from stagewire.codec import Document
 from stagewire.grad import Binding, BoundInput, Fresh, Grad
 from stagewire.graph import Graph, List, Node, Ref, Tuple, Value, leaves, map_arg, node_references, references
-from stagewire.loop import (
-    Axis,
-    Extern,
-    FloorDivAtom,
-    Free,
-    Index,
-    Kernel,
-    Load,
-    Loop,
-    LoopGraph,
-    ModAtom,
-    Section,
-    Statement,
-    Store,
-    Term,
-)
 from stagewire.prim import Prim
 from stagewire.statements import buffers_of, map_indices, map_operands, results, writes_of
 from stagewire.substitution import symbols_in
@@ -73,13 +58,13 @@ def parts_of(document: Document) -> Iterator[Part]:
         return
     for field in ("joint", "forward", "backward"):
         graph = getattr(document, field, None)
-        if isinstance(graph, (Graph, LoopGraph)):
+        if isinstance(graph, (Graph, loop.LoopGraph)):
             yield part_of(document, graph)
 
 
-def part_of(document: Document, graph: Graph | LoopGraph) -> Part:
+def part_of(document: Document, graph: Graph | loop.LoopGraph) -> Part:
     """A graph of a document."""
-    if isinstance(graph, LoopGraph):
+    if isinstance(graph, loop.LoopGraph):
         return _kernels(document, graph)
     if isinstance(document, Capture):
         return _calls(document, graph, lambda own: _capture(document, own))
@@ -96,7 +81,7 @@ def _capture(document: Capture, own: Graph) -> Capture:
     return replace(document, inputs=inputs, graph=own, symbols=symbols, guards=(), checks=(), checkpoints=())
 
 
-def _alone(document: Grad | Prim | Loop, inputs: Sequence[Value], graph: Graph | LoopGraph) -> Binding:
+def _alone(document: Grad | Prim | loop.Loop, inputs: Sequence[Value], graph: Graph | loop.LoopGraph) -> Binding:
     """How a graph meets a caller who gives each of its inputs and is given each of its results, without gradients."""
     used, whole = symbols_in(graph), document.binding
     facts = tuple(one for one in whole.facts if symbols_in(one) <= used)
@@ -145,20 +130,20 @@ def _calls(document: Document, graph: Graph, wrap: Callable[[Graph], Document]) 
     return Part(len(graph.nodes), excerpt, lambda chosen: tuple(graph.nodes[number].target for number in chosen))
 
 
-def apart(graph: LoopGraph) -> LoopGraph:
+def apart(graph: loop.LoopGraph) -> loop.LoopGraph:
     """The same loops, no buffer in the memory of another."""
-    steps = tuple(step for step in graph.steps if not isinstance(step, Free))
+    steps = tuple(step for step in graph.steps if not isinstance(step, loop.Free))
     return replace(graph, buffers=tuple(replace(buffer, reuse=None) for buffer in graph.buffers), steps=steps)
 
 
-def _kernels(document: Any, graph: LoopGraph) -> Part:
+def _kernels(document: Any, graph: loop.LoopGraph) -> Part:
     whole = apart(graph)
     steps: Any = whole.steps
     buffers = {buffer.name: buffer for buffer in whole.buffers}
     roots = {name: buffer.base or name for name, buffer in buffers.items()}
     owners = [name for name, root in roots.items() if name == root]
     writes = [{roots[name] for name in writes_of(step)} for step in steps]
-    names = [step.target if isinstance(step, Extern) else step.name for step in steps]
+    names = [step.target if isinstance(step, loop.Extern) else step.name for step in steps]
 
     def excerpt(chosen: tuple[int, ...]) -> tuple[Document, tuple[str, ...]]:
         own = tuple(steps[number] for number in chosen)
@@ -170,12 +155,12 @@ def _kernels(document: Any, graph: LoopGraph) -> Part:
         kept = [replace(buffers[name], role="input") if buffers[name] in taken else buffers[name] for name in buffers]
         kept = [buffer for buffer in kept if roots[buffer.name] in touched]
         given = [_without_gradient(Value(buffer.name, buffer.type)) for buffer in taken]
-        part = LoopGraph(buffers=tuple(kept), inputs=(), outputs=tuple(map(Ref, made)), steps=own)
+        part = loop.LoopGraph(buffers=tuple(kept), inputs=(), outputs=tuple(map(Ref, made)), steps=own)
         numbers = _numbers(given, symbols_in(part))
         names = tuple(value.name for value in (*numbers, *given))
         part = replace(part, inputs=names, symbols=tuple(value.name for value in numbers))
         binding = _alone(document, (*numbers, *given), part)
-        return Loop(binding=binding, forward=part), names
+        return loop.Loop(binding=binding, forward=part), names
 
     return Part(len(steps), excerpt, lambda chosen: tuple(names[number] for number in chosen))
 
@@ -198,11 +183,11 @@ def smallest(items: tuple[int, ...], wrong: Callable[[tuple[int, ...]], bool]) -
     return items
 
 
-Graphs = Graph | LoopGraph
+Graphs = Graph | loop.LoopGraph
 _SMALL = (1, 2, 3)
 _SIZED: dict[type, tuple[str, ...]] = {
-    TensorType: ("shape", "stride", "storage_offset"), Axis: ("size",), Index: ("constant", "terms"),
-    Term: ("coefficient", "atom"), FloorDivAtom: ("numerator", "divisor"), ModAtom: ("numerator", "divisor"),
+    TensorType: ("shape", "stride", "storage_offset"), loop.Axis: ("size",), loop.Index: ("constant", "terms"),
+    loop.Term: ("coefficient", "atom"), **dict.fromkeys((loop.FloorDivAtom, loop.ModAtom), ("numerator", "divisor")),
 }  # fmt: skip
 """The fields that are numbers of elements, or have such in them."""
 
@@ -210,7 +195,9 @@ _SIZED: dict[type, tuple[str, ...]] = {
 def graphs_of(document: Document) -> dict[str, Any]:
     """The graphs of a document, by field."""
     fields = ("graph", "joint", "forward", "backward")
-    return {name: graph for name in fields if isinstance(graph := getattr(document, name, None), Graph | LoopGraph)}
+    return {
+        name: graph for name in fields if isinstance(graph := getattr(document, name, None), Graph | loop.LoopGraph)
+    }
 
 
 def smaller_sizes(document: Document) -> Iterator[Document]:
@@ -232,7 +219,7 @@ def _sizes_in(value: Any) -> set[int]:
     match value:
         case TensorType():
             return {size for size in value.shape if type(size) is int and size > 1}
-        case Axis(size=int() as size):
+        case loop.Axis(size=int() as size):
             return {size} - {0, 1}
         case msgspec.Struct():
             return _sizes_in(tuple([getattr(value, name) for name in value.__struct_fields__]))
@@ -266,7 +253,7 @@ def _with_size(value: Any, old: int, new: int, in_arguments: bool) -> Any:
             case Node() if in_arguments:
                 part = _map_arguments(part, lambda arg: map_arg(arg, scaled) if isinstance(arg, List | Tuple) else arg)
                 return replace(part, results=visit(part.results))
-            case Index() | Term() | FloorDivAtom() | ModAtom() | TensorType() | Axis():
+            case loop.Index() | loop.Term() | loop.FloorDivAtom() | loop.ModAtom() | TensorType() | loop.Axis():
                 return replace(part, **{name: sized(getattr(part, name)) for name in _SIZED[type(part)]})
             case msgspec.Struct():
                 return replace(part, **{name: visit(getattr(part, name)) for name in part.__struct_fields__})
@@ -284,12 +271,12 @@ def _map_arguments(node: Node, change: Callable[[Any], Any]) -> Node:
     )
 
 
-def statement_count(kernel: Kernel) -> int:
+def statement_count(kernel: loop.Kernel) -> int:
     """How many statements its sections have."""
     return sum(len(section.statements) for section in kernel.sections)
 
 
-def with_statements(kernel: Kernel, chosen: Sequence[int]) -> Kernel:
+def with_statements(kernel: loop.Kernel, chosen: Sequence[int]) -> loop.Kernel:
     """With some of its statements alone, by number; a number stands where the result of another one was read, and a
     mask that is none of theirs is left away."""
     kept = set(chosen)
@@ -303,31 +290,31 @@ def with_statements(kernel: Kernel, chosen: Sequence[int]) -> Kernel:
                 defined.update(results(statement))
             number += 1
         if own:
-            sections.append(Section(section.axes, tuple(own)))
+            sections.append(loop.Section(section.axes, tuple(own)))
     return replace(kernel, sections=tuple(sections))
 
 
-def _closed(statement: Statement, defined: set[str]) -> Statement:
+def _closed(statement: loop.Statement, defined: set[str]) -> loop.Statement:
     """It reads nothing else than what is defined."""
     mask = getattr(statement, "mask", None)
-    if isinstance(statement, Load | Store) and isinstance(mask, Ref) and mask.name not in defined:
+    if isinstance(statement, loop.Load | loop.Store) and isinstance(mask, Ref) and mask.name not in defined:
         statement = replace(statement, mask=None)
     return map_operands(statement, lambda one: 1 if isinstance(one, Ref) and one.name not in defined else one)
 
 
-def without_single_points(kernel: Kernel) -> Kernel:
+def without_single_points(kernel: loop.Kernel) -> loop.Kernel:
     """Without the axes of one point."""
     every = (*kernel.axes, *(axis for section in kernel.sections for axis in section.axes))
     names = {axis.name for axis in every if axis.size == 1} - {axis.name for axis in every if axis.size != 1}
     zeros = dict.fromkeys(names, ix.ZERO)
 
-    def left(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    def left(axes: tuple[loop.Axis, ...]) -> tuple[loop.Axis, ...]:
         return tuple(axis for axis in axes if axis.name not in names)
 
-    def at_zero(statement: Statement) -> Statement:
+    def at_zero(statement: loop.Statement) -> loop.Statement:
         return map_indices(statement, lambda index: ix.inline(index, zeros))
 
-    sections = tuple(Section(left(one.axes), tuple(map(at_zero, one.statements))) for one in kernel.sections)
+    sections = tuple(loop.Section(left(one.axes), tuple(map(at_zero, one.statements))) for one in kernel.sections)
     return replace(kernel, axes=left(kernel.axes), sections=sections)
 
 

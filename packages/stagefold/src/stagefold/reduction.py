@@ -20,20 +20,9 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
+from stagefold import excerpts
 from stagefold.bisector import results_of
 from stagefold.errors import CommandFault
-from stagefold.excerpts import (
-    NotApart,
-    Part,
-    graphs_of,
-    parts_of,
-    plainer_calls,
-    smaller_sizes,
-    smallest,
-    statement_count,
-    with_statements,
-    without_single_points,
-)
 from stagefold.reference import meaning
 from stagewire.capture import Capture
 from stagewire.codec import Document, encode, form_of
@@ -89,7 +78,7 @@ def reduce(document: Document, keep: Condition) -> Document:
         def stays_typed(candidate: Document, is_typed: bool = is_typed) -> bool:
             return (not is_typed or _has_its_types(candidate)) and holds(candidate)
 
-        for shrunk in (smaller_sizes, _fewer_axes, _plainer):
+        for shrunk in (excerpts.smaller_sizes, _fewer_axes, _plainer):
             document = _descended(document, shrunk, stays_typed)
         if document == before:
             return document
@@ -113,11 +102,11 @@ def _descended(document: Document, shrunk: Callable[[Document], Iterator[Documen
 
 
 def _fewest_steps(document: Document, holds: Condition) -> Document:
-    for part in sorted(parts_of(document), key=lambda part: part.count):
+    for part in sorted(excerpts.parts_of(document), key=lambda part: part.count):
         everything = tuple(range(part.count))
         whole = _excerpt(part, everything)
         if whole is not None and holds(whole):
-            fewest = smallest(everything, lambda chosen, part=part: holds(_excerpt(part, chosen)))  # type: ignore[misc,arg-type]
+            fewest = excerpts.smallest(everything, lambda chosen, part=part: holds(_excerpt(part, chosen)))  # type: ignore[misc,arg-type]
             return _excerpt(part, fewest) or document
     return document
 
@@ -127,25 +116,25 @@ def _fewest_statements(document: Document, holds: Condition) -> Document:
     for number, kernel in _kernels_of(document):
 
         def cut(chosen: tuple[int, ...], number: int = number, kernel: Kernel = kernel) -> Document | None:
-            return _with_kernel(document, number, with_statements(kernel, chosen))  # noqa: B023
+            return _with_kernel(document, number, excerpts.with_statements(kernel, chosen))  # noqa: B023
 
-        everything = tuple(range(statement_count(kernel)))
+        everything = tuple(range(excerpts.statement_count(kernel)))
         if everything:
-            fewest = smallest(everything, lambda chosen, cut=cut: holds(cut(chosen)))  # type: ignore[misc]
+            fewest = excerpts.smallest(everything, lambda chosen, cut=cut: holds(cut(chosen)))  # type: ignore[misc]
             document = document if fewest == everything else cut(fewest) or document
     return document
 
 
 def _fewer_axes(document: Document) -> Iterator[Document]:
     for number, kernel in _kernels_of(document):
-        yield _with_kernel(document, number, without_single_points(kernel)) or document
+        yield _with_kernel(document, number, excerpts.without_single_points(kernel)) or document
 
 
 def _plainer(document: Document) -> Iterator[Document]:
     """With one call, or its arguments, plainer."""
-    for field, graph in graphs_of(document).items():
+    for field, graph in excerpts.graphs_of(document).items():
         for number, node in enumerate(graph.nodes if isinstance(graph, Graph) else ()):
-            for other in plainer_calls(node):
+            for other in excerpts.plainer_calls(node):
                 nodes = (*graph.nodes[:number], other, *graph.nodes[number + 1 :])
                 yield replace(document, **{field: replace(graph, nodes=nodes)})
 
@@ -161,7 +150,7 @@ def _with_kernel(document: Document, number: int, kernel: Kernel) -> Document | 
     """Without what nothing reads or writes then."""
     assert isinstance(document, Loop)
     steps = (*document.forward.steps[:number], kernel, *document.forward.steps[number + 1 :])
-    part = next(parts_of(replace(document, forward=replace(document.forward, steps=steps))))
+    part = next(excerpts.parts_of(replace(document, forward=replace(document.forward, steps=steps))))
     return _excerpt(part, tuple(range(part.count)))
 
 
@@ -195,10 +184,10 @@ def _zeros(kind: TensorType) -> torch.Tensor:
     return memory.as_strided(kind.shape, kind.stride).requires_grad_(kind.requires_grad)  # type: ignore[arg-type]
 
 
-def _excerpt(part: Part, chosen: tuple[int, ...]) -> Document | None:
+def _excerpt(part: excerpts.Part, chosen: tuple[int, ...]) -> Document | None:
     try:
         return part.excerpt(chosen)[0]
-    except NotApart:
+    except excerpts.NotApart:
         return None
 
 
@@ -224,7 +213,7 @@ def _fewest_results(document: Document, holds: Condition) -> Document:
 
         everything = tuple(range(len(graph.outputs)))
         if holds(cut(everything)):
-            return cut(smallest(everything, lambda chosen, cut=cut: holds(cut(chosen))))  # type: ignore[misc]
+            return cut(excerpts.smallest(everything, lambda chosen, cut=cut: holds(cut(chosen))))  # type: ignore[misc]
     return document
 
 
@@ -264,4 +253,4 @@ def command(text: str, suffix: str = ".json", timeout: float | None = None) -> C
 
 def step_count(document: Document) -> int:
     """How many calls or kernels its graphs have."""
-    return sum(part.count for part in parts_of(document))
+    return sum(part.count for part in excerpts.parts_of(document))

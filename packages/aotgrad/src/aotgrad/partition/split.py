@@ -14,16 +14,8 @@ from aotgrad.ops import is_random
 from aotgrad.partition.needs import Needs, byte_size, needs_of
 from aotgrad.partition.recompute_bans import copies_of_inputs
 from aotgrad.partition.schedule import backward_nodes
+from stagewire import grad
 from stagewire.expr import Dim
-from stagewire.grad import (
-    Binding,
-    BoundInput,
-    Saved,
-    SavedInput,
-    SavedResult,
-    SavedSize,
-    returned_inputs,
-)
 from stagewire.graph import Graph, Node, Ref, Value, definitions, references
 from stagewire.graph_passes import live_nodes, operands, rename_node, unused_name, with_nodes
 from stagewire.prim import PartitionReport, Prim
@@ -63,7 +55,7 @@ def split(joint: Joint, partition: Partition) -> Prim:
     ends = tuple(ref for ref in joint.gradient_refs if isinstance(ref, Ref))
     is_symbolic = bool(joint.binding.symbols)
     sizes = unbound_symbols(tuple(values[name] for name in saved), joint.tangent_values, nodes) if is_symbolic else ()
-    slots += tuple(SavedSize(name) for name in sizes)
+    slots += tuple(grad.SavedSize(name) for name in sizes)
     numbers = tuple(Value(name, ScalarType("int")) for name in sizes)
     starts = tuple(values[name] for name in saved) + numbers + joint.tangent_values
     backward = Graph(starts, nodes, ends)
@@ -87,7 +79,7 @@ def _positions(joint: Joint) -> tuple[int | None, ...]:
 
 def _forward(
     joint: Joint, needs: Needs, saved: tuple[str, ...], values: dict[str, Value]
-) -> tuple[Graph, tuple[Saved, ...]]:
+) -> tuple[Graph, tuple[grad.Saved, ...]]:
     """The forward graph with the saved values among its results, and where each is found.
 
     A copy of an input that is no result is not made: the joint graph has it for the backward, after which the program
@@ -97,10 +89,10 @@ def _forward(
     results = list(joint.result_refs)
     position = {ref.name: index for index, ref in reversed(list(enumerate(results))) if isinstance(ref, Ref)}
     nodes = [node for node in joint.graph.nodes if node.phase == "forward"]
-    slots: list[Saved] = []
+    slots: list[grad.Saved] = []
     for name in saved:
         if name in inputs and name not in needs.mutated:
-            slots.append(SavedInput(inputs[name]))
+            slots.append(grad.SavedInput(inputs[name]))
             continue
         if name not in position:
             kept = name
@@ -109,7 +101,7 @@ def _forward(
                 kept = nodes[-1].results[0].name
             position[name] = len(results)
             results.append(Ref(kept))
-        slots.append(SavedResult(position[name]))
+        slots.append(grad.SavedResult(position[name]))
     copies = copies_of_inputs(joint) - position.keys()
     names = {value.name: operands(node)[0] for node in nodes for value in node.results if value.name in copies}
     graph = Graph(joint.primal_values, tuple([rename_node(node, names) for node in nodes]), tuple(results))
@@ -149,11 +141,11 @@ def inputs_of_gradients(joint: Joint, needs: Needs) -> tuple[tuple[int, ...], tu
     return tuple(n for n, item in given if item.name in sources and not item.mutated), tuple(sorted(devices))
 
 
-def used_inputs(binding: Binding, forward: Graph, saved: tuple[Saved, ...]) -> tuple[BoundInput, ...]:
+def used_inputs(binding: grad.Binding, forward: Graph, saved: tuple[grad.Saved, ...]) -> tuple[grad.BoundInput, ...]:
     """The inputs of a binding, marked where neither half nor an output reads them."""
     names = {name for node in forward.nodes for name in operands(node)}
     names.update(name for arg in forward.outputs for name in references(arg))
-    numbers = {slot.input for slot in saved if isinstance(slot, SavedInput)} | returned_inputs(binding)
+    numbers = {slot.input for slot in saved if isinstance(slot, grad.SavedInput)} | grad.returned_inputs(binding)
     return tuple(
         given if given.name in names or number in numbers else replace(given, used=False)
         for number, given in enumerate(binding.inputs)

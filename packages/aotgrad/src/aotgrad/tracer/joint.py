@@ -18,26 +18,12 @@ from absint.functions import custom_functions
 from absint.gradients import TARGET, gradients
 from absint.meta import contiguous
 from absint.symbolic import create_float
+from aotgrad import errors
 from aotgrad.bind import write_constant
-from aotgrad.errors import (
-    BackwardFailed,
-    BadCapture,
-    MetadataMutation,
-    NoFunctionalForm,
-    NoGraphForm,
-    UnsupportedOutput,
-)
 from aotgrad.joint import Joint
 from aotgrad.torch_capabilities import TORCH
+from aotgrad.tracer import copied_views
 from aotgrad.tracer.attention import ATTENTION, attention_call
-from aotgrad.tracer.copied_views import (
-    Row,
-    gradients_of_their_own,
-    noted_functions,
-    refuse_lost_gradients,
-    refuse_lost_views,
-    row_calls,
-)
 from aotgrad.tracer.flex_attention import attend
 from aotgrad.tracer.gradient import Backward, backward, gradient_program, refuse_overwritten
 from aotgrad.tracer.mode import TraceMode
@@ -74,7 +60,7 @@ def trace(
     while True:
         try:
             joint = _traced(capture, training, gradient_order, attention, flex_attention)
-        except BackwardFailed:
+        except errors.BackwardFailed:
             if attention is None or not attention.refuse("its output is written, of which a kernel makes the gradient"):
                 raise
             continue
@@ -129,7 +115,7 @@ def _trace(
     sizes.env.line = lambda: mode.recorder.line
     inputs = [_placeholder(mode, capture, sizes, index, training) for index in range(len(capture.inputs))]
     recorder = mode.recorder
-    rows: list[Row] = []
+    rows: list[copied_views.Row] = []
     aliases: list[Memory] = []
 
     values: dict[str, Any] = {}
@@ -148,7 +134,9 @@ def _trace(
         attention.begin(capture, mode, sizes, values)
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = custom_functions(capture.functions, sizes, symbolic_forms())
-        functions |= noted_functions(functions, gradients_of_their_own(capture), aliases, mode.note_gradients)
+        functions |= copied_views.noted_functions(
+            functions, copied_views.gradients_of_their_own(capture), aliases, mode.note_gradients
+        )
         known = {
             **symbolic_forms(),
             DATA: mode.data,
@@ -156,7 +144,7 @@ def _trace(
             ATTENTION: partial(attention_call, mode=mode),
             CALL: partial(attend, mode, trace, flex_attention),
         }
-        instead = {**known, **row_calls(mode, rows), **functions}
+        instead = {**known, **copied_views.row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
         on_results = None if attention is None else attention.after
         replay(capture, given_tensors, on_node, instead, values, sizes, on_results)
@@ -164,13 +152,13 @@ def _trace(
         outputs = outputs_of(capture.graph, values)
     recorder.line = recorder.checkpoint = None
     mode.home = _device((*capture.graph.inputs, *(value for node in nodes for value in node.results)))
-    refuse_lost_views(rows, outputs, capture.graph, values)
-    refuse_lost_gradients(aliases, given_tensors, outputs)
+    copied_views.refuse_lost_views(rows, outputs, capture.graph, values)
+    copied_views.refuse_lost_gradients(aliases, given_tensors, outputs)
     try:
         plan = plan_outputs(mode, inputs, outputs)
         _refuse_changes(capture, inputs, plan, training)
     except RuntimeError as error:  # an output whose history torch itself refuses to tell
-        raise BackwardFailed(str(error)) from error
+        raise errors.BackwardFailed(str(error)) from error
     written = frozenset(mutation.input for mutation in plan.mutations)
     for _ in range(gradient_order):
         inputs, plan = gradient_program(mode, inputs, plan)
@@ -178,7 +166,7 @@ def _trace(
     found = backward(mode, inputs, plan)
     for number, given in enumerate(inputs):
         if given.leaf.memory.written_in_backward:
-            raise NoFunctionalForm(f"the backward writes into input {number}")
+            raise errors.NoFunctionalForm(f"the backward writes into input {number}")
     joint = sizes.rewrite(_joint(mode, capture, sizes.assumptions, inputs, plan, found))
     if gradient_order:
         refuse_overwritten(joint, written)
@@ -223,7 +211,7 @@ def _placeholder(mode: TraceMode, capture: Capture, sizes: SizesOf, index: int, 
     if isinstance(wire, ScalarType) and given.role == "symbol":
         return _number(mode, BoundInput(given.value.name, wire, given.role), index)
     if not isinstance(wire, TensorType):
-        raise BadCapture(f"input {given.value.name} is no tensor")
+        raise errors.BadCapture(f"input {given.value.name} is no tensor")
     meta = from_wire(wire, sizes)
     requires_grad = wire.requires_grad and training
     value = mode.recorder.define(given.value.name, meta)
@@ -284,17 +272,19 @@ def _refuse_changes(capture: Capture, inputs: list[Placeholder], plan: Plan, tra
     for given in inputs:
         name, leaf = given.bound.name, given.leaf
         if leaf.requires_grad and leaf.is_leaf and not given.bound.requires_grad:
-            raise MetadataMutation(f"the program makes the input {name} require grad")
+            raise errors.MetadataMutation(f"the program makes the input {name} require grad")
         if given.started and not (leaf.requires_grad and given.tensor.requires_grad):
-            raise MetadataMutation(f"the program detaches the input {name} in place")
+            raise errors.MetadataMutation(f"the program detaches the input {name} in place")
         if leaf.is_leaf and leaf.grad is not None:
-            raise NoGraphForm(f"the program accumulates a gradient into the input {name}")
+            raise errors.NoGraphForm(f"the program accumulates a gradient into the input {name}")
     if not any(tensor is not None for tensor in plan.tensors):
         return
     if not capture.state.grad_enabled:
-        raise UnsupportedOutput("an output is computed under enable_grad() in a program that is called without")
+        raise errors.UnsupportedOutput("an output is computed under enable_grad() in a program that is called without")
     if training and not any(given.leaf.requires_grad for given in inputs):
-        raise UnsupportedOutput("an output has a history that reaches no input, but a tensor that the program makes")
+        raise errors.UnsupportedOutput(
+            "an output has a history that reaches no input, but a tensor that the program makes"
+        )
 
 
 def _joint(

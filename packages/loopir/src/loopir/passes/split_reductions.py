@@ -6,19 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import repeat
 
-from loopir.passes.split_nests import (
-    MOST_TILES_IN_ONE,
-    Tiling,
-    Ways,
-    Writer,
-    allows_masked_tail,
-    is_on_gpu,
-    masked,
-    split_nests,
-    tile_evenly,
-    tile_with_tail,
-    ways_of,
-)
+from loopir.passes import split_nests as nests
 from loopir.schedule import Rewriting, Schedule, Tail, substitute_axes
 from stagewire import index as ix
 from stagewire import loop
@@ -62,11 +50,11 @@ class SplitReductions:
     shortest_column: int = 128
 
     def run(self, schedule: Schedule) -> Schedule:
-        return split_nests(schedule, self._split)
+        return nests.split_nests(schedule, self._split)
 
     def _split(self, nest: loop.Kernel, state: Rewriting) -> tuple[loop.Kernel, loop.Kernel] | None:
         looped = [section for section in nest.sections if section.axes]
-        if len(looped) != 1 or nest.sections[0] is not looped[0] or not is_on_gpu(nest, state.buffers):
+        if len(looped) != 1 or nest.sections[0] is not looped[0] or not nests.is_on_gpu(nest, state.buffers):
             return None
         reduces = [s for s in looped[0].statements if isinstance(s, loop.Reduce)]
         stores = any(isinstance(s, loop.Store | loop.Scan) for s in looped[0].statements)
@@ -74,13 +62,13 @@ class SplitReductions:
             return None
         if any(r.reduction in POSITIONS and not isinstance(r.operand, Ref) for r in reduces):
             return None
-        ways = ways_of(nest, looped[0], state.buffers)
+        ways = nests.ways_of(nest, looped[0], state.buffers)
         choice = self._choose(nest, looped[0], ways, _is_one_piece(nest, looped[0], state), state.hints)
         return None if choice is None else _halves(nest, reduces, choice, bool(ways.rows) and not ways.columns, state)
 
     def _choose(
-        self, nest: loop.Kernel, section: loop.Section, ways: Ways, in_one_piece: bool, hints: Hints
-    ) -> tuple[Tiling, ...] | None:
+        self, nest: loop.Kernel, section: loop.Section, ways: nests.Ways, in_one_piece: bool, hints: Hints
+    ) -> tuple[nests.Tiling, ...] | None:
         """The inner axes in parts, if that is worth two kernels."""
         along_rows = bool(ways.rows) and not ways.columns
         points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
@@ -95,7 +83,7 @@ class SplitReductions:
         wanted = min(points // outer if along_rows else -(-points // outer), inner // shortest)
         if wanted < 2:
             return None
-        may_have_tail, axes = allows_masked_tail(section), _axes_to_cut(section)
+        may_have_tail, axes = nests.allows_masked_tail(section), _axes_to_cut(section)
         long = 1 if not may_have_tail else shortest if along_rows else math.inf
         last = ways.rows if ways.columns else frozenset()
         cuts = _cuts(axes, wanted, hints, long, last)
@@ -106,7 +94,7 @@ class SplitReductions:
         longest = max(axes, key=lambda axis: rough(axis.size, hints))
         if not may_have_tail or 2 * min(wanted, rough(longest.size, hints)) < wanted:
             return None
-        cut = tile_with_tail(longest, wanted, hints)
+        cut = nests.tile_with_tail(longest, wanted, hints)
         return (cut,) if cut.length != 1 else None
 
 
@@ -131,19 +119,19 @@ def _axes_to_cut(section: loop.Section) -> tuple[loop.Axis, ...]:
     return tuple([axis for axis in section.axes if axis.size != 1][:1]) or section.axes[:1]
 
 
-def _leaves_loop(section: loop.Section, cuts: tuple[Tiling, ...]) -> bool:
+def _leaves_loop(section: loop.Section, cuts: tuple[nests.Tiling, ...]) -> bool:
     """Whether there are parts, and not each point is one of its own: a reduction is one of a loop."""
     gone = {cut.axis for cut in cuts if cut.length == 1}
     return bool(cuts) and any(axis.size != 1 for axis in section.axes if axis not in gone)
 
 
-def _parts(cuts: tuple[Tiling, ...]) -> int:
+def _parts(cuts: tuple[nests.Tiling, ...]) -> int:
     return math.prod(cut.about for cut in cuts)
 
 
 def _cuts(
     axes: tuple[loop.Axis, ...], wanted: int, hints: Hints, long: float, last: frozenset[str] = frozenset()
-) -> tuple[Tiling, ...]:
+) -> tuple[nests.Tiling, ...]:
     """Axes in parts, so that there are about as many as wanted: as few axes as do it. A symbolic axis that is somewhat
     too long may be taken as a whole where others of so many points are left. last: those that are cut if others do not
     do it."""
@@ -153,13 +141,13 @@ def _cuts(
             return cuts
         rest = tuple([axis for axis in axes if axis.name in last])
         return (*cuts, *_cuts(rest, wanted // _parts(cuts), hints, long))
-    cuts: list[Tiling] = []
+    cuts: list[nests.Tiling] = []
     count, left = 1, list(axes)
     while left and (not cuts or 2 * count < wanted):
         most = wanted // count
         points = math.prod(rough(axis.size, hints) for axis in left)
-        bounds = [MOST_TILES_IN_ONE * most if points >= long * rough(axis.size, hints) else None for axis in left]
-        cut = max(map(tile_evenly, left, repeat(most), repeat(hints), bounds), key=lambda cut: cut.about)
+        bounds = [nests.MOST_TILES_IN_ONE * most if points >= long * rough(axis.size, hints) else None for axis in left]
+        cut = max(map(nests.tile_evenly, left, repeat(most), repeat(hints), bounds), key=lambda cut: cut.about)
         if cut.about < 2:
             break
         cuts.append(cut)
@@ -168,7 +156,7 @@ def _cuts(
     return tuple(cuts)
 
 
-def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[Tiling, ...], along_rows: bool,
+def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[nests.Tiling, ...], along_rows: bool,
             state: Rewriting) -> tuple[loop.Kernel, loop.Kernel]:  # fmt: skip
     """The nest of the parts and the nest that combines them; the parts lie as the operand does."""
     names = state.names
@@ -181,7 +169,7 @@ def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[Tiling, .
     again = {a.name: loop.Axis(names("a"), a.size) for a in kept}
     place = {part.name: ix.row_major(many)}
     at = tuple([place.get(axis.name, ix.axis(axis.name)) for axis in kept])
-    stores, combining, after = list[loop.Statement](), Writer(names), Writer(names)
+    stores, combining, after = list[loop.Statement](), nests.Writer(names), nests.Writer(names)
     values: dict[str, loop.Operand] = {}
     shape = tuple(axis.size for axis in kept)
     for reduce in reduces:
@@ -214,7 +202,7 @@ def _halves(nest: loop.Kernel, reduces: list[loop.Reduce], cuts: tuple[Tiling, .
 
 
 def _over_parts(
-    nest: loop.Kernel, cuts: tuple[Tiling, ...], many: tuple[loop.Axis, ...], state: Rewriting
+    nest: loop.Kernel, cuts: tuple[nests.Tiling, ...], many: tuple[loop.Axis, ...], state: Rewriting
 ) -> loop.Section:
     """The loop of the nest in one part of each axis that is cut."""
     places: dict[str, loop.Index] = {}
@@ -227,7 +215,7 @@ def _over_parts(
     tails = [
         Tail(part, left[cut.axis.name][0], cut.axis.size) for cut, part in zip(cuts, many, strict=True) if cut.has_tail
     ]
-    return masked(section, tails, state) if tails else section
+    return nests.masked(section, tails, state) if tails else section
 
 
 def _best(
@@ -240,7 +228,7 @@ def _best(
     (part,) = (axis for axis in axes if axis not in nest.axes)
     inside = next(s for s in first.statements if isinstance(s, loop.Reduce) and s.results == reduce.results)
     dtype = next(s.dtype for s in first.statements if Ref(getattr(s, "result", "")) == inside.operand)  # type: ignore[union-attr]
-    value, kept, found = names("v"), Writer(names), Writer(names)
+    value, kept, found = names("v"), nests.Writer(names), nests.Writer(names)
     values, places = (
         state.add_buffer(nest, f"{what}_{value}", kind, shape) for what, kind in (("best", dtype), ("place", "int64"))
     )
@@ -256,7 +244,7 @@ def _best(
 
 
 def _combine(
-    reduce: loop.Reduce, loads: list[loop.Load], counts: tuple[Dim, Dim], where: tuple[Writer, Writer],
+    reduce: loop.Reduce, loads: list[loop.Load], counts: tuple[Dim, Dim], where: tuple[nests.Writer, nests.Writer],
     values: dict[str, loop.Operand],
 ) -> None:  # fmt: skip
     """Statements that combine the parts of one reduction; `values` maps its old results to the new.
@@ -281,7 +269,7 @@ def _combine(
     values.update(zip(reduce.results, (Ref(whole), total, number), strict=True))
 
 
-def _number(count: Dim, dtype: DType, made: Writer) -> loop.Operand:
+def _number(count: Dim, dtype: DType, made: nests.Writer) -> loop.Operand:
     """A count in a dtype; made: where what is symbolic is computed."""
     if isinstance(count, int):
         return float(count)

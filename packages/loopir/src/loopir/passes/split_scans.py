@@ -7,17 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loopir.passes.split_nests import (
-    Tiling,
-    Writer,
-    allows_masked_tail,
-    divisor,
-    is_on_gpu,
-    masked,
-    split_nests,
-    tile_with_tail,
-    ways_of,
-)
+from loopir.passes import split_nests as nests
 from loopir.schedule import Names, Rewriting, Schedule, Tail, substitute_axes
 from stagewire import index as ix
 from stagewire import loop
@@ -49,7 +39,7 @@ def parts_of(size: Dim, outer: Dim, hints: Hints = NO_HINTS, narrowest: int = 4)
     if not 0 < columns < FEW_COLUMNS:
         return 1
     wanted = max(1, min(-(-WIDTH // narrowest // columns), length // SHORTEST))
-    found = divisor(size, wanted) if isinstance(size, int) else wanted
+    found = nests.divisor(size, wanted) if isinstance(size, int) else wanted
     if 2 * found < wanted:
         found = wanted
     return found if found >= LEAST_PARTS else 1
@@ -64,22 +54,22 @@ class SplitScans:
     name = "split_scans"
 
     def run(self, schedule: Schedule) -> Schedule:
-        return split_nests(schedule, _split)
+        return nests.split_nests(schedule, _split)
 
 
 def _split(nest: loop.Kernel, state: Rewriting) -> tuple[loop.Kernel, loop.Kernel, loop.Kernel] | None:
-    if len(nest.sections) != 1 or len(nest.sections[0].axes) != 1 or not is_on_gpu(nest, state.buffers):
+    if len(nest.sections) != 1 or len(nest.sections[0].axes) != 1 or not nests.is_on_gpu(nest, state.buffers):
         return None
     (section,) = nest.sections
     scans = [s for s in section.statements if isinstance(s, loop.Scan)]
     if len(scans) != 1 or scans[0].scan not in COMBINE or any(isinstance(s, loop.Reduce) for s in section.statements):
         return None
-    if ways_of(nest, section, state.buffers).rows:
+    if nests.ways_of(nest, section, state.buffers).rows:
         return None
     narrowest = min((ITEM_SIZE[s.dtype] for s in section.statements if isinstance(s, loop.Load)), default=4)
     parts = parts_of(section.axes[0].size, points_of(nest.axes), state.hints, narrowest)
     cut = _cut_of(section.axes[0], parts, state.hints)
-    if parts == 1 or (cut.has_tail and not allows_masked_tail(section)):
+    if parts == 1 or (cut.has_tail and not nests.allows_masked_tail(section)):
         return None
     (scan,) = scans
     reason = f"too few columns for a GPU: each is scanned in {parts} parts"
@@ -93,13 +83,15 @@ def _split(nest: loop.Kernel, state: Rewriting) -> tuple[loop.Kernel, loop.Kerne
     )
 
 
-def _cut_of(long: loop.Axis, parts: int, hints: Hints) -> Tiling:
+def _cut_of(long: loop.Axis, parts: int, hints: Hints) -> nests.Tiling:
     if isinstance(long.size, int) and long.size % parts == 0:
-        return Tiling(long, parts, long.size // parts, parts)
-    return tile_with_tail(long, parts, hints)
+        return nests.Tiling(long, parts, long.size // parts, parts)
+    return nests.tile_with_tail(long, parts, hints)
 
 
-def _over_parts(nest: loop.Kernel, cut: Tiling, names: Names) -> tuple[loop.Kernel, tuple[loop.Axis, ...], loop.Axis]:
+def _over_parts(
+    nest: loop.Kernel, cut: nests.Tiling, names: Names
+) -> tuple[loop.Kernel, tuple[loop.Axis, ...], loop.Axis]:
     """The nest over axes of its own, its loop cut in parts; the axis of the parts with the outer ones, and which it
     is."""
     outer = {axis.name: loop.Axis(names("a"), axis.size) for axis in nest.axes}
@@ -110,12 +102,12 @@ def _over_parts(nest: loop.Kernel, cut: Tiling, names: Names) -> tuple[loop.Kern
     return substitute_axes(nest, places, replaced), (part, *outer.values()), part
 
 
-def _inside(section: loop.Section, cut: Tiling, part: loop.Axis, state: Rewriting) -> loop.Section:
+def _inside(section: loop.Section, cut: nests.Tiling, part: loop.Axis, state: Rewriting) -> loop.Section:
     """The loop over a part, which does nothing behind the end of the column."""
-    return masked(section, [Tail(part, section.axes[0], cut.axis.size)], state) if cut.has_tail else section
+    return nests.masked(section, [Tail(part, section.axes[0], cut.axis.size)], state) if cut.has_tail else section
 
 
-def _totals(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, totals: str, state: Rewriting) -> loop.Kernel:
+def _totals(nest: loop.Kernel, scan: loop.Scan, cut: nests.Tiling, totals: str, state: Rewriting) -> loop.Kernel:
     """What each part comes to."""
     names = state.names
     over, axes, part = _over_parts(nest, cut, names)
@@ -125,30 +117,30 @@ def _totals(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, totals: str, state:
     values = {name: names("v") for s in reversed(kept) for name in results(s)}
     renamed = [rename(s, values) for s in kept]
     operand = Ref(values[scan.operand.name]) if isinstance(scan.operand, Ref) else scan.operand
-    made = Writer(names, renamed)
+    made = nests.Writer(names, renamed)
     total = made.reduce(scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
     inner = _inside(loop.Section(section.axes, tuple(made)), cut, part, state)
     sections = (inner, loop.Section((), (loop.Store(totals, place_on(axes), total),)))
     return loop.Kernel(f"{nest.name}_totals", axes, sections, nest.origins, nest.line)
 
 
-def _sums(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, buffers: tuple[str, str], names: Names) -> loop.Kernel:
+def _sums(nest: loop.Kernel, scan: loop.Scan, cut: nests.Tiling, buffers: tuple[str, str], names: Names) -> loop.Kernel:
     """What each part and those before it come to."""
     outer = tuple(loop.Axis(names("a"), axis.size) for axis in nest.axes)
     part = loop.Axis(names("a"), cut.parts)
-    place, made = place_on((part, *outer)), Writer(names)
+    place, made = place_on((part, *outer)), nests.Writer(names)
     found = made.add(loop.Scan, scan.scan, made.add(loop.Load, buffers[0], place, scan.dtype), scan.dtype)
     made.append(loop.Store(buffers[1], place, found))
     return loop.Kernel(f"{nest.name}_sums", outer, (loop.Section((part,), tuple(made)),), nest.origins, nest.line)
 
 
-def _rest(nest: loop.Kernel, scan: loop.Scan, cut: Tiling, sums: str, state: Rewriting) -> loop.Kernel:
+def _rest(nest: loop.Kernel, scan: loop.Scan, cut: nests.Tiling, sums: str, state: Rewriting) -> loop.Kernel:
     """Each part, from where the one before it ended."""
     names = state.names
     over, axes, part = _over_parts(nest, cut, names)
     section = _inside(over.sections[0], cut, part, state)
     place = tuple(ix.shift(ix.axis(axis.name), -1 if axis is part else 0) for axis in axes)
-    start, made = Writer(names), Writer(names)
+    start, made = nests.Writer(names), nests.Writer(names)
     inside = start.compute("gt", start.add(loop.IndexValue, ix.axis(part.name)), 0)
     before = start.add(loop.Load, sums, place, scan.dtype, inside, NEUTRAL[scan.scan])
     values: dict[str, loop.Operand] = {}

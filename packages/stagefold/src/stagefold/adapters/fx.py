@@ -29,27 +29,7 @@ from stagefold.adapters.graph_calls import call_by_name, flatten_tensors, is_pri
 from stagefold.adapters.torch_sizes import value_of
 from stagefold.errors import SizesRefused
 from stagefold.torch_capabilities import TORCH
-from stagewire.capture import (
-    CONTROL_FLOW,
-    CUSTOM,
-    Attribute,
-    Builtin,
-    Capture,
-    Cell,
-    CustomFunction,
-    DictKey,
-    DictValue,
-    Global,
-    HandleSource,
-    Input,
-    Item,
-    Local,
-    Reading,
-    Source,
-    Symbol,
-    TypeOf,
-    functions_of,
-)
+from stagewire import capture as captures
 from stagewire.errors import Misplaced
 from stagewire.expr import Expr
 from stagewire.grad import Grad
@@ -70,7 +50,9 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 """`__add__` and the others of Python."""
 
 
-def to_fx(document: Capture | Grad | Graph, examples: Sequence[torch.Tensor] | None = None) -> torch.fx.GraphModule:
+def to_fx(
+    document: captures.Capture | Grad | Graph, examples: Sequence[torch.Tensor] | None = None
+) -> torch.fx.GraphModule:
     """A graph as a GraphModule: a captured one, or one of ATen calls (a Grad has both directions in one).
 
     examples: the tensors of the call that was captured. Symbolic sizes are SymInt placeholders, each in front of the
@@ -93,7 +75,7 @@ class Written(NamedTuple):
     places: tuple[int | str, ...]
 
 
-def write_fx(document: Capture | Grad | Graph, examples: Sequence[torch.Tensor] | None = None) -> Written:
+def write_fx(document: captures.Capture | Grad | Graph, examples: Sequence[torch.Tensor] | None = None) -> Written:
     """`to_fx`, and what a caller of the module has to know."""
     symbols, inputs, graph, functions = _parts(document)
     with ExampleValues(symbols) as values:
@@ -103,14 +85,16 @@ def write_fx(document: Capture | Grad | Graph, examples: Sequence[torch.Tensor] 
 
 def _module(
     values: ExampleValues,
-    inputs: Sequence[Input],
+    inputs: Sequence[captures.Input],
     graph: Graph,
-    functions: tuple[CustomFunction, ...],
+    functions: tuple[captures.CustomFunction, ...],
     examples: Sequence[torch.Tensor] | None,
 ) -> tuple[torch.fx.GraphModule, tuple[int | str, ...]]:
     """A graph with the functions that it applies, and the places of its placeholders."""
-    applied = {CUSTOM + function.name: function for function in functions_of(functions, graph)}
-    controls = {target: one for target, one in applied.items() if one.transform and one.transform.kind in CONTROL_FLOW}
+    applied = {captures.CUSTOM + function.name: function for function in captures.functions_of(functions, graph)}
+    controls = {
+        target: one for target, one in applied.items() if one.transform and one.transform.kind in captures.CONTROL_FLOW
+    }
     writer = _Writer(values, controls)
     root = torch.nn.Module()
     callables = absint.functions.custom_functions(tuple(applied.values()))
@@ -136,29 +120,29 @@ def _module(
     return module, tuple(writer.places)
 
 
-def _body(values: ExampleValues, graph: Graph, functions: tuple[CustomFunction, ...]) -> torch.fx.GraphModule:
+def _body(values: ExampleValues, graph: Graph, functions: tuple[captures.CustomFunction, ...]) -> torch.fx.GraphModule:
     """A graph that control flow runs. The sizes of its inputs are numbers: an operator of torch takes no others."""
     symbols = symbols_of_nodes(graph.nodes).union(*[symbols_of_type(value.type) for value in graph.inputs])
     if symbols:
         raise SizesRefused(f"control flow over the sizes {', '.join(sorted(symbols))}, for a back end of torch.compile")
-    inputs = [Input(value, Local(value.name)) for value in graph.inputs]
+    inputs = [captures.Input(value, captures.Local(value.name)) for value in graph.inputs]
     return _module(values, inputs, graph, functions, None)[0]
 
 
-def _parts(document: Capture | Grad | Graph) -> tuple[Any, ...]:
+def _parts(document: captures.Capture | Grad | Graph) -> tuple[Any, ...]:
     """Symbols, inputs, graph and custom functions."""
     match document:
-        case Capture(symbols=symbols, inputs=inputs, graph=graph, functions=functions):
+        case captures.Capture(symbols=symbols, inputs=inputs, graph=graph, functions=functions):
             return symbols, inputs, graph, functions
         case Grad(binding=binding, joint=graph):
             symbols = binding.symbols
         case Graph() as graph:
             names = {name for value in graph.inputs for name in symbols_of_type(value.type)}
-            symbols = tuple(Symbol(name, Local(name), _SAMPLE_SIZE, 2) for name in sorted(names))
+            symbols = tuple(captures.Symbol(name, captures.Local(name), _SAMPLE_SIZE, 2) for name in sorted(names))
         case _:
             what = f"to_fx takes a capture, a grad or a graph of ATen calls, not a {type(document).__name__}"
             raise Misplaced(what, fix="Later documents have ops of their own; stagefold.meaning runs them.")
-    return symbols, tuple(Input(value, Local(value.name)) for value in graph.inputs), graph, ()
+    return symbols, tuple(captures.Input(value, captures.Local(value.name)) for value in graph.inputs), graph, ()
 
 
 class AppliedFunction(torch.nn.Module):
@@ -180,7 +164,7 @@ def _module_name(target: str) -> str:
 class _Writer:
     """The graph so far, and the node of each value of the capture."""
 
-    def __init__(self, values: ExampleValues, controls: Mapping[str, CustomFunction]) -> None:
+    def __init__(self, values: ExampleValues, controls: Mapping[str, captures.CustomFunction]) -> None:
         """controls: the control flow among its functions, by targets."""
         self.graph = torch.fx.Graph()
         self._controls = controls
@@ -191,7 +175,7 @@ class _Writer:
         self._taken: set[str] = set()
         self._items: list[torch.fx.Node] = []
 
-    def placeholder(self, position: int, item: Input, example: torch.Tensor | None) -> None:
+    def placeholder(self, position: int, item: captures.Input, example: torch.Tensor | None) -> None:
         """One input, behind the symbols of its type that no input before it has."""
         for name in sorted(symbols_of_type(item.value.type)):
             if name not in self._sizes:
@@ -291,10 +275,10 @@ class _Writer:
             self._values.typed(item, result)
             self.nodes[result.name] = item
 
-    def _control(self, function: CustomFunction, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    def _control(self, function: captures.CustomFunction, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """torch's operator, and its arguments."""
         assert function.transform is not None
-        names = [f"{_module_name(CUSTOM + function.name)}_{name}" for name in function.graphs]
+        names = [f"{_module_name(captures.CUSTOM + function.name)}_{name}" for name in function.graphs]
         bodies, count = [self.graph.get_attr(name) for name in names], function.transform.carried
         *operands, captured = args
         # The operators take no tensor twice.
@@ -314,7 +298,7 @@ def _form(target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form:
     """How torch's own capture writes the call of `target`."""
     if any(map(keyword.iskeyword, kwargs)):  # `random_(from=3)`
         return "call_function", call_by_name, (target, args, kwargs), {}
-    if target.startswith(CUSTOM):
+    if target.startswith(captures.CUSTOM):
         return "call_module", _module_name(target), args, kwargs
     if target.startswith(_METHOD) and args and isinstance(args[0], torch.fx.Node):
         name = target.removeprefix(_METHOD)
@@ -341,10 +325,10 @@ def _returns_sequence(node: Node) -> bool:
     """True when even a single result comes inside a tuple or list (chunk of one, split of one)."""
     name = node.target.rsplit(".", 1)[-1]
     sequences = ("split", "chunk", "unbind", "tensor_split", "split_with_sizes", "broadcast_tensors", "meshgrid")
-    return node.target.startswith(CUSTOM) or name in sequences
+    return node.target.startswith(captures.CUSTOM) or name in sequences
 
 
-def placeholder_name(source: Source) -> str:
+def placeholder_name(source: captures.Source) -> str:
     """An identifier for the tensor at `source`, as torch.compile spells it: L_..._ for locals and cells, G_..._ for
     globals.
 
@@ -357,13 +341,19 @@ def placeholder_name(source: Source) -> str:
 
 
 _SPELLED: dict[type[Any], str] = {
-    Local: "L.{name}", Cell: "L.{name}", Global: "G.{name}", Builtin: "G.{name}", HandleSource: "O.{name}",
-    Attribute: "{base}.{name}", Item: "{base}.{key}", DictKey: "{base}.keys.{index}",
-    DictValue: "{base}.values.{index}", TypeOf: "type.{base}", Reading: "{base}.{function}",
-}  # fmt: skip
+    **dict.fromkeys((captures.Local, captures.Cell), "L.{name}"),
+    **dict.fromkeys((captures.Global, captures.Builtin), "G.{name}"),
+    captures.HandleSource: "O.{name}",
+    captures.Attribute: "{base}.{name}",
+    captures.Item: "{base}.{key}",
+    captures.DictKey: "{base}.keys.{index}",
+    captures.DictValue: "{base}.values.{index}",
+    captures.TypeOf: "type.{base}",
+    captures.Reading: "{base}.{function}",
+}
 
 
-def _spelled(source: Source) -> str:
+def _spelled(source: captures.Source) -> str:
     fields = msgspec.structs.asdict(source)
     if "base" in fields:
         fields["base"] = "O" if fields["base"] is None else _spelled(fields["base"])

@@ -14,20 +14,9 @@ from absint.cpu_kernels import cpu_kernels
 from absint.wire import to_arg
 from aotgrad import restore_twins
 from codegen.portable import compile_ahead, requirement
+from stagefold.artifact import file_format
 from stagefold.artifact.capturing import CAPTURING, Output, Whole, capture_whole
 from stagefold.artifact.dynamic_shapes import OpenSize, check_promises, open_sizes, ranges_of, rules_of
-from stagefold.artifact.file_format import (
-    CAPTURE,
-    FORMAT,
-    INDEX,
-    MAIN,
-    PREPARE,
-    Header,
-    Held,
-    Leaf,
-    Result,
-    library_member,
-)
 from stagefold.artifact.loading import Artifact
 from stagefold.artifact.trees import paths, tree_of
 from stagefold.artifact.weights import described
@@ -92,8 +81,8 @@ def export(
     relations = [guard for guard in guards if isinstance(guard, Relation)]
     assumed = [replace(one, line=None) if one.line and one.line.file == CAPTURING else one for one in relations]
     ranges = ranges_of(described_leaves, capture.symbols)
-    header = Header(
-        format=FORMAT,
+    header = file_format.Header(
+        format=file_format.FORMAT,
         stagefold=importlib.metadata.version("stagefold"),
         name=name,
         torch=torch_release(),
@@ -116,16 +105,21 @@ def export(
 
 
 def _members(
-    header: Header, capture: Capture, programs: Programs, units: list[Unit], targets: Sequence[str], documents: bool
+    header: file_format.Header,
+    capture: Capture,
+    programs: Programs,
+    units: list[Unit],
+    targets: Sequence[str],
+    documents: bool,
 ) -> dict[str, bytes]:
-    found = {INDEX: msgspec.json.encode(header), MAIN: encode(programs.main, "msgpack")}
+    found = {file_format.INDEX: msgspec.json.encode(header), file_format.MAIN: encode(programs.main, "msgpack")}
     if programs.prepare is not None:
-        found[PREPARE] = encode(programs.prepare, "msgpack")
+        found[file_format.PREPARE] = encode(programs.prepare, "msgpack")
     if documents:
-        found[CAPTURE] = encode(capture)
+        found[file_format.CAPTURE] = encode(capture)
     for isa in targets:
         libraries = compile_ahead(units, isa)  # type: ignore[arg-type]
-        found |= {library_member(isa, source): data for source, data in libraries.items()}
+        found |= {file_format.library_member(isa, source): data for source, data in libraries.items()}
     return found
 
 
@@ -155,7 +149,7 @@ def _place(value: Any, arguments: Sequence[Any], held: Sequence[torch.Tensor]) -
     return at[0] if at else next(-1 - number for number, one in enumerate(held) if one is value)
 
 
-def _described(model: Any, whole: Whole, held: Sequence[torch.Tensor]) -> tuple[Held, ...]:
+def _described(model: Any, whole: Whole, held: Sequence[torch.Tensor]) -> tuple[file_format.Held, ...]:
     named: dict[int, tuple[str, str]] = {}
     for one, tensor in zip(whole.capture.inputs, whole.inputs, strict=True):
         named[id(tensor)] = one.value.name, one.role if one.role in ("parameter", "buffer") else "constant"
@@ -166,23 +160,25 @@ def _described(model: Any, whole: Whole, held: Sequence[torch.Tensor]) -> tuple[
     return described([name for name, _ in rows], [role for _, role in rows], held)
 
 
-def _result(number: int, whole: Whole, held: Sequence[torch.Tensor]) -> Result:
+def _result(number: int, whole: Whole, held: Sequence[torch.Tensor]) -> file_format.Result:
     value = whole.results[number]
     if isinstance(value, Output):
-        return Result("number" if whole.numbers[number] else "output", value.number)
+        return file_format.Result("number" if whole.numbers[number] else "output", value.number)
     if isinstance(value, torch.Tensor):
         place = _place(value, whole.arguments, held)
-        return Result("leaf", place) if place >= 0 else Result("held", -1 - place)
-    return Result("value", value=to_arg(value))
+        return file_format.Result("leaf", place) if place >= 0 else file_format.Result("held", -1 - place)
+    return file_format.Result("value", value=to_arg(value))
 
 
-def _leaves(whole: Whole, leaves: Sequence[Any], opened: Sequence[OpenSize], labels: Sequence[str]) -> tuple[Leaf, ...]:
+def _leaves(
+    whole: Whole, leaves: Sequence[Any], opened: Sequence[OpenSize], labels: Sequence[str]
+) -> tuple[file_format.Leaf, ...]:
     """The leaves as the program takes them; what it does not use may have any open sizes."""
     types = {id(value): one.value.type for one, value in zip(whole.capture.inputs, whole.inputs, strict=True)}
     found = []
     for number, (label, leaf, stand) in enumerate(zip(labels, leaves, whole.arguments, strict=True)):
         if not isinstance(leaf, torch.Tensor):
-            found.append(Leaf(label, value=to_arg(leaf)))
+            found.append(file_format.Leaf(label, value=to_arg(leaf)))
             continue
         open_dimensions = {size.dimension for size in opened if size.tensor is leaf}
         type_ = types.get(id(stand))
@@ -193,5 +189,5 @@ def _leaves(whole: Whole, leaves: Sequence[Any], opened: Sequence[OpenSize], lab
             stride: tuple[Dim, ...] = contiguous_stride(shape) if leaf.is_contiguous() else leaf.stride()
             dtype = str(leaf.dtype).removeprefix("torch.")
             type_ = TensorType(dtype, shape, stride, 0, str(leaf.device), leaf.requires_grad)  # type: ignore[arg-type]
-        found.append(Leaf(label, replace(type_, storage_offset=0)))
+        found.append(file_format.Leaf(label, replace(type_, storage_offset=0)))
     return tuple(found)

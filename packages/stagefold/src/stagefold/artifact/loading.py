@@ -15,17 +15,8 @@ from absint.wire import from_arg
 from aotgrad import bind, run_plain
 from codegen.portable import Requirement, load_compiled, obstacle
 from stagefold.archive import Archive, append_members
+from stagefold.artifact import file_format
 from stagefold.artifact.arguments import Arguments
-from stagefold.artifact.file_format import (
-    CAPTURE,
-    FORMAT,
-    INDEX,
-    MAIN,
-    PREPARE,
-    WEIGHTS,
-    Header,
-    library_member,
-)
 from stagefold.artifact.trees import build
 from stagefold.artifact.weights import read_weights, write_weights
 from stagefold.errors import BadArtifact, CheckFailed, CompiledAgain, NotRunnable, RunsPlain
@@ -57,10 +48,10 @@ def load(
     Errors: `BadArtifact`, and `NotRunnable` where nothing in the file may or can be run here.
     """
     with resting_collector():  # what is made here stays, and torch's objects take it long to look at
-        archive = Archive(file, INDEX, FORMAT, BadArtifact)
-        header = archive.decode(INDEX, Header)
+        archive = Archive(file, file_format.INDEX, file_format.FORMAT, BadArtifact)
+        header = archive.decode(file_format.INDEX, file_format.Header)
         members = archive.members()
-        stored = members.pop(WEIGHTS, None)
+        stored = members.pop(file_format.WEIGHTS, None)
         if weights is not None:
             stored = Path(weights).read_bytes()
         if stored is None and header.held:
@@ -79,7 +70,7 @@ class Artifact:
     model held, by name: parameters, buffers that calls write into, constants.
     """
 
-    def __init__(self, header: Header, held: Sequence[torch.Tensor], members: Mapping[str, bytes]) -> None:
+    def __init__(self, header: file_format.Header, held: Sequence[torch.Tensor], members: Mapping[str, bytes]) -> None:
         """members: by name, without the weights."""
         self.header = header
         self.state = {row.name: tensor for row, tensor in zip(header.held, held, strict=True)}
@@ -99,7 +90,7 @@ class Artifact:
         stored = write_weights(self.header.held, self._held)
         if weights is not None:
             Path(weights).write_bytes(stored)
-        append_members(None, self._members | ({WEIGHTS: stored} if weights is None else {}), Path(file))
+        append_members(None, self._members | ({file_format.WEIGHTS: stored} if weights is None else {}), Path(file))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = self._started()[1].leaves(args, kwargs)
@@ -122,12 +113,12 @@ class Artifact:
             reason = code
         if isinstance(code, Requirement):
             self._function, rules = self._of_machine_code(code)
-        elif recompile and CAPTURE in self._members:
+        elif recompile and file_format.CAPTURE in self._members:
             message = f"{self.header.name} is compiled on this machine from its documents: {reason}"
             warnings.warn(message, CompiledAgain, stacklevel=3)
             self._function = self._compiled()
         else:
-            why = "" if CAPTURE in self._members else ", nor has it documents to compile again"
+            why = "" if file_format.CAPTURE in self._members else ", nor has it documents to compile again"
             fix = "Say load(FILE, trust=True) if you trust those who made it." if not trust else NotRunnable.fix
             raise NotRunnable(f"{self.header.name} is not run: {reason}{why}", fix=fix)
         self._arguments = Arguments(self.header, rules)
@@ -140,7 +131,7 @@ class Artifact:
         return self._function, self._arguments
 
     def _of_machine_code(self, code: Requirement) -> tuple[Callee, tuple[Relation, ...]]:
-        prefix = library_member(code.isa, "").removesuffix(".so")
+        prefix = file_format.library_member(code.isa, "").removesuffix(".so")
         libraries = {
             name.removeprefix(prefix).removesuffix(".so"): data
             for name, data in self._members.items()
@@ -152,15 +143,19 @@ class Artifact:
             units = [program.forward] if program.backward is None else [program.forward, program.backward]
             runs = load_compiled(units, code.isa, libraries)
             backward = runs[1] if len(runs) == 2 else None
-            plain = self._plain if CAPTURE in self._members and PREPARE not in self._members else None
+            plain = (
+                self._plain
+                if file_format.CAPTURE in self._members and file_format.PREPARE not in self._members
+                else None
+            )
             return bind(program.binding, runs[0], backward, plain=plain, takes_list=True), program
 
-        main, program = bound(MAIN)
-        if PREPARE not in self._members:
+        main, program = bound(file_format.MAIN)
+        if file_format.PREPARE not in self._members:
             return main, program.binding.assumptions
         from stagefold.freezing import FrozenCall  # loads passes on graphs
 
-        prepare, preparing = bound(PREPARE)
+        prepare, preparing = bound(file_format.PREPARE)
         sources = tuple(place for place, given in enumerate(preparing.binding.inputs) if given.used)
         return FrozenCall(main, prepare, sources), program.binding.assumptions
 
@@ -168,13 +163,13 @@ class Artifact:
         """The calls of the graph by eager torch, for inputs that share memory with one that is written."""
         message = f"{self.header.name} runs plain for inputs that share memory with one that it writes into"
         warnings.warn(message, RunsPlain, stacklevel=4)
-        return run_plain(cast(Capture, decode(self._members[CAPTURE], expect="capture")), *inputs)
+        return run_plain(cast(Capture, decode(self._members[file_format.CAPTURE], expect="capture")), *inputs)
 
     def _compiled(self) -> Callee:
         from stagefold.compiled_capture import compile_capture  # loads all stages
         from stagewire.verify import verify
 
-        capture = decode(self._members[CAPTURE], expect="capture")
+        capture = decode(self._members[file_format.CAPTURE], expect="capture")
         verify(capture)
         assert isinstance(capture, Capture)
         if len(capture.inputs) != len(self.header.inputs):
@@ -211,7 +206,7 @@ class Artifact:
         return from_arg(result.value, lambda ref: ref)
 
 
-def check_header(header: Header) -> None:
+def check_header(header: file_format.Header) -> None:
     """Refuse numbers of leaves and tensors that do not exist, and sizes that no argument has."""
     leaves, held = len(header.leaves), len(header.held)
     known = {str(dim) for leaf in header.leaves if leaf.type is not None for dim in leaf.type.shape}
@@ -225,7 +220,7 @@ def check_header(header: Header) -> None:
         raise BadArtifact(f"the index of {header.name} does not agree with itself")
 
 
-def _mismatch(header: Header) -> str | None:
+def _mismatch(header: file_format.Header) -> str | None:
     """Why programs of this artifact do not run with this torch."""
     if header.torch != torch_release():
         return f"it was exported for torch {header.torch}, and this is {torch_release()}"

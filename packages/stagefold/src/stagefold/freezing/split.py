@@ -8,14 +8,7 @@ import msgspec
 
 from aotgrad.ops import is_view
 from primops.channels_last import CONVOLUTION, channels_last
-from stagefold.freezing.fold import (
-    PACKED,
-    constant_nodes,
-    fold_normalisations,
-    needed,
-    pack_convolutions,
-    suits,
-)
+from stagefold.freezing import fold
 from stagewire.grad import BoundInput, Fresh, Grad
 from stagewire.graph import Graph, Node, Ref, Value, node_references
 from stagewire.graph_passes import live_nodes
@@ -39,12 +32,12 @@ def freeze(grad: Grad) -> Frozen | None:
     """
     if grad.binding.tangents or grad.binding.symbols:
         return None
-    grad = fold_normalisations(grad)
-    if suits(grad.joint):
-        grad = pack_convolutions(grad)
-        kinds = frozenset((PACKED, CONVOLUTION))
+    grad = fold.fold_normalisations(grad)
+    if fold.suits(grad.joint):
+        grad = fold.pack_convolutions(grad)
+        kinds = frozenset((fold.PACKED, CONVOLUTION))
         grad = msgspec.structs.replace(grad, joint=channels_last(grad.joint, kinds))
-    nodes, of_weights = constant_nodes(grad)
+    nodes, of_weights = fold.constant_nodes(grad)
     frontier = _frontier(grad, nodes, of_weights)
     if not frontier:
         return Frozen(None, grad)
@@ -75,7 +68,7 @@ def _frontier(grad: Grad, nodes: list[Node], of_weights: set[str]) -> list[Value
 def _cut(grad: Grad, nodes: list[Node], frontier: list[Value]) -> Frozen:
     binding, joint = grad.binding, grad.joint
     names = {value.name for value in frontier}
-    before = needed(nodes, names)
+    before = fold.needed(nodes, names)
     read = {name for node in before for name in node_references(node)}
     inputs = tuple(
         msgspec.structs.replace(one, mutated=False, used=value.name in read)

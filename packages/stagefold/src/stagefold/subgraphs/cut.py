@@ -20,19 +20,7 @@ import torch
 from msgspec.structs import replace
 
 from stagefold.torch_capabilities import TORCH
-from stagewire.capture import (
-    CONTROL_FLOW,
-    CUSTOM,
-    Capture,
-    Checkpoint,
-    CustomFunction,
-    GlobalState,
-    Guard,
-    Input,
-    Local,
-    Symbol,
-    functions_of,
-)
+from stagewire import capture as captures
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, DTypeArg, Graph, Node, Ref, Value, leaves, node_references
 from stagewire.substitution import map_sizes, symbols_in
@@ -59,38 +47,38 @@ class Subgraph:
     control flow that it consists of runs, in the order of the function's graphs.
     """
 
-    capture: Capture
+    capture: captures.Capture
     compiled: bool
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    symbols: tuple[Symbol, ...]
+    symbols: tuple[captures.Symbol, ...]
     unknown: tuple[str, ...]
     bodies: tuple[Subgraph, ...] = ()
 
 
-def runs_in_subgraphs(capture: Capture) -> bool:
+def runs_in_subgraphs(capture: captures.Capture) -> bool:
     """Whether the program is one for `cut`: data decides sizes, or what runs."""
     return has_unbacked_symbols(capture) or bool(_controls(capture))
 
 
-def _controls(capture: Capture) -> dict[str, CustomFunction]:
+def _controls(capture: captures.Capture) -> dict[str, captures.CustomFunction]:
     """The control flow that no stage takes, by targets."""
-    return {CUSTOM + each.name: each for each in capture.functions if _is_control(each)}
+    return {captures.CUSTOM + each.name: each for each in capture.functions if _is_control(each)}
 
 
-def _is_control(function: CustomFunction) -> bool:
+def _is_control(function: captures.CustomFunction) -> bool:
     transform, calls = function.transform, len(function.forward.nodes)
-    if transform is None or transform.kind not in CONTROL_FLOW:
+    if transform is None or transform.kind not in captures.CONTROL_FLOW:
         return False
     return transform.kind != "scan" or not isinstance(transform.length, int) or transform.length * calls > _UNROLLED
 
 
-def has_unbacked_symbols(capture: Capture) -> bool:
+def has_unbacked_symbols(capture: captures.Capture) -> bool:
     """Whether some node gives a number of data: each size that data decides is read by a node of its own."""
     return bool(_numbers_of_data(capture))
 
 
-def _numbers_of_data(capture: Capture) -> set[str]:
+def _numbers_of_data(capture: captures.Capture) -> set[str]:
     """What nodes give that read a tensor as a number, or compute with such numbers; others are computed of sizes."""
     tensors = {item.value.name for item in capture.inputs if item.role not in ("symbol", "number")}
     found: set[str] = set()
@@ -102,7 +90,7 @@ def _numbers_of_data(capture: Capture) -> set[str]:
     return found
 
 
-def cut(capture: Capture) -> tuple[Subgraph, ...]:
+def cut(capture: captures.Capture) -> tuple[Subgraph, ...]:
     """The parts in the order of the program; the last one, without nodes, gives the program's outputs."""
     scope = _Scope.of(capture)
     stretches = list(_stretches(capture))
@@ -117,10 +105,10 @@ def cut(capture: Capture) -> tuple[Subgraph, ...]:
 # -- which nodes go together
 
 
-def _stretches(capture: Capture) -> Iterator[tuple[tuple[Node, ...], bool]]:
+def _stretches(capture: captures.Capture) -> Iterator[tuple[tuple[Node, ...], bool]]:
     """The nodes of each part, and whether it is compiled."""
     controls = _controls(capture)
-    around = {CUSTOM + each.name for each in capture.functions if _applies(capture, each, controls)}
+    around = {captures.CUSTOM + each.name for each in capture.functions if _applies(capture, each, controls)}
     nodes = capture.graph.nodes
     own = [number if node.target in controls else None for number, node in enumerate(nodes)]
     of_data = [has or node.target in around for has, node in zip(_needs_data(capture), nodes, strict=True)]
@@ -140,13 +128,15 @@ def _stretches(capture: Capture) -> Iterator[tuple[tuple[Node, ...], bool]]:
         yield plain, False
 
 
-def _applies(capture: Capture, function: CustomFunction, controls: dict[str, CustomFunction]) -> bool:
+def _applies(
+    capture: captures.Capture, function: captures.CustomFunction, controls: dict[str, captures.CustomFunction]
+) -> bool:
     """Whether a function has control flow inside."""
-    inside = [each for graph in function.graphs.values() for each in functions_of(capture.functions, graph)]
-    return any(CUSTOM + each.name in controls for each in inside)
+    inside = [each for graph in function.graphs.values() for each in captures.functions_of(capture.functions, graph)]
+    return any(captures.CUSTOM + each.name in controls for each in inside)
 
 
-def _recording(capture: Capture) -> Iterator[int]:
+def _recording(capture: captures.Capture) -> Iterator[int]:
     """For each node, how often gradients were switched on before it: what starts without them ends without them."""
     count = 0
     for node in capture.graph.nodes:
@@ -158,7 +148,7 @@ def _is_worth_it(nodes: tuple[Node, ...]) -> bool:
     return sum(bool(node.results) and node.target not in _VIEWS for node in nodes) >= _FEWEST_CALLS
 
 
-def _needs_data(capture: Capture) -> Iterator[bool]:
+def _needs_data(capture: captures.Capture) -> Iterator[bool]:
     """For each node: does it give or take a number of data, or have a result whose size only data knows?
 
     Such a size is none of its arguments' own: what a mask selects twice has the same symbol, and is to be found twice.
@@ -191,7 +181,7 @@ def _symbols(value: Value) -> Iterator[str]:
         yield value.name
 
 
-def _used_behind(capture: Capture, stretches: list[tuple[tuple[Node, ...], bool]]) -> list[set[str]]:
+def _used_behind(capture: captures.Capture, stretches: list[tuple[tuple[Node, ...], bool]]) -> list[set[str]]:
     """For each part: the names that something behind it uses, a symbol being used where it is in a type."""
     types = {value.name: value for node in capture.graph.nodes for value in node.results}
     used = {name for output in capture.graph.outputs for name in _names(output)}
@@ -202,7 +192,7 @@ def _used_behind(capture: Capture, stretches: list[tuple[tuple[Node, ...], bool]
             used.update(_names_in(node))
             values = (*node.results, *(types[name] for name in node_references(node) if name in types))
             used.update(name for value in values for name in _symbols(value))
-        used |= symbols_in(functions_of(capture.functions, Graph((), nodes, ())))
+        used |= symbols_in(captures.functions_of(capture.functions, Graph((), nodes, ())))
     return behind[::-1]
 
 
@@ -227,16 +217,16 @@ def _names(arg: Arg) -> Iterator[str]:
 class _Scope:
     """What all parts share. decided: the ints that nodes give. guards: each with the symbols that it is about."""
 
-    whole: Capture
+    whole: captures.Capture
     values: dict[str, Value]
-    given: dict[str, Input]
+    given: dict[str, captures.Input]
     symbols: frozenset[str]
     decided: frozenset[str]
-    guards: tuple[tuple[Guard, frozenset[str]], ...]
-    controls: dict[str, CustomFunction]
+    guards: tuple[tuple[captures.Guard, frozenset[str]], ...]
+    controls: dict[str, captures.CustomFunction]
 
     @staticmethod
-    def of(capture: Capture) -> _Scope:
+    def of(capture: captures.Capture) -> _Scope:
         graph = capture.graph
         results = [value for node in graph.nodes for value in node.results]
         return _Scope(
@@ -250,7 +240,7 @@ class _Scope:
         )
 
     def part(
-        self, nodes: tuple[Node, ...], outputs: tuple[str, ...], first: int, state: GlobalState, compiled: bool
+        self, nodes: tuple[Node, ...], outputs: tuple[str, ...], first: int, state: captures.GlobalState, compiled: bool
     ) -> Subgraph:
         """The part of `nodes`, the first of which is number `first`, that hands over the values `outputs`."""
         made = {value.name for node in nodes for value in node.results}
@@ -260,7 +250,7 @@ class _Scope:
         function = self.controls.get(nodes[0].target)
         return part if function is None else replace_fields(part, bodies=self._bodies(function, state))
 
-    def _bodies(self, function: CustomFunction, state: GlobalState) -> tuple[Subgraph, ...]:
+    def _bodies(self, function: captures.CustomFunction, state: captures.GlobalState) -> tuple[Subgraph, ...]:
         """What control flow runs; no checkpoint of the program is inside."""
         end = len(self.whole.graph.nodes)
         graphs = function.graphs.values()
@@ -273,8 +263,10 @@ class _Scope:
         graph = Graph(tuple([self.values[name] for name in used]), (), outputs)
         return self._part(graph, (), first, self.whole.state, False)
 
-    def _part(self, graph: Graph, outputs: tuple[str, ...], first: int, state: GlobalState, compiled: bool) -> Subgraph:
-        functions = functions_of(self.whole.functions, graph)
+    def _part(
+        self, graph: Graph, outputs: tuple[str, ...], first: int, state: captures.GlobalState, compiled: bool
+    ) -> Subgraph:
+        functions = captures.functions_of(self.whole.functions, graph)
         mentioned = symbols_in((graph, functions))
         made = {value.name for node in graph.nodes for value in node.results}
         taken = {value.name for value in graph.inputs}
@@ -302,18 +294,18 @@ class _Scope:
         unknown = tuple([name for name in names if name in self.decided])
         return Subgraph(capture, compiled, names, outputs, symbols, unknown)
 
-    def _input(self, value: Value) -> Input:
+    def _input(self, value: Value) -> captures.Input:
         known = self.given.get(value.name)
         if known is not None:
             return replace(known, value=value)
-        source = Local(f"%{value.name}")  # no variable of the frame, and no guard, has such a name
-        return Input(value, source, "symbol" if isinstance(value.type, ScalarType) else "tensor")
+        source = captures.Local(f"%{value.name}")  # no variable of the frame, and no guard, has such a name
+        return captures.Input(value, source, "symbol" if isinstance(value.type, ScalarType) else "tensor")
 
 
-def _within(checkpoints: tuple[Checkpoint, ...], start: int, stop: int) -> tuple[Checkpoint, ...]:
+def _within(checkpoints: tuple[captures.Checkpoint, ...], start: int, stop: int) -> tuple[captures.Checkpoint, ...]:
     """What of the checkpoints lies in the nodes from `start` to `stop`, counted from `start`."""
     cropped = [(max(part.first, start), min(part.last, stop)) for part in checkpoints]
-    return tuple([Checkpoint(first - start, last - start) for first, last in cropped if first < last])
+    return tuple([captures.Checkpoint(first - start, last - start) for first, last in cropped if first < last])
 
 
 _GRADIENTS = "torch._C._set_grad_enabled"
@@ -331,7 +323,7 @@ def turns_gradients_on(node: Node) -> bool:
     return node.target == _GRADIENTS and node.args == (True,)
 
 
-def state_behind(state: GlobalState, nodes: Iterable[Node]) -> GlobalState:
+def state_behind(state: captures.GlobalState, nodes: Iterable[Node]) -> captures.GlobalState:
     """The state after `nodes` have run in `state`."""
     gradients, autocast = state.grad_enabled, dict(state.autocast)
     for node in nodes:
@@ -348,7 +340,7 @@ def state_behind(state: GlobalState, nodes: Iterable[Node]) -> GlobalState:
     return replace(state, grad_enabled=gradients, autocast=tuple(sorted(autocast.items())))
 
 
-def enter(state: GlobalState) -> None:
+def enter(state: captures.GlobalState) -> None:
     """Set torch's modes to those of `state`."""
     TORCH.set_grad_enabled(state.grad_enabled)
     wanted = dict(state.autocast)
