@@ -199,8 +199,7 @@ class Emitter:
             dtype = source
         known = [self.size(o, source) if isinstance(o, Expr) else o for o in operands]
         values = tuple([o.operand if o.__class__ is Typed else o for o in known])  # type: ignore[union-attr]
-        rule = RULES.get(op)
-        folded = None if rule is None else rule(values, dtype, source)
+        folded = fold(op, values, dtype, source)
         if folded is not None:
             return Typed(folded, dtype)
         if op in INDEX_CHECKS and self._is_inside(values):

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from stagefold.artifact.file_format import contents as artifact_contents
-from stagefold.artifact.file_format import document_in, is_artifact
+from stagefold.artifact.file_format import is_artifact
 from stagefold.backend import StagefoldBackend
 from stagefold.bisector import blame_document
 from stagefold.capsule import contents as capsules
@@ -48,7 +48,7 @@ from stagefold.structural_diff import differences
 from stagewire.codec import Document
 from stagewire.command import guarded
 from stagewire.errors import StageError
-from stagewire.files import read, read_verified, write
+from stagewire.files import read_verified, write
 from stagewire.printer import print_document
 from stagewire.stage import Stage, expect
 
@@ -163,31 +163,20 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _show_one(chosen: argparse.Namespace, file: Path) -> None:
-    if not capsules.is_capsule(file) or is_artifact(file):
-        of_artifact = is_artifact(file)
-        if of_artifact and not chosen.only:
-            print(artifact_contents(file))
-            return
-        document = document_in(file, chosen.only) if of_artifact else read(file)
-        if chosen.output is not None:
-            write(document, chosen.output)
-        else:
-            print(capsules.print_part(document, "" if of_artifact else chosen.only), end="")
+    if capsules.is_capsule(file) and not chosen.only:
+        print(artifact_contents(file) if is_artifact(file) else capsules.contents(Capsule(file)))
         return
-    capsule = Capsule(file)
-    if not chosen.only:
-        print(capsules.contents(capsule))
-        return
-    found = list(capsules.chosen_documents(capsule, chosen.only))
+    found = capsules.documents_of(file, chosen.only)
     if chosen.output is not None:
         if len(found) != 1:
-            names = ", ".join(f"{run.member}/{form}" for run, form, _ in found)
+            names = ", ".join(name for name, _, _ in found)
             raise CommandFault(f"{chosen.only!r} is {len(found)} documents", fix=f"Name one of them: {names}.")
-        write(found[0][2], chosen.output)
+        write(found[0][1], chosen.output)
         return
-    for run, form, document in found:
-        print(f"# {run.member}/{form}")
-        print(capsules.print_part(document, capsules.graph_of(chosen.only)), end="")
+    for name, document, graph in found:
+        if name:
+            print(f"# {name}")
+        print(capsules.print_part(document, graph), end="")
 
 
 def _replay(chosen: argparse.Namespace) -> int:

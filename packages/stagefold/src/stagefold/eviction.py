@@ -67,11 +67,9 @@ def _is_leftover(path: Path) -> bool:
 def is_due(directory: Path) -> bool:
     """Whether nobody has pruned a cache in the last hour; from now on somebody has."""
     stamp = directory / _STAMP
-    try:
+    with contextlib.suppress(FileNotFoundError):
         if time.time() - stamp.stat().st_mtime < _HOUR:
             return False
-    except FileNotFoundError:
-        pass
     stamp.touch()
     return True
 
@@ -84,8 +82,9 @@ def prune(directory: Path, limits: Limits) -> tuple[int, int]:
     now = time.time()
     for folder in FOLDERS:
         for path in (directory / folder).rglob("*"):
-            if _is_leftover(path) and now - _time_of(path, now) > _HOUR:
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                if _is_leftover(path) and now - path.stat().st_mtime > _HOUR:
+                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
     entries = entries_of(directory)
     total, count, size = sum(entry.size for entry in entries), 0, 0
     for entry in entries:
@@ -95,10 +94,3 @@ def prune(directory: Path, limits: Limits) -> tuple[int, int]:
             path.unlink(missing_ok=True)
         count, size = count + 1, size + entry.size
     return count, size
-
-
-def _time_of(path: Path, missing: float) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return missing

@@ -53,13 +53,7 @@ class Part:
 
 def parts_of(document: Document) -> Iterator[Part]:
     """The graphs of a document; none of a program, whose text is one."""
-    if isinstance(document, Capture):
-        yield part_of(document, document.graph)
-        return
-    for field in ("joint", "forward", "backward"):
-        graph = getattr(document, field, None)
-        if isinstance(graph, (Graph, loop.LoopGraph)):
-            yield part_of(document, graph)
+    return (part_of(document, graph) for graph in graphs_of(document).values())
 
 
 def part_of(document: Document, graph: Graph | loop.LoopGraph) -> Part:

@@ -156,8 +156,7 @@ def _with_kernel(document: Document, number: int, kernel: Kernel) -> Document | 
 
 def _has_its_types(document: Document) -> bool:
     """Whether each call gives values of the types that it states, on zeros; False where that cannot be said."""
-    for field in ("graph", "joint", "forward"):
-        graph = getattr(document, field, None)
+    for field, graph in excerpts.graphs_of(document).items():
         if not isinstance(graph, Graph) or getattr(document, "backward", None) is not None:
             continue
         values = [one for node in graph.nodes for one in node.results if isinstance(one.type, TensorType)]
@@ -203,9 +202,8 @@ def _at_hints(document: Document) -> Document | None:
 
 def _fewest_results(document: Document, holds: Condition) -> Document:
     """Fewer results of a document that is one graph, whose results are all new."""
-    for field in ("graph", "joint", "forward"):
-        graph = getattr(document, field, None)
-        if not isinstance(graph, (Graph, LoopGraph)) or len(graph.outputs) < 2:
+    for field, graph in excerpts.graphs_of(document).items():
+        if field == "backward" or len(graph.outputs) < 2:
             continue
 
         def cut(chosen: tuple[int, ...], field: str = field, graph: Graph | LoopGraph = graph) -> Document:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from stagefold.artifact.file_format import document_in, is_artifact
 from stagefold.backend import StagefoldBackend
 from stagefold.bisector import first_difference, results_of
 from stagefold.capsule.file_format import Capsule, Event, Run
@@ -85,11 +88,6 @@ _FORMS = ("capture", *(form for _, form in BOUNDARIES.values()))
 _HOW = "[RUN/]FORM[/GRAPH], such as prim, 0001/loop or f/loop/backward (or the slot that makes it: f/loopir/backward)"
 
 
-def graph_of(only: str) -> str:
-    """The graph that `--only` names; "" for all."""
-    return _parts(only)[2]
-
-
 def chosen_documents(capsule: Capsule, only: str) -> Iterator[tuple[Run, str, Document]]:
     """The documents that `--only` names, with run and form."""
     run, form, _ = _parts(only)
@@ -102,18 +100,33 @@ def chosen_documents(capsule: Capsule, only: str) -> Iterator[tuple[Run, str, Do
         raise BadCapsule(f"{capsule.path} has no {only!r}", fix=f"Write {_HOW}; `stagefold show FILE` lists the runs.")
 
 
+def documents_of(path: Path, only: str) -> list[tuple[str, Document, str]]:
+    """The documents of a file (it is one, or an artifact or a capsule) that `--only` names: with the run and the form
+    of each, "" where the file has no runs, and the graph of it that is meant, "" for all."""
+    if not is_capsule(path):
+        return [("", read(path), only)]
+    if is_artifact(path):
+        return [("", document_in(path, only), "")]
+    chosen = chosen_documents(Capsule(path), only)
+    return [(f"{run.member}/{form}", document, _parts(only)[2]) for run, form, document in chosen]
+
+
 def print_part(document: Document, graph: str) -> str:
     """The printed form of a document, or of one of its parts."""
     text = print_document(document)
     if not graph:
         return text
-    lines = text.splitlines(keepends=True)
-    start = next((number for number, line in enumerate(lines) if line == f"  {graph} {{\n"), None)
-    if start is None:
-        known = [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " " and line.endswith("{\n")]
+    found = printed_block(text, re.escape(graph), "  ")
+    if found is None:
+        known = re.findall(r"^  (\S+).*\{$", text, re.MULTILINE)
         raise CommandFault(f"the document has no part {graph!r}", fix=f"It has: {', '.join(known)}.")
-    stop = next(number for number in range(start, len(lines)) if lines[number] == "  }\n")
-    return "".join(line[2:] for line in lines[start : stop + 1])
+    return f"{found}\n"
+
+
+def printed_block(text: str, head: str, indent: str = " +") -> str | None:
+    """The first block of a printed document whose head, a pattern, begins a line, without its indentation."""
+    found = re.search(rf"^({indent}){head}\b[^\n]*\{{\n.*?^\1\}}", text, re.MULTILINE | re.DOTALL)
+    return None if found is None else textwrap.dedent(found[0])
 
 
 def paired_documents(left: Path, right: Path, only: str) -> Iterator[tuple[str, Document, Document]]:
@@ -138,9 +151,7 @@ def paired_documents(left: Path, right: Path, only: str) -> Iterator[tuple[str, 
 
 def one_document(path: Path, only: str) -> Document:
     """A document file, or the one document of a capsule that `--only` names."""
-    if not is_capsule(path):
-        return read(path)
-    found = [document for _, _, document in chosen_documents(Capsule(path), only)]
+    found = [document for _, document, _ in documents_of(path, only)]
     if len(found) != 1:
         which = f", of which {len(found)} are {only!r}" if only else ""
         raise CommandFault(f"{path} has several documents{which}", fix=f"Name one: --only {_HOW}.")

@@ -14,6 +14,7 @@ import torch
 from aotgrad import bind
 from codegen import load
 from stagefold.bisector import results_of
+from stagefold.capsule.contents import printed_block
 from stagewire.codec import Document
 from stagewire.graph import references
 from stagewire.loop import Kernel, LoopGraph
@@ -69,7 +70,8 @@ def _row(
     text, loops = _function(unit.source, unit, step.kernel), ""
     computes: tuple[str, ...] = step.buffers
     if made is not None:
-        computes, loops = made.origins, _printed_kernel(printed, made.name, direction)
+        printed = printed.partition(f"\n  {direction} {{\n")[2]
+        computes, loops = made.origins, printed_block(printed, f"kernel {re.escape(made.name)}") or ""
     return StepRow(direction, step.kernel, origin, computes, text, loops, touched, seconds)
 
 
@@ -94,17 +96,6 @@ def _function(source: str, unit: Unit, name: str) -> str:
         return ""
     ending = re.compile(r"^(?:}|(?=@|def |extern ))", re.MULTILINE).search(source, found.end())
     return source[found.start() : ending.end() if ending else len(source)].strip()
-
-
-def _printed_kernel(printed: str, name: str, direction: str) -> str:
-    """The kernel of a direction in the printed loops."""
-    lines = printed.partition(f"\n  {direction} {{\n")[2].splitlines()
-    start = next((n for n, line in enumerate(lines) if re.match(rf"\s+kernel {re.escape(name)}\b", line)), None)
-    if start is None:
-        return ""
-    indent = len(lines[start]) - len(lines[start].lstrip())
-    stop = next(n for n in range(start, len(lines)) if lines[n].startswith(" " * indent + "}"))
-    return "\n".join(line[indent:] for line in lines[start : stop + 1])
 
 
 def _measured(program: Program, inputs: Sequence[Any], cache: Path | None) -> dict[Any, tuple[int, float]]:
