@@ -80,7 +80,7 @@ class Options:
         templates, timed when a program is first loaded on a kind of device (seconds for each product; cached).
     freeze: programs without gradients compute what depends on parameters and buffers alone once: casts, batch norms
         folded into convolutions, packed weights in channels-last layout. A changed weight is noticed, unless it was
-        written through `.data` or behind torch's back (`stagefold.freezing.call`).
+        written through `.data` or behind torch's back (`stagefold.freezing`).
     stage: the fields that the user set of each slot's options object.
     """
 

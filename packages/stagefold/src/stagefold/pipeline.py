@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import stagewire
-from stagefold import errors
 from stagefold.cache import fingerprint
+from stagefold.errors import BadOption, BadStage, BrokenDocument, CommandFault, NoEffect, UnknownStage, UnusedStages
 from stagefold.options import SLOTS, Options, checked
 from stagewire.codec import form_of
 from stagewire.collector import resting_collector
@@ -104,13 +104,11 @@ def default_stage(slot: str) -> Stage:
 def resolve_stage(slot: str, stage: StageLike) -> Stage:
     """The stage object for what a user put into stages= for `slot`."""
     if slot not in BOUNDARIES and slot not in ENDS:
-        raise errors.UnknownStage(
-            f"there is no stage slot {slot!r}", fix=f"The slots are: capture, {', '.join(SLOTS)}, load."
-        )
+        raise UnknownStage(f"there is no stage slot {slot!r}", fix=f"The slots are: capture, {', '.join(SLOTS)}, load.")
     if isinstance(stage, str):
         found = discover()
         if stage not in found:
-            raise errors.UnknownStage(
+            raise UnknownStage(
                 f"no installed distribution registers a stage {stage!r}",
                 fix=f"Registered: {', '.join(sorted(found)) or 'none'}; or pass the stage object itself.",
             )
@@ -119,11 +117,9 @@ def resolve_stage(slot: str, stage: StageLike) -> Stage:
     consumes, produces = ("prim" if form == "cut" else form for form in {**BOUNDARIES, **ENDS}[slot])
     if isinstance(stage, Stage):
         if not isinstance(stage.version, str) or not stage.version:
-            raise errors.BadStage(
-                f"stage {stage.name!r} has the version {stage.version!r}, which is no text: keys name it"
-            )
+            raise BadStage(f"stage {stage.name!r} has the version {stage.version!r}, which is no text: keys name it")
         if (stage.consumes, stage.produces) != (consumes, produces):
-            raise errors.BadStage(
+            raise BadStage(
                 f"stage {stage.name!r} turns {stage.consumes} into {stage.produces}; "
                 f"the slot {slot!r} turns {consumes} into {produces}"
             )
@@ -131,7 +127,7 @@ def resolve_stage(slot: str, stage: StageLike) -> Stage:
     if callable(stage):
         return FunctionStage(getattr(stage, "__qualname__", slot), consumes, produces, stage)
     missing = [name for name in _MEMBERS if not hasattr(stage, name)]
-    raise errors.BadStage(
+    raise BadStage(
         f"stages[{slot!r}] is a {type(stage).__name__}, which has no {' and no '.join(missing)}",
         fix="Pass a Stage (name, version, consumes, produces, run) or a function of a document.",
     )
@@ -169,7 +165,7 @@ class Pipeline:
         unused = [slot for slot in stages or {} if slot in ENDS]
         if unused:
             slots = ", ".join(map(repr, unused))
-            raise errors.UnusedStages(f"no slot {slots} is among the stages that carry a capture to a program")
+            raise UnusedStages(f"no slot {slots} is among the stages that carry a capture to a program")
         chosen = {slot: resolve_stage(slot, stage) for slot, stage in (stages or {}).items()}
         rows = []
         for slot in SLOTS:
@@ -186,7 +182,7 @@ class Pipeline:
         """The pipeline to the program of the gradient of what this one makes."""
         slot, stage, options = self.stages[0]
         if "gradient_order" not in fields_of(options):
-            raise errors.BadStage(
+            raise BadStage(
                 f"the stage {stage.name!r} in slot {slot!r} makes no gradients of gradients",
                 fix="Give its Options a gradient_order, as aotgrad.Options has, or avoid create_graph=True.",
             )
@@ -245,7 +241,7 @@ class Pipeline:
             for slot, stage, options in self.between(document, until):
                 document = self._step(slot, stage, options, document, observe)
         if form_of(document) != until:
-            raise errors.BadStage(f"a {form_of(document)} document cannot be carried to {until!r}")
+            raise BadStage(f"a {form_of(document)} document cannot be carried to {until!r}")
         return document
 
     def between(self, document: stagewire.Document, until: str = "program") -> Iterator[tuple[str, Stage, Any]]:
@@ -275,7 +271,7 @@ class Pipeline:
         wanted = BOUNDARIES[slot][1]
         if not isinstance(produced, stagewire.Document) or form_of(produced) != wanted:
             found = form_of(produced) if isinstance(produced, stagewire.Document) else type(produced).__name__
-            raise errors.BadStage(f"stage {stage.name!r} in slot {slot!r} returned a {found}, not a {wanted}")
+            raise BadStage(f"stage {stage.name!r} in slot {slot!r} returned a {found}, not a {wanted}")
         if observe is not None:
             observe(Event(slot, time.perf_counter() - start, produced))
         if foreign or self.verify:
@@ -312,7 +308,7 @@ def verified(
         saved = "" if broken is None else _saved(document, broken)
         culprit = _broken_pass(again, error.sizes) if again is not None else None
         told = f"{what} breaks {error.message}" + (f"\n{culprit.message}" if culprit is not None else "")
-        raise errors.BrokenDocument(told + saved, where=error.where) from (culprit or error)
+        raise BrokenDocument(told + saved, where=error.where) from (culprit or error)
 
 
 def _saved(document: stagewire.Document, broken: Path) -> str:
@@ -337,7 +333,7 @@ def stopped_after(run: Callable[[], stagewire.Document], wanted: str, what: str)
     places = [place for place, known in enumerate(runs, 1) if known.name == name]
     if not places or not (number or "1").isdecimal() or not 0 < int(number or 1) <= len(places):
         counts = ", ".join(f"{known}:{count}" for known, count in Counter(one.name for one in runs).items())
-        raise errors.CommandFault(f"{what} runs no pass {wanted!r}", fix=f"Its runs: {counts}.")
+        raise CommandFault(f"{what} runs no pass {wanted!r}", fix=f"Its runs: {counts}.")
     with first_passes(places[int(number or 1) - 1]):
         return run()
 
@@ -398,10 +394,10 @@ def stage_options(slot: str, stage: Stage, options: Options) -> Any:
             fields.setdefault(name, value)
         else:
             message = f"the stage {stage.name!r} in slot {slot!r} has no option {name!r}, and is not told of {value!r}"
-            warnings.warn(message, errors.NoEffect, stacklevel=2)
+            warnings.warn(message, NoEffect, stacklevel=2)
     if kind is None:
         if fields:
-            raise errors.BadOption(f"the stage {stage.name!r} in slot {slot!r} has no options, got {sorted(fields)}")
+            raise BadOption(f"the stage {stage.name!r} in slot {slot!r} has no options, got {sorted(fields)}")
         return None
     known = fields_of(kind)
     unknown = [name for name in fields if name not in known]
@@ -409,7 +405,7 @@ def stage_options(slot: str, stage: Stage, options: Options) -> Any:
         close = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f"Did you mean {f'{slot}.{close[0]}'!r}? " if close else ""
         message = f"the stage {stage.name!r} in slot {slot!r} has no option {unknown[0]!r}"
-        raise errors.BadOption(message, fix=f"{hint}Known: {', '.join(known)}.")
+        raise BadOption(message, fix=f"{hint}Known: {', '.join(known)}.")
     hints = _type_hints(kind)
     return kind(**{name: checked(f"{slot}.{name}", value, hints.get(name)) for name, value in fields.items()})
 

@@ -20,9 +20,20 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from stagefold import excerpts
 from stagefold.bisector import results_of
 from stagefold.errors import CommandFault
+from stagefold.excerpts import (
+    NotApart,
+    Part,
+    graphs_of,
+    parts_of,
+    plainer_calls,
+    smaller_sizes,
+    smallest,
+    statement_count,
+    with_statements,
+    without_single_points,
+)
 from stagefold.reference import meaning
 from stagewire.capture import Capture
 from stagewire.codec import Document, encode, form_of
@@ -78,7 +89,7 @@ def reduce(document: Document, keep: Condition) -> Document:
         def stays_typed(candidate: Document, is_typed: bool = is_typed) -> bool:
             return (not is_typed or _has_its_types(candidate)) and holds(candidate)
 
-        for shrunk in (excerpts.smaller_sizes, _fewer_axes, _plainer):
+        for shrunk in (smaller_sizes, _fewer_axes, _plainer):
             document = _descended(document, shrunk, stays_typed)
         if document == before:
             return document
@@ -102,11 +113,11 @@ def _descended(document: Document, shrunk: Callable[[Document], Iterator[Documen
 
 
 def _fewest_steps(document: Document, holds: Condition) -> Document:
-    for part in sorted(excerpts.parts_of(document), key=lambda part: part.count):
+    for part in sorted(parts_of(document), key=lambda part: part.count):
         everything = tuple(range(part.count))
         whole = _excerpt(part, everything)
         if whole is not None and holds(whole):
-            fewest = excerpts.smallest(everything, lambda chosen, part=part: holds(_excerpt(part, chosen)))  # type: ignore[misc,arg-type]
+            fewest = smallest(everything, lambda chosen, part=part: holds(_excerpt(part, chosen)))  # type: ignore[misc,arg-type]
             return _excerpt(part, fewest) or document
     return document
 
@@ -116,25 +127,25 @@ def _fewest_statements(document: Document, holds: Condition) -> Document:
     for number, kernel in _kernels_of(document):
 
         def cut(chosen: tuple[int, ...], number: int = number, kernel: Kernel = kernel) -> Document | None:
-            return _with_kernel(document, number, excerpts.with_statements(kernel, chosen))  # noqa: B023
+            return _with_kernel(document, number, with_statements(kernel, chosen))  # noqa: B023
 
-        everything = tuple(range(excerpts.statement_count(kernel)))
+        everything = tuple(range(statement_count(kernel)))
         if everything:
-            fewest = excerpts.smallest(everything, lambda chosen, cut=cut: holds(cut(chosen)))  # type: ignore[misc]
+            fewest = smallest(everything, lambda chosen, cut=cut: holds(cut(chosen)))  # type: ignore[misc]
             document = document if fewest == everything else cut(fewest) or document
     return document
 
 
 def _fewer_axes(document: Document) -> Iterator[Document]:
     for number, kernel in _kernels_of(document):
-        yield _with_kernel(document, number, excerpts.without_single_points(kernel)) or document
+        yield _with_kernel(document, number, without_single_points(kernel)) or document
 
 
 def _plainer(document: Document) -> Iterator[Document]:
     """With one call, or its arguments, plainer."""
-    for field, graph in excerpts.graphs_of(document).items():
+    for field, graph in graphs_of(document).items():
         for number, node in enumerate(graph.nodes if isinstance(graph, Graph) else ()):
-            for other in excerpts.plainer_calls(node):
+            for other in plainer_calls(node):
                 nodes = (*graph.nodes[:number], other, *graph.nodes[number + 1 :])
                 yield replace(document, **{field: replace(graph, nodes=nodes)})
 
@@ -150,13 +161,13 @@ def _with_kernel(document: Document, number: int, kernel: Kernel) -> Document | 
     """Without what nothing reads or writes then."""
     assert isinstance(document, Loop)
     steps = (*document.forward.steps[:number], kernel, *document.forward.steps[number + 1 :])
-    part = next(excerpts.parts_of(replace(document, forward=replace(document.forward, steps=steps))))
+    part = next(parts_of(replace(document, forward=replace(document.forward, steps=steps))))
     return _excerpt(part, tuple(range(part.count)))
 
 
 def _has_its_types(document: Document) -> bool:
     """Whether each call gives values of the types that it states, on zeros; False where that cannot be said."""
-    for field, graph in excerpts.graphs_of(document).items():
+    for field, graph in graphs_of(document).items():
         if not isinstance(graph, Graph) or getattr(document, "backward", None) is not None:
             continue
         values = [one for node in graph.nodes for one in node.results if isinstance(one.type, TensorType)]
@@ -183,10 +194,10 @@ def _zeros(kind: TensorType) -> torch.Tensor:
     return memory.as_strided(kind.shape, kind.stride).requires_grad_(kind.requires_grad)  # type: ignore[arg-type]
 
 
-def _excerpt(part: excerpts.Part, chosen: tuple[int, ...]) -> Document | None:
+def _excerpt(part: Part, chosen: tuple[int, ...]) -> Document | None:
     try:
         return part.excerpt(chosen)[0]
-    except excerpts.NotApart:
+    except NotApart:
         return None
 
 
@@ -202,7 +213,7 @@ def _at_hints(document: Document) -> Document | None:
 
 def _fewest_results(document: Document, holds: Condition) -> Document:
     """Fewer results of a document that is one graph, whose results are all new."""
-    for field, graph in excerpts.graphs_of(document).items():
+    for field, graph in graphs_of(document).items():
         if field == "backward" or len(graph.outputs) < 2:
             continue
 
@@ -211,7 +222,7 @@ def _fewest_results(document: Document, holds: Condition) -> Document:
 
         everything = tuple(range(len(graph.outputs)))
         if holds(cut(everything)):
-            return cut(excerpts.smallest(everything, lambda chosen, cut=cut: holds(cut(chosen))))  # type: ignore[misc]
+            return cut(smallest(everything, lambda chosen, cut=cut: holds(cut(chosen))))  # type: ignore[misc]
     return document
 
 
@@ -251,4 +262,4 @@ def command(text: str, suffix: str = ".json", timeout: float | None = None) -> C
 
 def step_count(document: Document) -> int:
     """How many calls or kernels its graphs have."""
-    return sum(part.count for part in excerpts.parts_of(document))
+    return sum(part.count for part in parts_of(document))

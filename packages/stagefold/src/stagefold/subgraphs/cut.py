@@ -21,8 +21,9 @@ from msgspec.structs import replace
 
 from stagefold.torch_capabilities import TORCH
 from stagewire import capture as captures
-from stagewire.expr import Expr, symbols_of
-from stagewire.graph import Arg, DTypeArg, Graph, Node, Ref, Value, leaves, node_references
+from stagewire.expr import symbols_of
+from stagewire.graph import DTypeArg, Graph, Node, Ref, Value, leaves, node_references
+from stagewire.graph_passes import output_names
 from stagewire.substitution import map_sizes, symbols_in
 from stagewire.types import ScalarType, TensorType
 
@@ -158,7 +159,7 @@ def _needs_data(capture: captures.Capture) -> Iterator[bool]:
     numbers = _numbers_of_data(capture)
     for node in graph.nodes:
         given = [values[name] for name in node_references(node)]
-        known = set(_names_in(node))
+        known = _names_in(node)
         known.update(name for value in given for name in _symbols(value))
         is_number = any(value.name in numbers for value in (*given, *node.results))
         sizes = {name for value in node.results if isinstance(value.type, TensorType) for name in _symbols(value)}
@@ -184,7 +185,7 @@ def _symbols(value: Value) -> Iterator[str]:
 def _used_behind(capture: captures.Capture, stretches: list[tuple[tuple[Node, ...], bool]]) -> list[set[str]]:
     """For each part: the names that something behind it uses, a symbol being used where it is in a type."""
     types = {value.name: value for node in capture.graph.nodes for value in node.results}
-    used = {name for output in capture.graph.outputs for name in _names(output)}
+    used = output_names(capture.graph) | symbols_in(capture.graph.outputs)
     behind: list[set[str]] = []
     for nodes, _ in reversed(stretches):
         behind.append(set(used))
@@ -196,18 +197,9 @@ def _used_behind(capture: captures.Capture, stretches: list[tuple[tuple[Node, ..
     return behind[::-1]
 
 
-def _names_in(node: Node) -> Iterator[str]:
+def _names_in(node: Node) -> set[str]:
     """The names of values and symbols in the arguments of a node."""
-    for arg in (*node.args, *node.kwargs.values()):
-        yield from _names(arg)
-
-
-def _names(arg: Arg) -> Iterator[str]:
-    for leaf in leaves(arg):
-        if isinstance(leaf, Ref):
-            yield leaf.name
-        elif isinstance(leaf, Expr):
-            yield from symbols_of(leaf)
+    return {*node_references(node), *symbols_in((node.args, node.kwargs))}
 
 
 # -- what a part takes
