@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from codegen.triton.expressions import TYPES
-from codegen.triton.few_rows import PackedLoadEmitter
+from codegen.triton.few_rows import ProductEmitter
 from codegen.triton.lookback_scan import Chain, memory_of
 from codegen.triton.plan import Plan
 from codegen.triton.reductions import XR, X, value_numbers
@@ -96,7 +96,7 @@ def function_text(name: str, lines: Iterable[str], arguments: Iterable[str], is_
 
 
 @dataclass(kw_only=True)
-class _KernelEmitter(PackedLoadEmitter):
+class _KernelEmitter(ProductEmitter):
     """What is known while a kernel is rendered.
 
     shared_places: where, in a kernel of tiles, sections without inner axes load from
@@ -408,25 +408,10 @@ class _KernelEmitter(PackedLoadEmitter):
         for reduction in loops:
             self.folded(reduction, accumulators[id(reduction)], count)
 
-    def tiles_of(self, count: Dim) -> Dim:
-        """How many tiles a loop over so many points has."""
-        tile, run = self.plan.inner, self.run
-        return -(-run // tile) * (count // run) if run else (count + (tile - 1)) // tile
-
-    def within(self, value: str, other: str = "0") -> str:
-        if not self.run or "r" in self.full:
-            return value
-        return f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.run}, {value}, {other})"
-
     def folded(self, reduction: Reduce, names: tuple[str, ...], count: Dim) -> None:
         """What a loop of tiles comes to."""
         other = f"tl.full([1, 1], {self.neutral(reduction)}, {TYPES[self.working(reduction)]})"
         self.fold(reduction, (*(self.within(name, other) for name in names), *self.met(reduction, count)))
-
-    def met_by_lanes(self, count: Dim) -> str:
-        if not self.run:
-            return super().met_by_lanes(count)
-        return f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.run}, {self.dim(self.tiles_of(count))}, 0)"
 
     def in_run(self, axes: tuple[Axis, ...], number: int | str) -> None:
         """The points of a tile, of which so many come before it. All are of one run."""

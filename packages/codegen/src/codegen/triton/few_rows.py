@@ -95,11 +95,48 @@ def _half(value: Any, made: Mapping[str, Any]) -> str | None:
     return None
 
 
-@dataclass(kw_only=True)
-class FewRowsEmitter(ReductionEmitter):
-    """Values of the loop vary along the rows "i" or the columns "j", [16, 1] and [columns, 1], and along "r"."""
+# ---- loads of products whose weights are bytes, each of which may hold two numbers of four bits
+#
+# s = sum of x[2 k] * low(w[k]) * scale[k // 64] + x[2 k + 1] * high(w[k]) * scale[k // 64]
+#
+# A thread loads 16 bytes at once, which are many points of w, and of the rest one element after the other. Here what
+# lies side by side is loaded at once and taken apart, and what a run of points has in common is loaded once.
 
-    plan: Any
+LEAST_RUN = 8
+"""Points of the shortest run that is loaded once: as many as a thread has."""
+
+
+def run_of(index: Index, axes: Sequence[Axis], tile: int) -> int:
+    """How many neighbours of a loop read the same element, if tiles consist of such runs; else 1."""
+    run = axes[-1].size if len(axes) > 1 else 0
+    if not isinstance(run, int) or run < LEAST_RUN or tile % run or ix.has_values(index):
+        return 1
+    return run if any(varies(index, axis) for axis in axes[:-1]) and not varies(index, axes[-1]) else 1
+
+
+def has_every_second(index: Index, axes: Sequence[Axis]) -> bool:
+    """Whether neighbours of a loop read elements that are two apart."""
+    steps, step = ix.steps(index) if ix.is_plain(index) else {}, 2
+    for axis in reversed(axes):
+        if steps.get(axis.name) != step or not isinstance(axis.size, int):
+            return False
+        step *= axis.size
+    return True
+
+
+@dataclass(kw_only=True)
+class ProductEmitter(ReductionEmitter):
+    """Values of a product of few rows vary along the rows "i" or the columns "j", [16, 1] and [columns, 1], and along
+    "r".
+
+    number: of the section that is being written. tiles: the axes that run along "x" and "r" there, and the first
+    point of the tile. in_pairs: the results of loads that were taken out of those of their neighbours.
+    """
+
+    kernel: Kernel
+    number: int = -1
+    tiles: dict[str, tuple[tuple[Axis, ...], str]] = field(default_factory=dict)
+    in_pairs: set[str] = field(default_factory=set)
 
     def begin_rows(self, number: str) -> None:
         """The points of a program: x = i * columns + j."""
@@ -162,48 +199,6 @@ class FewRowsEmitter(ReductionEmitter):
         mask = self.bounds(frozenset("r"))
         text = f"tl.where({mask}, {self.names[value]}, 0)" if mask else self.names[value]
         return f"tl.broadcast_to({text}, [{rows}, RBLOCK])"
-
-
-# ---- loads of products whose weights are bytes, each of which may hold two numbers of four bits
-#
-# s = sum of x[2 k] * low(w[k]) * scale[k // 64] + x[2 k + 1] * high(w[k]) * scale[k // 64]
-#
-# A thread loads 16 bytes at once, which are many points of w, and of the rest one element after the other. Here what
-# lies side by side is loaded at once and taken apart, and what a run of points has in common is loaded once.
-
-LEAST_RUN = 8
-"""Points of the shortest run that is loaded once: as many as a thread has."""
-
-
-def run_of(index: Index, axes: Sequence[Axis], tile: int) -> int:
-    """How many neighbours of a loop read the same element, if tiles consist of such runs; else 1."""
-    run = axes[-1].size if len(axes) > 1 else 0
-    if not isinstance(run, int) or run < LEAST_RUN or tile % run or ix.has_values(index):
-        return 1
-    return run if any(varies(index, axis) for axis in axes[:-1]) and not varies(index, axes[-1]) else 1
-
-
-def has_every_second(index: Index, axes: Sequence[Axis]) -> bool:
-    """Whether neighbours of a loop read elements that are two apart."""
-    steps, step = ix.steps(index) if ix.is_plain(index) else {}, 2
-    for axis in reversed(axes):
-        if steps.get(axis.name) != step or not isinstance(axis.size, int):
-            return False
-        step *= axis.size
-    return True
-
-
-@dataclass(kw_only=True)
-class PackedLoadEmitter(FewRowsEmitter):
-    """number: of the section that is being written. tiles: the axes that run along "x" and "r" there, and the first
-    point of the tile. in_pairs: the results of loads that were taken out of those of their neighbours.
-    """
-
-    kernel: Kernel
-    plan: Any
-    number: int = -1
-    tiles: dict[str, tuple[tuple[Axis, ...], str]] = field(default_factory=dict)
-    in_pairs: set[str] = field(default_factory=set)
 
     def loads_packed(self, load: Load) -> bool:
         """Whether it has loaded what a statement of the loop loads in such a way."""

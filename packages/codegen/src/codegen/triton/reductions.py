@@ -9,7 +9,7 @@ max with a paired sum              the value, the sum of exp(x - value): see `so
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from codegen.triton.expressions import TYPES
 from codegen.triton.scans import ScanEmitter, identity
@@ -37,6 +37,7 @@ class ReductionEmitter(ScanEmitter):
     end of a run is the same in all tiles, and is left out behind the loop.
     """
 
+    plan: Any
     paired: dict[str, Reduce] = field(default_factory=dict)
     group: int = 1
     extrema_at: dict[str, tuple[Reduce, ...]] = field(default_factory=dict)
@@ -86,7 +87,14 @@ class ReductionEmitter(ScanEmitter):
 
     def within(self, value: str, other: str = "0") -> str:
         """What a loop of tiles comes to, where these all have the same points; another value outside of them."""
-        return value
+        if not self.run or "r" in self.full:
+            return value
+        return f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.run}, {value}, {other})"
+
+    def tiles_of(self, count: Dim) -> Dim:
+        """How many tiles a loop over so many points has."""
+        tile, run = self.plan.inner, self.run
+        return -(-run // tile) * (count // run) if run else (count + (tile - 1)) // tile
 
     def accumulator(self, section: int, number: int, reduction: Reduce) -> tuple[str, ...]:
         """Define the running state of a looped reduction, at its neutral element; positions at those of the first
@@ -110,12 +118,12 @@ class ReductionEmitter(ScanEmitter):
         """How many points each lane of a loop has met, where that is a part of the state."""
         if reduction.reduction != "welford":
             return ()
-        met = self.met_by_lanes(count)
+        met = (
+            f"(({self.dim(count)} - tl.arange(0, RBLOCK)[None, :] + RBLOCK - 1) // RBLOCK)"
+            if not self.run
+            else (f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.run}, {self.dim(self.tiles_of(count))}, 0)")
+        )
         return (f"{met}.to({TYPES[self.working(reduction)]}) + tl.zeros([XBLOCK, RBLOCK], tl.float32)",)
-
-    def met_by_lanes(self, count: Dim) -> str:
-        """How many points each lane of a loop over tiles meets."""
-        return f"(({self.dim(count)} - tl.arange(0, RBLOCK)[None, :] + RBLOCK - 1) // RBLOCK)"
 
     def accumulate(self, reduction: Reduce, names: tuple[str, ...]) -> None:
         """Add a tile to the state. A lane meets greater and greater positions, so that it keeps that of an equal."""
