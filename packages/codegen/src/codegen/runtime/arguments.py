@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from msgspec.structs import replace
 
 from absint.cpu_kernels import LSTM_LAYER, WORK_SPACE, with_workspace
+from absint.targets import find
+from absint.wire import from_arg
 from codegen.errors import UnknownExtern
 from codegen.runtime.cpu_convolutions import PackedConvolution
 from codegen.runtime.philox import philox_state
@@ -18,7 +19,6 @@ from stagewire import graph
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.program import CallExtern, Unit
 from stagewire.symbols import size_reader
-from stagewire.types import TensorType
 
 Environment = dict[str, Any]
 Symbols = dict[str, int]
@@ -26,26 +26,7 @@ Symbols = dict[str, int]
 
 def resolve(arg: graph.Arg, environment: Environment, symbols: Symbols) -> Any:
     """The value of `arg`: buffers from `environment`, sizes from `symbols`."""
-    match arg:
-        case None | bool() | int() | float() | str():
-            return arg
-        case graph.Ref(name):
-            return environment[name]
-        case Expr():
-            return evaluate(arg, symbols)
-        case graph.List(items):
-            return [resolve(item, environment, symbols) for item in items]
-        case graph.Tuple(items):
-            return tuple(resolve(item, environment, symbols) for item in items)
-        case graph.DTypeArg(name) | graph.LayoutArg(name) | graph.MemoryFormatArg(name):
-            return getattr(torch, name)
-        case graph.DeviceArg(name):
-            return torch.device(name)
-        case graph.NonFinite(text):
-            return float(text)
-        case graph.Complex(real, imag):
-            return complex(resolve(real, environment, symbols), resolve(imag, environment, symbols))
-    raise UnknownExtern(f"an argument of kind {type(arg).__name__} cannot be passed to an operator")
+    return from_arg(arg, lambda leaf: evaluate(leaf, symbols) if isinstance(leaf, Expr) else environment[leaf.name])
 
 
 def operator_of(call: CallExtern) -> Callable[..., Any]:
@@ -91,9 +72,7 @@ def closure(call: CallExtern, operator: Callable[..., Any]) -> tuple[Callable[..
 
 
 def _is_constant(arg: graph.Arg) -> bool:
-    if isinstance(arg, graph.List | graph.Tuple):
-        return all(_is_constant(item) for item in arg.items)
-    return not isinstance(arg, graph.Ref | Expr)
+    return not any(isinstance(leaf, graph.Ref | Expr) for leaf in graph.leaves(arg))
 
 
 NAMESPACE = "stagefold"
@@ -111,10 +90,7 @@ def operator(target: str) -> Callable[..., Any]:
         return CALL_SITES[rest]()
     if graph.opens_files(target):
         raise UnknownExtern(f"{target} opens files, which a document may not")
-    name, _, overload = rest.rpartition(".")
-    found: Any = torch.ops
-    for part in (namespace, name, overload):
-        found = getattr(found, part, None)
+    found = find(target)
     if not isinstance(found, type(torch.ops.aten.add.Tensor)):
         raise UnknownExtern(f"torch {torch.__version__} has no operator {target!r}")
     return found
@@ -133,9 +109,3 @@ def symbol_reader(unit: Unit) -> Callable[[Sequence[Any]], Symbols]:
 def sizes(dims: Sequence[Dim], symbols: Symbols) -> tuple[int, ...]:
     """Numbers for sizes."""
     return tuple(evaluate(dim, symbols) for dim in dims)
-
-
-def with_values(type_: TensorType, symbols: Symbols) -> TensorType:
-    """The type in numbers."""
-    shape, stride = sizes(type_.shape, symbols), sizes(type_.stride, symbols)
-    return replace(type_, shape=shape, stride=stride)

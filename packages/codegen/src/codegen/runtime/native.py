@@ -21,13 +21,14 @@ from codegen.choices import Bound, load_in_groups
 from codegen.cpp.machine_code import compile_sources, load_code
 from codegen.cpp.target import Target
 from codegen.errors import CompilerFault, NoCompiler, OperatorFailed, SlowExecutor, WrongInput
-from codegen.runtime.arguments import symbol_reader, with_values
+from codegen.runtime.arguments import symbol_reader
 from codegen.runtime.encode import HOST, OPS, SIZE_OPS, VALUES, WHAT, EncodedUnit, encode
 from codegen.runtime.library import HAS_WRITTEN, LAUNCH_FAILED, Driver, Library, raise_partly_done, raise_status
 from codegen.runtime.memory_kinds import plan_memory, single_device
 from codegen.runtime.python_wrapper import PythonWrapper, copied, from_address, settled
 from codegen.triton.tuning import VECTOR_BYTES
 from stagewire.program import Unit
+from stagewire.substitution import replace_symbols
 from stagewire.types import ScalarType
 
 FUNCTIONS = (
@@ -254,7 +255,7 @@ def check_inputs(unit: Unit, inputs: tuple[Any, ...]) -> None:
     for name, stated_type, given in zip(unit.inputs, unit.input_types, inputs, strict=True):
         if isinstance(stated_type, ScalarType):
             continue
-        type_ = with_values(stated_type, symbols)
+        type_ = replace_symbols(stated_type, symbols)
         strides = [(a, b) for a, b, n in zip(given.stride(), type_.stride, type_.shape, strict=False) if n != 1]
         same = str(given.dtype) == f"torch.{type_.dtype}" and tuple(given.shape) == type_.shape
         if not same or str(given.device) != type_.device or (given.numel() and any(a != b for a, b in strides)):

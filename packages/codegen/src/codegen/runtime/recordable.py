@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from codegen.choices import Bound, Replay
-from codegen.runtime.arguments import Symbols, closure, inputs_of, operator, resolve, sizes, with_values
+from codegen.runtime.arguments import Symbols, closure, inputs_of, operator, resolve, sizes
 from codegen.runtime.memory_kinds import device_of, plan_memory, single_device, stated
 from codegen.runtime.recording import Destinations, Target, with_destinations
 from codegen.runtime.required_cubins import useful
@@ -19,6 +19,7 @@ from codegen.torch_capabilities import RECORDING, TORCH
 from stagewire.expr import evaluate
 from stagewire.graph import DeviceArg, Ref
 from stagewire.program import CallExtern, Launch, Unit, used_buffers
+from stagewire.substitution import replace_symbols
 from stagewire.symbols import symbol_places
 from stagewire.types import TensorType
 
@@ -105,7 +106,7 @@ class Recordable:
         nothing can be copied into such a tensor."""
         found = {number for number in self.tensors if number in self._replay.in_place}
         for number in self.tensors:
-            type_ = with_values(self.unit.input_types[number], symbols)  # type: ignore[arg-type]
+            type_ = replace_symbols(self.unit.input_types[number], symbols)  # type: ignore[arg-type]
             repeats = any(step == 0 and size != 1 for step, size in zip(type_.stride, type_.shape, strict=True))
             if repeats or self.unit.inputs[number] in self.unit.written:
                 found.add(number)
@@ -126,7 +127,7 @@ class Recordable:
             elif (root := homes.of[name].root) in numbers:
                 type_ = homes.types[name]
                 assert type_ is not None
-                window = with_values(type_, symbols), evaluate(homes.distance[name], symbols)
+                window = replace_symbols(type_, symbols), evaluate(homes.distance[name], symbols)
                 found.append(Output(input=numbers[root], window=window))
             else:
                 found.append(Output(is_result=True, may_copy=place in self._replay.handed and roots[root] == 1))

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import torch
 from msgspec.structs import replace
 
-from codegen.runtime.arguments import Symbols, with_values
+from codegen.runtime.arguments import Symbols
 from codegen.runtime.externs import WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import plan_memory, span
 from codegen.runtime.python_wrapper import at_distance, repeats_once
@@ -40,6 +40,7 @@ from codegen.runtime.result_memory import Block, Hold, ResultMemory, on_blocks
 from stagewire.expr import Dim, evaluate
 from stagewire.graph import Ref
 from stagewire.program import Allocate, CallExtern, Instruction, MakeView, Release, Unit, made_buffers
+from stagewire.substitution import replace_symbols
 from stagewire.types import TensorType
 
 SHARE = 1 / 8
@@ -66,7 +67,7 @@ class Recording(NamedTuple):
 
     pool: what is between lies in it, if that is shared. copies: of the inputs that move. results: a tensor on each,
     None for other outputs; copied: whether the caller gets a copy of it. hold: the blocks that copies and results are
-    in, some around memory of a pool of its own. places: where each result is that the caller gets itself.
+    in, some around memory of a pool of its own.
     """
 
     graph: Any
@@ -75,7 +76,6 @@ class Recording(NamedTuple):
     results: tuple[torch.Tensor | None, ...]
     copied: tuple[bool, ...]
     hold: Hold
-    places: Places
 
     @classmethod
     def of(
@@ -87,26 +87,12 @@ class Recording(NamedTuple):
         results = tuple(on_blocks(results, blocks))
         kept = (*copies, *(one for one in results if one is not None))
         own = [one for one, is_copied in zip(results, copied, strict=True) if one is not None and not is_copied]
-        places = Places(addresses, [place for one in own if (place := one.data_ptr())])
-        return cls(graph, pool, copies, results, copied, Hold(blocks, kept), places)
+        hold = Hold(blocks, kept, addresses, [place for one in own if (place := one.data_ptr())])
+        return cls(graph, pool, copies, results, copied, hold)
 
     def is_free(self) -> bool:
         """Whether nobody holds a result of the last replay, or of another recording in the same memory."""
         return self.hold.is_free()
-
-
-class Places:
-    """Addresses of a recording, counted among those of all as long as it is there."""
-
-    def __init__(self, addresses: Counter[int], mine: list[int]) -> None:
-        self._addresses, self._mine = addresses, mine
-        addresses.update(mine)
-
-    def __del__(self) -> None:
-        for address in self._mine:
-            self._addresses[address] -= 1
-            if self._addresses[address] <= 0:
-                self._addresses.pop(address, None)
 
 
 class Pool:
@@ -199,13 +185,8 @@ class Destinations(NamedTuple):
 
     def at(self, symbols: Symbols) -> Destinations:
         """The same where the symbols have these values; the unit is left as it is."""
-        given, library = (
-            {name: with_values(type_, symbols) for name, type_ in types.items()} for types in (self.given, self.library)
-        )
-        windows = {
-            number: Window(root, with_values(type_, symbols), evaluate(distance, symbols))
-            for number, (root, type_, distance) in self.windows.items()
-        }
+        given, library = (replace_symbols(types, symbols) for types in (self.given, self.library))
+        windows = {number: Window(*replace_symbols(tuple(one), symbols)) for number, one in self.windows.items()}
         return self._replace(given=given, windows=windows, library=library)
 
     def moved(self, made: Sequence[object], memory: Mapping[str, torch.Tensor]) -> list[object]:

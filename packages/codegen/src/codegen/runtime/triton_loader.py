@@ -33,7 +33,7 @@ from codegen.triton.cubins import Cubin, Needed, cubins_of, is_early
 from codegen.triton.emit import LARGEST_32
 from stagewire.expr import Dim, symbol
 from stagewire.program import KernelInfo, Launch, Unit
-from stagewire.types import extent
+from stagewire.types import extent, reach
 
 NOTHING: Mapping[str, Cubin] = MappingProxyType({})
 
@@ -242,7 +242,9 @@ class TritonWrapper(PythonWrapper):
             return  # no point to run at
         constants = dict(info.constants)
         if dims:
-            constants["WIDE"] = int(max(*dims, *(reach(buffer) for buffer in buffers)) > LARGEST_32)
+            constants["WIDE"] = int(
+                max(*dims, *(reach(buffer.shape, buffer.stride()) for buffer in buffers)) > LARGEST_32
+            )
         device = next((buffer.device for buffer in buffers if buffer.device.type != "cpu"), None)
         given = [_number(buffer) if device and buffer.device.type == "cpu" else buffer for buffer in buffers]
         limit = {"maxnreg": info.registers} if info.registers else {}
@@ -254,8 +256,3 @@ class TritonWrapper(PythonWrapper):
 def _number(tensor: torch.Tensor) -> int | float:
     """What a kernel takes instead of a number on the CPU; see `NUMBER` in cubins.py."""
     return (tensor.view(torch.int64) if tensor.dtype == torch.float64 else tensor).item()
-
-
-def reach(tensor: torch.Tensor) -> int:
-    """How many elements lie from the first of a tensor to its last."""
-    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
