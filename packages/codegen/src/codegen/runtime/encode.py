@@ -238,16 +238,13 @@ class _Encoder:
     def emit(self, op: str, *operands: Dim) -> None:
         self.code.extend((OPS[op], len(operands), *operands))
 
-    def own(self, name: str) -> None:
-        self.owned.add(name)
-
     def results(self, call: CallExtern, count: int) -> tuple[int, ...]:
         """(slot, type) of each of the first `count` results; slot -1 for one not kept."""
         words: list[int] = []
         for number in range(count):
             name = call.results[number] if number < len(call.results) else ""
             if name:
-                self.own(name)
+                self.owned.add(name)
             words += (self.slot(name) if name else -1, self.type(self.homes.types[name]) if name else -1)
         return tuple(words)
 
@@ -283,7 +280,7 @@ class _Encoder:
         """Memory for a root; the arena needs no instruction."""
         kind = self.homes.of[name].kind
         if kind == "fresh":
-            self.own(name)
+            self.owned.add(name)
             self.emit("FRESH", self.slot(name), self.type(type_))
         elif kind == "number":
             self.emit("NUMBER", self.slot(name))
@@ -300,9 +297,9 @@ class _Encoder:
             mode = ON_ADDRESS
         elif first is not None and first.dtype == type_.dtype:
             mode = SHARES_STORAGE
-            self.own(name)
+            self.owned.add(name)
         else:
-            self.own(name)
+            self.owned.add(name)
             numbers = (*type_.shape, *type_.stride, distance)
             window = lambda tensor, *numbers: reading_of(tensor, type_.dtype, numbers)  # noqa: E731
             self.python(window, [root], (self.slot(name), -1), numbers)

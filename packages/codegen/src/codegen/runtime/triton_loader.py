@@ -27,7 +27,7 @@ from codegen.runtime.memory_kinds import single_device, stated
 from codegen.runtime.native import Machine, machine_for, make_native, target_of
 from codegen.runtime.python_wrapper import PythonWrapper, from_address
 from codegen.runtime.required_cubins import Multiples, required_cubins, useful
-from codegen.runtime.tuning import Bench, by_precision, make_choices, tf32_allowed, with_tf32
+from codegen.runtime.tuning import by_precision, make_choices, tf32_allowed, with_tf32
 from codegen.triton.compiling import module_of
 from codegen.triton.cubins import Cubin, Needed, cubins_of, is_early
 from codegen.triton.emit import LARGEST_32
@@ -149,7 +149,7 @@ class Place(NamedTuple):
     def _bound(self, one: Load, code: Mapping[str, Cubin], multiples: Multiples) -> Any:
         if not multiples:
             return self.bind(one.unit, one.slow, one.library, code)
-        general = Later(lambda: self._bound(one, *self.cubins([one.needed(())]), ()))
+        general = later(lambda: self._bound(one, *self.cubins([one.needed(())]), ()))
         return self.bind(one.unit, general, one.library, code, multiples)
 
     def bind(
@@ -182,18 +182,10 @@ class Place(NamedTuple):
         return make_native(unit, slow, machine, encoded, (cubins, library), checks=not multiples)
 
 
-class Later:
+def later(make: Callable[[], Any]) -> Callable[..., Any]:
     """A callable that is made when it is called first."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
-
-    @cached_property
-    def made(self) -> Any:
-        return self.make()
-
-    def __call__(self, *inputs: Any) -> Any:
-        return self.made(*inputs)
+    made = cache(make)
+    return lambda *inputs: made()(*inputs)
 
 
 def load_tuned(unit: Unit, place: Place, plain: Load) -> Bound:
@@ -201,12 +193,12 @@ def load_tuned(unit: Unit, place: Place, plain: Load) -> Bound:
     were chosen are run while the flags are such; else what stands in the unit runs."""
     allowed = tf32_allowed()
     unit = with_tf32(unit) if allowed else unit
-    picks, cubins = make_choices(unit, Bench(place.driver.index, place.capability, place.directory, place.bind))
+    picks, cubins = make_choices(unit, place)
     best = chosen(unit, picks)
     (run,) = place.load([step_by_step(best, plain.library)._replace(known=cubins)])
     if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in required_cubins(best)):
         return Bound(run, lambda: best)
-    by_flags = by_precision(allowed, run, Later(lambda: place.load([plain])[0]))
+    by_flags = by_precision(allowed, run, later(lambda: place.load([plain])[0]))
     return Bound(by_flags, lambda: best if tf32_allowed() == allowed else plain.unit)
 
 

@@ -14,7 +14,7 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import torch
@@ -36,6 +36,9 @@ from stagewire.graph import Ref
 from stagewire.program import Allocate, Choice, Instruction, Launch, MakeView, Program, Release, Unit, made_buffers
 from stagewire.types import TensorType, reach
 
+if TYPE_CHECKING:
+    from codegen.runtime.triton_loader import Place
+
 MARGIN = 0.98
 """An alternative is taken that needs at most this share of the unit's own time: less is noise."""
 
@@ -50,15 +53,6 @@ ERRORS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 3e-2}
 TF32_ERROR = 1e-2
 
 
-class Bench(NamedTuple):
-    """What it takes to run a unit on a device. bind(unit, slow, library, cubins) -> callable."""
-
-    index: int
-    capability: int
-    directory: Path
-    bind: Callable[[Unit, Any, None, Mapping[str, Cubin]], Callable[..., tuple[Any, ...]]]
-
-
 class Record(msgspec.Struct, frozen=True):
     """pick: the alternative to take; None: what stands in the unit.
 
@@ -70,13 +64,13 @@ class Record(msgspec.Struct, frozen=True):
     skipped: dict[int, str] = {}
 
 
-def make_choices(unit: Unit, bench: Bench) -> tuple[dict[int, int], dict[str, Cubin]]:
+def make_choices(unit: Unit, place: Place) -> tuple[dict[int, int], dict[str, Cubin]]:
     """The alternative to take for each choice (none: as it stands), and the machine code that was made for them."""
     types = {name: type_ for name, type_ in plan_memory(chosen(unit, {})).types.items() if type_ is not None}
     aligned = _alignments(unit)
     cut = Excerpts(unit, types)
     excerpts = [cut.of(number) for number in range(len(unit.choices))]
-    paths = [_path(one, aligned, bench) for one in excerpts]
+    paths = [_path(one, aligned, place) for one in excerpts]
     records: dict[Path, Record] = {}
     missing: dict[Path, Excerpt] = {}
     for path, one in zip(paths, excerpts, strict=True):
@@ -87,7 +81,7 @@ def make_choices(unit: Unit, bench: Bench) -> tuple[dict[int, int], dict[str, Cu
             missing[path] = one
     made: dict[str, Cubin] = {}
     if missing and not torch.cuda.is_current_stream_capturing():
-        for path, (record, cubins) in _timed(missing, aligned, bench).items():
+        for path, (record, cubins) in _timed(missing, aligned, place).items():
             records[path] = record
             made |= cubins
     found = {number: records[path].pick for number, path in enumerate(paths) if path in records}
@@ -110,12 +104,12 @@ def _kernels(one: Excerpt, aligned: Mapping[str, CubinSpec]) -> list[CubinSpec]:
     return [aligned[one.functions[back[name]]]._replace(info=info) for name, info in infos.items()]
 
 
-def _path(one: Excerpt, aligned: Mapping[str, CubinSpec], bench: Bench) -> Path:
+def _path(one: Excerpt, aligned: Mapping[str, CubinSpec], place: Place) -> Path:
     layouts = [(sorted(kernel.aligned), kernel.dtypes) for kernel in _kernels(one, aligned)]
-    device = torch.cuda.get_device_name(bench.index)
+    device = torch.cuda.get_device_name(place.driver.index)
     versions = FORMAT, torch.__version__, triton_version(), torch.version.cuda
-    text = "\0".join((one.key, repr(layouts), device, str(bench.capability), repr(versions)))
-    return bench.directory / "tuned" / hashlib.sha256(text.encode()).hexdigest()[:40]
+    text = "\0".join((one.key, repr(layouts), device, str(place.capability), repr(versions)))
+    return place.directory / "tuned" / hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 # ---- a choice as a unit of its own, the same text wherever the same is to be chosen
@@ -195,15 +189,15 @@ def _renamed(instructions: tuple[Instruction, ...], names: Mapping[str, str]) ->
 
 
 def _timed(
-    missing: Mapping[Path, Excerpt], aligned: Mapping[str, CubinSpec], bench: Bench
+    missing: Mapping[Path, Excerpt], aligned: Mapping[str, CubinSpec], place: Place
 ) -> dict[Path, tuple[Record, dict[str, Cubin]]]:
     """The records of excerpts, which are written, and the machine code of the kernels taken, by names in the unit."""
-    cubins = _compiled(missing, aligned, bench)
+    cubins = _compiled(missing, aligned, place)
     found = {}
-    with torch.no_grad(), torch.cuda.device(bench.index):
+    with torch.no_grad(), torch.cuda.device(place.driver.index):
         for path, one in missing.items():
             try:
-                record = _Race(one, cubins[path], bench).run()
+                record = _Race(one, cubins[path], place).run()
             except (torch.OutOfMemoryError, StageError, _NotThere):
                 continue  # what stands in the unit does not run here and now: nothing is known, and nothing kept
             write_stored(path, msgspec.json.encode(record))
@@ -214,12 +208,12 @@ def _timed(
 
 
 def _compiled(
-    missing: Mapping[Path, Excerpt], aligned: Mapping[str, CubinSpec], bench: Bench
+    missing: Mapping[Path, Excerpt], aligned: Mapping[str, CubinSpec], place: Place
 ) -> dict[Path, dict[str, Cubin | str]]:
     """For each excerpt the machine code of its kernels, or why there is none; all side by side."""
     jobs = [(path, one.unit.source, kernel) for path, one in missing.items() for kernel in _kernels(one, aligned)]
-    request = [(source, kernel.job(bench.capability)) for _, source, kernel in jobs]
-    limit = torch.cuda.get_device_properties(bench.index).shared_memory_per_block_optin
+    request = [(source, kernel.job(place.capability)) for _, source, kernel in jobs]
+    limit = torch.cuda.get_device_properties(place.driver.index).shared_memory_per_block_optin
     found: dict[Path, dict[str, Cubin | str]] = {path: {} for path in missing}
     for (path, _, kernel), result in zip(jobs, compile_all(request, module_of), strict=True):
         try:
@@ -238,8 +232,8 @@ def _compiled(
 class _Race:
     """One excerpt: what stands in the unit, and the alternatives, on the same memory."""
 
-    def __init__(self, one: Excerpt, cubins: Mapping[str, Cubin | str], bench: Bench) -> None:
-        self.unit, self.cubins, self.bench = one.unit, cubins, bench
+    def __init__(self, one: Excerpt, cubins: Mapping[str, Cubin | str], place: Place) -> None:
+        self.unit, self.cubins, self.place = one.unit, cubins, place
         self.device = device_of(one.unit)
         self.skipped: dict[int, str] = {}
 
@@ -269,7 +263,7 @@ class _Race:
             if isinstance(code, str):
                 raise _NotThere(code)
             cubins[info.name] = code
-        return self.bench.bind(unit, _refuse, None, cubins)
+        return self.place.bind(unit, _refuse, None, cubins)  # type: ignore[no-any-return]
 
     def alternative(self, number: int) -> Callable[..., tuple[Any, ...]] | None:
         """An alternative that ran once; None if it does not."""
@@ -349,10 +343,8 @@ def tf32_allowed() -> bool:
 
 def with_tf32(unit: Unit) -> Unit:
     """The unit with templates that round float32 operands."""
-    kernels = []
-    for info in unit.kernels:
-        constants = tuple((name, 1 if name == "TF32" else value) for name, value in info.constants)
-        kernels.append(replace(info, constants=constants))
+    constants = [tuple((name, 1 if name == "TF32" else n) for name, n in info.constants) for info in unit.kernels]
+    kernels = (replace(info, constants=own) for info, own in zip(unit.kernels, constants, strict=True))
     return replace(unit, kernels=tuple(kernels))
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 
 from codegen.triton.expressions import TYPES
 from codegen.triton.few_rows import ProductEmitter
-from codegen.triton.lookback_scan import Chain, memory_of
 from codegen.triton.plan import Plan
 from codegen.triton.reductions import XR, X, value_numbers
 from codegen.triton.scans import parted
@@ -134,7 +133,7 @@ class _KernelEmitter(ProductEmitter):
         number = self.widened(self.block or "tl.program_id(0)")
         start = f"{number} * XBLOCK"
         if self.plan.chained:
-            start = self.begin_part()
+            start = self.begin_part(self.dim(points_of(self.kernel.axes)))
         if self.plan.part != 0:
             start = self.begin_turns()
         if self.plan.kind == "product":
@@ -165,14 +164,6 @@ class _KernelEmitter(ProductEmitter):
         if made:
             return f"& {self.names[made[-1]]}.to(tl.int32, bitcast=True)"
         return f"* {'turn' if self.plan.part != 0 else self.number}"
-
-    def begin_part(self) -> str:
-        """The part of a row that a program scans; the number of the row."""
-        rows = self.dim(points_of(self.kernel.axes))
-        self.chain = chain = Chain(self.kernel, self.pointer[memory_of(self.kernel)], rows)
-        for line in chain.begin():
-            self.put(line)
-        return self.widened("block")
 
     def begin_turns(self) -> str:
         """The loop over the tiles that a program computes in turn; the first outer point of a tile.

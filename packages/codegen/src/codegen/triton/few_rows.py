@@ -133,7 +133,6 @@ class ProductEmitter(ReductionEmitter):
     point of the tile. in_pairs: the results of loads that were taken out of those of their neighbours.
     """
 
-    kernel: Kernel
     number: int = -1
     tiles: dict[str, tuple[tuple[Axis, ...], str]] = field(default_factory=dict)
     in_pairs: set[str] = field(default_factory=set)
