@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from codegen.choices import Bound, Replay
 from codegen.runtime.arguments import Symbols, closure, inputs_of, operator, resolve, sizes
 from codegen.runtime.memory_kinds import device_of, plan_memory, single_device, stated
-from codegen.runtime.recording import Destinations, Target, with_destinations
+from codegen.runtime.recording import Destinations, with_destinations
 from codegen.runtime.required_cubins import useful
 from codegen.runtime.result_memory import Kind
 from codegen.torch_capabilities import RECORDING, TORCH
@@ -94,7 +94,7 @@ class Recordable:
         self.symbols = tuple(symbol_places(inputs_of(unit)))
         self._host_draws = [closure(one, operator(one.target)) for one in host_draws(unit)]
         self._current, self._load, self._replay = bound.unit, load, replay
-        self._made: list[tuple[Unit, bool, Destinations, Callable[..., Any]]] = []
+        self._made: list[tuple[Any, ...]] = []
 
     @cached_property
     def tensors(self) -> tuple[int, ...]:
@@ -148,22 +148,24 @@ class Recordable:
     def _homes(self) -> Any:
         return plan_memory(self.unit)
 
-    def target(self, symbols: Symbols) -> Target:
-        """What is recorded: the unit as it runs now, made over to take memory for its results, at these sizes.
+    def target(self, symbols: Symbols) -> tuple[Destinations, Callable[..., Any], bool]:
+        """What is recorded, at these sizes: the unit as it runs now, made over to take memory for its results; what
+        runs it; whether its recordings use the shared pool.
 
         Machine code for sizes that are multiples is taken where they are; no other code is made while recording.
         """
         unit = self._current()
         is_even = all(symbols[name] % number == 0 for name, number in self._multiples)
-        for known, even, plan, run in self._made:
-            if known is unit and even == is_even:
-                return Target.of(plan, run, symbols)
-        left_out = host_draws(unit)
-        launched = tuple(one for one in unit.instructions if one not in left_out)
-        multiples = self._multiples if is_even else ()
-        plan = with_destinations(replace(unit, multiples=multiples, instructions=launched))
-        self._made.append((unit, is_even, plan, self._load(plan.unit)))
-        return Target.of(plan, self._made[-1][3], symbols)
+        found = next((made for known, even, *made in self._made if known is unit and even == is_even), None)
+        if found is None:
+            left_out = host_draws(unit)
+            launched = tuple(one for one in unit.instructions if one not in left_out)
+            multiples = self._multiples if is_even else ()
+            plan = with_destinations(replace(unit, multiples=multiples, instructions=launched))
+            found = [plan, self._load(plan.unit)]
+            self._made.append((unit, is_even, *found))
+        plan, run = found[0].at(symbols), found[1]
+        return plan, run, plan.shares(symbols)
 
     @cached_property
     def _multiples(self) -> tuple[tuple[str, int], ...]:

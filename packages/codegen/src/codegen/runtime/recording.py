@@ -47,21 +47,6 @@ SHARE = 1 / 8
 """Part of what a unit makes that may be copied: it is written once more, in kernels that memory bounds."""
 
 
-class Target(NamedTuple):
-    """A unit that is recorded, at some sizes. shares: whether its recordings use the shared pool."""
-
-    plan: Destinations
-    run: Callable[..., Any]
-    shares: bool
-
-    @classmethod
-    def of(cls, plan: Destinations, run: Callable[..., Any], symbols: Symbols) -> Target:
-        """`run` runs the unit of the plan."""
-        plan = plan.at(symbols)
-        copied = sum(span(type_) for type_ in plan.library.values())  # type: ignore[misc]
-        return cls(plan, run, shares=copied <= SHARE * bytes_made(plan.unit, symbols))
-
-
 class Recording(NamedTuple):
     """Launches, and the memory that they are for.
 
@@ -188,6 +173,11 @@ class Destinations(NamedTuple):
         given, library = (replace_symbols(types, symbols) for types in (self.given, self.library))
         windows = {number: Window(*replace_symbols(tuple(one), symbols)) for number, one in self.windows.items()}
         return self._replace(given=given, windows=windows, library=library)
+
+    def shares(self, symbols: Symbols) -> bool:
+        """Whether recordings use the shared pool, at sizes that `at` was given."""
+        copied = sum(span(type_) for type_ in self.library.values())  # type: ignore[misc]
+        return copied <= SHARE * bytes_made(self.unit, symbols)
 
     def moved(self, made: Sequence[object], memory: Mapping[str, torch.Tensor]) -> list[object]:
         """The outputs of a run, those of libraries copied into `memory` (for each root a tensor of its type)."""

@@ -15,7 +15,7 @@ from codegen.triton.strength_reduction import Cheaper
 from stagewire import loop
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
-from stagewire.index import is_plain, steps
+from stagewire.index import axes_of, is_plain, steps, values_of
 from stagewire.literals import HALVES
 from stagewire.statements import results, used_values
 from stagewire.types import TensorType
@@ -270,15 +270,7 @@ class StatementEmitter:
 
     def index_spread(self, index: loop.Index) -> frozenset[str]:
         """Which of "x" and "r" an index varies along."""
-        return frozenset().union(*(self.atom_spread(term.atom) for term in index.terms))
-
-    def atom_spread(self, atom: object) -> frozenset[str]:
-        match atom:
-            case loop.AxisAtom(name) | loop.ValueAtom(name):
-                return self.spread[name]
-            case loop.FloorDivAtom(numerator, _) | loop.ModAtom(numerator, _):
-                return self.index_spread(numerator)
-        raise UnsupportedKernel(f"index atom {atom!r}")
+        return frozenset().union(*(self.spread[name] for name in axes_of(index) | values_of(index)))
 
 
 def _shape(along: frozenset[str]) -> str:
