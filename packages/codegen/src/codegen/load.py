@@ -38,7 +38,7 @@ def load(
     has nothing against it.
     """
     units = (unit,) if isinstance(unit, Unit) else tuple(unit)
-    directory = _directory(cache_dir)
+    directory = usable_directory(cache_dir, "machine code")
     bound = _bound(units, directory, executor)
     if replay:
         from codegen.runtime.cuda_graphs import replayed
@@ -48,11 +48,6 @@ def load(
     else:
         loaded = tuple(one.run for one in bound)
     return loaded[0] if isinstance(unit, Unit) else loaded
-
-
-def _directory(cache_dir: str | Path | None) -> Path:
-    """Where machine code is kept: nobody else can write there."""
-    return usable_directory(cache_dir, "machine code")
 
 
 def _bound(units: Sequence[Unit], directory: Path, executor: Executor) -> tuple[Bound, ...]:
@@ -100,7 +95,7 @@ def run_addresses(unit: Unit, addresses: Mapping[str, int], keep: object, direct
 
 def prepare(cache_dir: str | Path | None = None, device: str = "cuda") -> None:
     """Begin what loading a unit for a device waits for, while it is still being made."""
-    find(device, DEVICES).prepare(_directory(cache_dir))
+    find(device, DEVICES).prepare(usable_directory(cache_dir, "machine code"))
 
 
 def why_not_recorded(unit: Unit) -> str | None:
@@ -118,4 +113,4 @@ def random_threads(cache_dir: str | Path | None = None) -> int:
     """
     from codegen.runtime import philox
 
-    return philox.random_threads(_directory(cache_dir))
+    return philox.random_threads(usable_directory(cache_dir, "machine code"))

@@ -237,7 +237,8 @@ class Replayed:
         taken = [block for one in found for block in one.hold.blocks]
         known = len(taken)
         try:
-            copies = self._copies(inputs, moving, taken)
+            types = {str(k): type_of(inputs[k]) for k in moving}
+            copies = tuple(self._device.memory.place(types, dict.fromkeys(types, "inputs"), taken).values())
             given = list(inputs)
             for k, copy in zip(moving, copies, strict=True):
                 given[k] = copy
@@ -256,12 +257,6 @@ class Replayed:
         while len(self._recordings) > PLACES:
             self._recordings.popitem(last=False)
         return recording
-
-    def _copies(self, inputs: tuple[Any, ...], moving: list[int], taken: list[Block]) -> tuple[torch.Tensor, ...]:
-        """Memory for copies of the inputs that move."""
-        types = {str(k): type_of(inputs[k]) for k in moving}
-        found = self._device.memory.place(types, dict.fromkeys(types, "inputs"), taken)
-        return tuple([found[name] for name in types])
 
     def _captured(self, given: list[Any], taken: list[Block]) -> Captured:
         """The launches of one run on these inputs, which does not run, and the tensors that it returns."""

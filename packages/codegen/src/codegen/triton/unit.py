@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from codegen.triton.depthwise import depthwise_of, stand_in
 from codegen.triton.emit import EARLY, emit_kernel, wide_constant
 from codegen.triton.expressions import FORMS
 from codegen.triton.horizontal_fusion import Group, emit_group, groups_of
-from codegen.triton.plan import Plan, plan
+from codegen.triton.plan import plan
 from codegen.triton.prelude import PRELUDE
 from codegen.triton.products import Tile, tiles_for
 from codegen.triton.scans import memory_of, words_of
@@ -128,7 +128,8 @@ class _Functions:
         tiles = plan(kernel, hints)
         parameters = buffers_of(kernel) + ((memory_of(kernel),) if tiles.chained else ())
         body, sizes = emit_kernel(tiles, parameters, types, taken_by_value(kernel, types))
-        info = kernel_info(tiles, parameters, sizes)
+        constants = (*wide_constant(sizes), ("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
+        info = KernelInfo(kernel.name, parameters, tiles.grid, constants, tiles.num_warps, registers=tiles.registers)
         (found,) = self.once(body, (info,), ([types[name].dtype for name in parameters], sizes))
         return Launch(found.name, parameters, sizes)
 
@@ -195,15 +196,6 @@ class _Functions:
             self.kernels += self.known[key]
             self.texts.append(body)
         return self.known[key]
-
-
-def kernel_info(tiles: Plan, parameters: tuple[str, ...], sizes: Collection[object] = ()) -> KernelInfo:
-    """Grid, block sizes and warps of a kernel that takes these sizes."""
-    blocks = (*wide_constant(sizes), ("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
-    warps, registers = tiles.num_warps, tiles.registers
-    return KernelInfo(
-        tiles.kernel.name, parameters, grid=tiles.grid, constants=blocks, num_warps=warps, registers=registers
-    )
 
 
 class TritonTarget(Target):
