@@ -8,8 +8,8 @@ from test_depthwise import OPTIONS, Case
 
 from codegen.runtime.required_cubins import required_cubins
 from codegen.stage import emit
+from codegen.testing.cubins import compile_cubin
 from codegen.triton.compiling import module_of
-from codegen.triton.cubins import compile_cubin
 
 CASES = (
     Case(torch.bfloat16, (28, 28), (5, 5), 1, 2, 1, channels=72, batch=8),

@@ -6,8 +6,8 @@ Prints one line for each kernel: its name, its tile, bytes of shared memory, the
 from test_flex_attention import CAUSAL, TWICE, TWICE_BACK, attention, function, unit_of
 
 from codegen.runtime.required_cubins import required_cubins
+from codegen.testing.cubins import compile_cubin
 from codegen.triton.compiling import module_of
-from codegen.triton.cubins import compile_cubin
 
 SIZES = (1, 2, 300, 256)
 FUNCTIONS = [function(TWICE, sizes=SIZES), function(CAUSAL, "b8", sizes=SIZES)]

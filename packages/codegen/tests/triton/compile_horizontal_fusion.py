@@ -10,8 +10,8 @@ from test_horizontal_fusion import step_of
 from codegen import Options
 from codegen.runtime.required_cubins import required_cubins
 from codegen.stage import emit
+from codegen.testing.cubins import compile_cubin
 from codegen.triton.compiling import module_of
-from codegen.triton.cubins import compile_cubin
 
 for sizes in ((64, 2048, 8, 1024), (3, 1000, 1, 4097, 17), tuple(range(8, 600, 8))):
     graph = step_of(sizes)

@@ -9,8 +9,8 @@ import stagewire
 from codegen import Options
 from codegen.runtime.required_cubins import required_cubins
 from codegen.stage import emit
+from codegen.testing.cubins import compile_cubin
 from codegen.triton.compiling import module_of
-from codegen.triton.cubins import compile_cubin
 
 for path in sys.argv[1:]:
     graph = stagewire.load(path, expect="loop").forward

@@ -7,9 +7,9 @@ from codegen import Options
 from codegen.choices import chosen
 from codegen.runtime.required_cubins import required_cubins
 from codegen.stage import emit
+from codegen.testing.cubins import compile_cubin
 from codegen.testing.product_texts import batched_scale, linear_relu, made_operands
 from codegen.triton.compiling import module_of
-from codegen.triton.cubins import compile_cubin
 
 GRAPHS = (
     linear_relu(512, 768, 768, "bfloat16"),

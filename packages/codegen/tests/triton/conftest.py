@@ -58,7 +58,7 @@ from codegen import Options
 from codegen.runtime.required_cubins import required_cubins
 from codegen.triton.compiling import module_of
 from codegen.stage import emit
-from codegen.triton.cubins import compile_cubin
+from codegen.testing.cubins import compile_cubin
 
 unit = emit(stagewire.load(sys.argv[1], expect="loop").forward, Options(target="triton"))
 module = module_of(unit.source)

@@ -17,7 +17,7 @@ import msgspec
 
 from codegen.content_store import FORMAT, read_stored, write_stored
 from codegen.errors import CompileFailed, UnknownTarget, UnsupportedKernel
-from codegen.triton.compile_server import Job, Result, result_of
+from codegen.triton.compile_server import Job, Result
 from codegen.triton.compiling import compile_all
 from codegen.triton.emit import EARLY
 from codegen.triton.expressions import POINTER
@@ -81,16 +81,6 @@ class CubinSpec(NamedTuple):
 def is_early(info: KernelInfo, capability: int) -> bool:
     """Whether a kernel is launched before the one in front has ended: it waits, on GPUs that know how."""
     return capability >= FIRST_EARLY and EARLY in info.constants
-
-
-def compile_cubin(module: ModuleType, wanted: CubinSpec, capability: int = 90) -> Cubin:
-    """Compile one kernel of an imported Triton module for compute capability `capability` / 10.
-
-    Needs the CUDA back end of Triton (its own ptxas is enough), no GPU and no driver. The module must have been
-    imported without TRITON_INTERPRET.
-    """
-    job = wanted.job(capability)
-    return cubin_of(wanted, result_of(getattr(module, job["function"]), job))
 
 
 def cubin_of(wanted: CubinSpec, result: Result | str) -> Cubin:

@@ -56,14 +56,11 @@ class ReductionEmitter(ScanEmitter):
     def neutral(self, reduction: Reduce) -> str:
         return identity(reduction.reduction, self.working(reduction))
 
-    def operand_dtype(self, reduction: Reduce) -> str:
-        operand = reduction.operand
-        return self.dtypes[operand.name] if isinstance(operand, Ref) else reduction.dtype
-
     def working(self, reduction: Reduce) -> str:
         """The dtype of accumulation."""
         if reduction.reduction in ("argmax", "argmin"):
-            dtype = self.operand_dtype(reduction)
+            operand = reduction.operand
+            dtype = self.dtypes[operand.name] if isinstance(operand, Ref) else reduction.dtype
             return "int32" if dtype == "bool" else wider(dtype)
         if reduction.reduction in ("any", "all"):
             return "int32"

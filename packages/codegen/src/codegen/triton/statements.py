@@ -6,7 +6,7 @@ xmask and rmask say which points are inside of the loops.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
@@ -23,10 +23,7 @@ from stagewire.types import TensorType
 
 def dtypes_of(statements: tuple[loop.Statement, ...]) -> dict[str, str]:
     """The dtype of every value that statements define."""
-    dtypes: dict[str, str] = {}
-    for statement in statements:
-        dtypes.update((result, statement.dtype) for result in results(statement))  # type: ignore[union-attr]
-    return dtypes
+    return {result: s.dtype for s in statements for result in results(s)}  # type: ignore[union-attr]
 
 
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
@@ -35,19 +32,21 @@ COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 def compared_of(statements: tuple[loop.Statement, ...]) -> frozenset[str]:
     """Values that are only compared: the bits of an index are enough for these."""
     found = {s.result for s in statements if isinstance(s, loop.IndexValue) and s.dtype == "int64"}
-    for statement in statements:
-        if not (isinstance(statement, loop.Compute) and statement.op in COMPARISONS):
-            found.difference_update(used_values(statement))
-    return frozenset(found)
+    return _only_used(found, statements, lambda user: user.op in COMPARISONS)
 
 
 def widened_of(statements: tuple[loop.Statement, ...]) -> frozenset[str]:
     """Values of half precision that are loaded, and only used in float32."""
     found = {s.result for s in statements if isinstance(s, loop.Load) and s.dtype in HALVES}
-    for statement in statements:
-        if not (isinstance(statement, loop.Compute) and (statement.op, statement.dtype) == ("convert", "float32")):
-            found.difference_update(used_values(statement))
-    return frozenset(found)
+    return _only_used(found, statements, lambda user: (user.op, user.dtype) == ("convert", "float32"))
+
+
+def _only_used(
+    values: set[str], statements: tuple[loop.Statement, ...], so: Callable[[loop.Compute], bool]
+) -> frozenset[str]:
+    """Those values that only operations use of which `so` is true."""
+    others = [s for s in statements if not (isinstance(s, loop.Compute) and so(s))]
+    return frozenset(values.difference(*map(used_values, others)))
 
 
 @dataclass
