@@ -33,14 +33,10 @@ def load_code(
     """What each function makes of the shared library of its source. A library that the dynamic linker refuses (it was
     made on a machine with other libraries) is made again, and if need be in a temporary directory."""
     paths = zip(loads, compile_sources(tuple(loads), directory, target), strict=True)
-    again = partial(compile_sources, target=target)
-    return {source: _loaded(source, path, loads[source], directory, again) for source, path in paths}
+    return {source: _loaded(source, path, loads[source], directory, target) for source, path in paths}
 
 
-def _loaded(
-    source: str, path: Path, load: Callable[[Path], Any], directory: str | Path | None,
-    compiled: Callable[[Sequence[str], str | Path | None], list[Path]],
-) -> Any:  # fmt: skip
+def _loaded(source: str, path: Path, load: Callable[[Path], Any], directory: str | Path | None, target: Target) -> Any:
     places = [directory, None]
     while True:
         try:
@@ -51,7 +47,7 @@ def _loaded(
             warnings.warn(f"machine code {path} does not load: {error}; it is made again", CorruptCode, stacklevel=4)
         with contextlib.suppress(OSError):  # it is written over then
             path.unlink()
-        (path,) = compiled([source], places.pop(0))
+        (path,) = compile_sources([source], places.pop(0), target)
 
 
 def compile_sources(

@@ -26,6 +26,8 @@ Symbols = dict[str, int]
 
 def resolve(arg: graph.Arg, environment: Environment, symbols: Symbols) -> Any:
     """The value of `arg`: buffers from `environment`, sizes from `symbols`."""
+    if isinstance(arg, graph.Ref):
+        return environment[arg.name]
     return from_arg(arg, lambda leaf: evaluate(leaf, symbols) if isinstance(leaf, Expr) else environment[leaf.name])
 
 
