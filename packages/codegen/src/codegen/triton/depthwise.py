@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from codegen.triton import stencils, tuning
 from codegen.triton.emit import LARGEST_32, wide_constant
-from codegen.triton.plan import power_of_two
-from codegen.triton.products import DTYPES, MOST_BATCHES, Types
+from codegen.triton.plan import MOST_SECOND_PROGRAMS, power_of_two
+from codegen.triton.products import DTYPES, Make, Types
 from codegen.triton.tuning import WARP
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Arg, List, Ref, Tuple
@@ -65,7 +65,7 @@ def depthwise_of(call: Extern, types: Types) -> Depthwise | None:
     shape, taps = types[image].shape, types[weight].shape
     if len({(types[name].dtype, types[name].device) for name in buffers}) != 1 or len(shape) not in (3, 4):
         return None
-    if taps[:2] != (groups, 1) or shape[1] != groups or not 1 < groups <= MOST_BATCHES:
+    if taps[:2] != (groups, 1) or shape[1] != groups or not 1 < groups <= MOST_SECOND_PROGRAMS:
         return None
     if types[image].stride[1] == 1 and types[image].dtype not in LAST_DTYPES:
         return None
@@ -91,10 +91,6 @@ def _is_plain(type_: TensorType) -> bool:
     fits = isinstance(reach, Expr) or reach <= LARGEST_32
     known = all(isinstance(n, int) for n in (*type_.shape[1:], *type_.stride))
     return known and fits and type_.dtype in DTYPES and 0 not in type_.shape
-
-
-Make = Callable[[str, KernelInfo, tuple[str, ...]], str]
-"""Takes a function, the info of a kernel and the dtypes of its buffers, and gives the name of such a kernel."""
 
 
 def stand_in(call: Extern, found: Depthwise, types: Types, hints: Hints, name: str, make: Make) -> list[Instruction]:

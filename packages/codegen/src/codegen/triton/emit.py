@@ -193,17 +193,17 @@ class _KernelEmitter(ProductEmitter):
             self.inner("", section.axes)
             for load in (s for s in loads if s.buffer not in self.stored):
                 if {term.atom for term in load.index.terms} <= inside and self.place(load) not in self.held:
-                    super().load(load)
+                    super().load(load, self.cache_hint(load))
                     self.held[self.place(load)] = self.names[load.result]
 
-    def load(self, statement: Load) -> None:
+    def load(self, statement: Load, hint: str = "") -> None:
         if self.plan.of_bytes and "r" in self.tiles and self.loads_packed(statement):
             return
         place = self.place(statement)
         if place in self.held:
             self.once_more(statement, place)
             return
-        super().load(statement)
+        super().load(statement, self.cache_hint(statement))
         if self.stays(statement):
             self.held[place] = self.held[place, self.number] = self.names[statement.result]
 
@@ -255,10 +255,6 @@ class _KernelEmitter(ProductEmitter):
         threads, most = WARP * self.plan.num_warps, VECTOR_BYTES // ITEM_SIZE[statement.dtype]
         return XR if threads <= lengths[here[0]] < threads * most else along
 
-    def store_hint(self, scope: frozenset[str]) -> str:
-        """What is stored leaves room for what is read again."""
-        return ", eviction_policy='evict_first'" if self.plan.rereads and scope == XR else ""
-
     def end_turns(self) -> None:
         """Store the sums behind the loop."""
         self.indent = "    "
@@ -276,7 +272,7 @@ class _KernelEmitter(ProductEmitter):
         self.names, self.spread = names, spread
         return pointer, self.bounds(frozenset("r"))
 
-    def of_row(self, statement: Compute, operands: list[str]) -> str | None:
+    def form(self, statement: Compute, operands: list[str]) -> str | None:
         """Exponentials of what is at most 0 need no look at its range. Nor does their sum, of which one is 1: its
         inverse does for all."""
         match statement:
@@ -284,7 +280,7 @@ class _KernelEmitter(ProductEmitter):
                 return f"exponential({operands[0]})"
             case Compute(_, "div", (_, Ref(name)), "float32") if name in self.inverses:
                 return f"({operands[0]} * {self.inverses[name]})"
-        return None
+        return super().form(statement, operands)
 
     def fold(self, reduction: Reduce, values: tuple[str, ...]) -> None:
         super().fold(reduction, values)
@@ -442,13 +438,14 @@ class _KernelEmitter(ProductEmitter):
         self.indent = "    "
         self.carries.clear()
 
-    def store(self, statement: Store, scope: frozenset[str]) -> None:
+    def store(self, statement: Store, scope: frozenset[str], hint: str = "") -> None:
         if statement.mode == "sum":
             self.add_up(statement)
             return
         if scope == X and statement.index in self.shared_places:
             self.put("tl.debug_barrier()")
-        super().store(statement, scope)
+        leaves_room = self.plan.rereads and scope == XR  # for what is read again
+        super().store(statement, scope, ", eviction_policy='evict_first'" if leaves_room else "")
 
     def add_up(self, store: Store) -> None:
         """Add a tile to the sums of its part: to what is held of them, or in memory."""

@@ -29,8 +29,8 @@ from codegen.flex_attention import SCORES, TANGENT, Attention, Function, row_of_
 from codegen.triton import tuning
 from codegen.triton.emit import XR, arguments_of, function_text, wide_constant
 from codegen.triton.expressions import TYPES
-from codegen.triton.plan import power_of_two
-from codegen.triton.products import MOST_BATCHES, Types
+from codegen.triton.plan import MOST_SECOND_PROGRAMS, power_of_two
+from codegen.triton.products import Make, Types
 from codegen.triton.statements import COMPARISONS, StatementEmitter, compared_of, dtypes_of
 from codegen.triton.strength_reduction import Cheaper
 from stagewire.expr import Dim, Expr
@@ -486,14 +486,11 @@ def _takes_narrow(statement: Statement, narrow: set[str], known: Mapping[str, In
 
 # ---- what is launched in place of a call
 
-Make = Callable[[str, KernelInfo, tuple[str, ...]], str]
-"""Takes a function, the info of a kernel, the dtypes of its buffers and its sizes, and gives the name of such a one."""
-
 
 def is_launched(call: Attention, types: Types) -> bool:
     """Whether a grid can have its heads."""
     batch, heads = types[call.query].shape[:2]
-    return not isinstance(batch * heads, int) or batch * heads <= MOST_BATCHES
+    return not isinstance(batch * heads, int) or batch * heads <= MOST_SECOND_PROGRAMS
 
 
 def stand_in(call: Attention, types: Types, name: str, make: Make) -> list[Instruction]:

@@ -5,14 +5,15 @@ result[b, i, j] = alpha * sum over k of left[b, i, k] * right[b, k, j] + beta * 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from codegen.triton import tuning
-from codegen.triton.plan import power_of_two
+from codegen.triton.plan import MOST_SECOND_PROGRAMS, power_of_two
 from stagewire.graph import Ref
 from stagewire.loop import AxisAtom, Extern, Index, Term
+from stagewire.program import KernelInfo
 from stagewire.types import ITEM_SIZE, TensorType
 
 Types = Mapping[str, TensorType]
@@ -20,8 +21,8 @@ Types = Mapping[str, TensorType]
 DTYPES = frozenset(("float32", "float16", "bfloat16"))
 """Of both operands and the result; sums are in float32."""
 
-MOST_BATCHES = 65535
-"""The greatest second number that a program may have."""
+Make = Callable[[str, KernelInfo, tuple[str, ...]], str]
+"""Takes a function, the info of a kernel, the dtypes of its buffers and its sizes, and gives the name of such a one."""
 
 BATCH, ROW, COLUMN, DEPTH = "batch of the product", "row of the product", "column of the product", "depth"
 """Names of the axes of a product: no axis of a document is called so."""
@@ -89,7 +90,7 @@ def product_of(call: Extern, types: Types) -> Product | None:
     if made.stride[-1] != 1 or (bias is not None and len(types[bias].shape) > rank):
         return None
     batch, step = (made.shape[0], made.stride[0]) if rank == 3 else (1, 0)
-    if batch > MOST_BATCHES:  # type: ignore[operator]
+    if batch > MOST_SECOND_PROGRAMS:  # type: ignore[operator]
         return None
     sizes: Any = batch, *made.shape[-2:], a.shape[-1]
     steps: Any = (step, *made.stride[-2:]), _steps(a), _steps(b)

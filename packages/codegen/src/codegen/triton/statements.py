@@ -130,8 +130,7 @@ class StatementEmitter:
                         self.operand(o, "bool" if op == "where" and i == 0 else source) for i, o in enumerate(operands)
                     ]
                     along = frozenset().union(*(self.spread[o.name] for o in operands if isinstance(o, Ref)))
-                    text = self.of_row(statement, texts) or self.cheaper.form(statement, texts)
-                    self.define(result, text or expression(op, texts, source, dtype), along)
+                    self.define(result, self.form(statement, texts) or expression(op, texts, source, dtype), along)
                 case loop.IndexValue(result, index, dtype):
                     self.places[result] = index
                     kind = TYPES[dtype] if result not in self.compared else self.index_type
@@ -142,9 +141,9 @@ class StatementEmitter:
                 case loop.Scan():
                     self.scan(statement)
 
-    def of_row(self, statement: loop.Compute, operands: list[str]) -> str | None:
-        """A cheaper form of what is computed with a value of a whole row; None if there is none."""
-        return None
+    def form(self, statement: loop.Compute, operands: list[str]) -> str | None:
+        """A cheaper form of an operation; None if there is none."""
+        return self.cheaper.form(statement, operands)
 
     def source_dtype(self, statement: loop.Compute) -> str:
         """The dtype that the tensor operands of a statement have (that of the result if all are literals)."""
@@ -160,8 +159,11 @@ class StatementEmitter:
     def operand(self, operand: object, dtype: str) -> str:
         return self.names[operand.name] if isinstance(operand, Ref) else literal(operand, dtype)
 
-    def load(self, statement: loop.Load) -> None:
-        """Read only as many points as the index (and the mask) varies along: a row vector is loaded as a row."""
+    def load(self, statement: loop.Load, hint: str = "") -> None:
+        """Read only as many points as the index (and the mask) varies along: a row vector is loaded as a row.
+
+        hint: an argument that says how long the cache is to keep what is loaded; "" if it may do as it likes.
+        """
         if statement.buffer in self.values:
             self.define(statement.result, self.given(statement.buffer), frozenset())
             return
@@ -178,7 +180,6 @@ class StatementEmitter:
         if spread != along:
             across = "[XBLOCK, 1]" if "x" in spread - along else "[1, RBLOCK]"
             along, pointer = spread, f"{pointer} + tl.zeros({across}, tl.int32)"
-        hint = self.cache_hint(statement)
         value = f"tl.load({pointer}, {mask}, other=0{hint})" if mask else f"tl.load({pointer}{hint})"
         if not along:  # one number is a tile of one, too: Triton's interpreter mixes the two badly
             value = f"tl.broadcast_to({value}, [1, 1])"
@@ -200,15 +201,8 @@ class StatementEmitter:
         """The directions along which a value is loaded, which varies along some of them."""
         return along
 
-    def cache_hint(self, statement: loop.Load) -> str:
-        """An argument that says how long the cache is to keep what is loaded; "" if it may do as it likes."""
-        return ""
-
-    def store_hint(self, scope: frozenset[str]) -> str:
-        """The same of what is stored."""
-        return ""
-
-    def store(self, statement: loop.Store, scope: frozenset[str]) -> None:
+    def store(self, statement: loop.Store, scope: frozenset[str], hint: str = "") -> None:
+        """Write at all points. hint: as of what is loaded; none of what is added."""
         shape, mask = _shape(scope), self.bounds(scope)
         if statement.mask is not None:
             mask = " & ".join(filter(None, (mask, self.names[statement.mask.name])))
@@ -216,7 +210,7 @@ class StatementEmitter:
         pointer = self.address(statement)
         if self.index_spread(statement.index) != scope:
             pointer += f" + tl.zeros({shape}, tl.int32)"
-        call, hint = ("atomic_add", "") if statement.mode == "atomic_add" else ("store", self.store_hint(scope))
+        call, hint = ("atomic_add", "") if statement.mode == "atomic_add" else ("store", hint)
         self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}){', ' + mask if mask else ''}{hint})")
 
     def scan(self, statement: loop.Scan) -> None:
