@@ -86,28 +86,22 @@ def _load_each(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound,
         sources = [unit.host_source for unit in with_host if target_of(unit) == target]
         libraries |= load_code(dict.fromkeys(sources, Library), root, target)
 
-    def load(device: str | None, own: Sequence[Unit]) -> Iterator[Bound]:
+    def load(device: str | None, own: Sequence[Unit]) -> list[Bound]:
         return _load(own, libraries, place_of(device, root) if executor == "fast" else None)
 
     return load_in_groups(units, lambda unit: single_device(chosen(unit, {})), load)
 
 
-def _load(units: Sequence[Unit], libraries: Mapping[str, Library], place: Place | None) -> Iterator[Bound]:
+def _load(units: Sequence[Unit], libraries: Mapping[str, Library], place: Place | None) -> list[Bound]:
     """One callable for each of some units of one device; without a place they are run step by step."""
-    plain = [chosen(unit, {}) for unit in units]
-    loads = [step_by_step(one, libraries.get(one.host_source)) for one in plain]
-    if place is not None and any(unit.choices for unit in units) and place.machine() is None:
-        place = None  # what is timed is what would run
-    runs = iter(
-        () if place is None else place.load([one for unit, one in zip(units, loads, strict=True) if not unit.choices])
-    )
-    for unit, one in zip(units, loads, strict=True):
-        if place is None:
-            yield Bound(one.slow, lambda unit=one.unit: unit)  # type: ignore[misc]
-        elif unit.choices:
-            yield load_tuned(unit, place, one)
-        else:
-            yield Bound(next(runs), lambda unit=one.unit: unit)  # type: ignore[misc]
+    loads = [step_by_step(chosen(unit, {}), libraries.get(unit.host_source)) for unit in units]
+    if place is None or (any(unit.choices for unit in units) and place.machine() is None):  # timed is what would run
+        return [Bound(one.slow, lambda unit=one.unit: unit) for one in loads]  # type: ignore[misc]
+    runs = iter(place.load([one for unit, one in zip(units, loads, strict=True) if not unit.choices]))
+    return [
+        load_tuned(unit, place, one) if unit.choices else Bound(next(runs), lambda unit=one.unit: unit)  # type: ignore[misc]
+        for unit, one in zip(units, loads, strict=True)
+    ]
 
 
 def place_of(device: str | None, root: Path) -> Place | None:

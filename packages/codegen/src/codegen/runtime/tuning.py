@@ -99,9 +99,7 @@ def _alignments(unit: Unit) -> dict[str, CubinSpec]:
 
 def _kernels(one: Excerpt, aligned: Mapping[str, CubinSpec]) -> list[CubinSpec]:
     """What the kernels of an excerpt need, as they do in the whole unit."""
-    back = {new: old for old, new in one.names.items()}
-    infos = {info.name: info for info in one.unit.kernels}
-    return [aligned[one.functions[back[name]]]._replace(info=info) for name, info in infos.items()]
+    return [aligned[one.functions[info.name]]._replace(info=info) for info in one.unit.kernels]
 
 
 def _path(one: Excerpt, aligned: Mapping[str, CubinSpec], place: Place) -> Path:
@@ -118,7 +116,7 @@ def _path(one: Excerpt, aligned: Mapping[str, CubinSpec], place: Place) -> Path:
 class Excerpt(NamedTuple):
     """`unit` has one choice, of all its instructions.
 
-    names: of its kernels, by what they are called in the whole unit; functions: what these are there.
+    names: of its kernels, by what they are called in the whole unit; functions: by name, what they are there.
     """
 
     unit: Unit
@@ -177,7 +175,7 @@ class Excerpts:
             written=tuple(one.reuse for one in own if isinstance(one, Allocate) and one.reuse in inputs),  # type: ignore
             choices=(Choice(0, len(own), tuple(_renamed(one, names) for one in choice.alternatives)),),
         )
-        return Excerpt(alone, names, functions)
+        return Excerpt(alone, names, {new: functions[old] for old, new in names.items()})
 
 
 def _renamed(instructions: tuple[Instruction, ...], names: Mapping[str, str]) -> tuple[Instruction, ...]:
