@@ -143,7 +143,7 @@ class Place(NamedTuple):
     def _bound(self, one: Load, code: Mapping[str, Cubin], multiples: Multiples) -> Any:
         if not multiples:
             return self.bind(one.unit, one.slow, one.library, code)
-        general = later(lambda: self._bound(one, *self.cubins([one.needed(())]), ()))
+        general = Later(lambda: self._bound(one, *self.cubins([one.needed(())]), ()))
         return self.bind(one.unit, general, one.library, code, multiples)
 
     def bind(
@@ -176,10 +176,18 @@ class Place(NamedTuple):
         return make_native(unit, slow, machine, encoded, (cubins, library), checks=not multiples)
 
 
-def later(make: Callable[[], Any]) -> Callable[..., Any]:
+class Later:
     """A callable that is made when it is called first."""
-    made = cache(make)
-    return lambda *inputs: made()(*inputs)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+    @cached_property
+    def made(self) -> Any:
+        return self.make()
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.made(*inputs)
 
 
 def load_tuned(unit: Unit, place: Place, plain: Load) -> Bound:
@@ -192,7 +200,7 @@ def load_tuned(unit: Unit, place: Place, plain: Load) -> Bound:
     (run,) = place.load([step_by_step(best, plain.library)._replace(known=cubins)])
     if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in required_cubins(best)):
         return Bound(run, lambda: best)
-    by_flags = by_precision(allowed, run, later(lambda: place.load([plain])[0]))
+    by_flags = by_precision(allowed, run, Later(lambda: place.load([plain])[0]))
     return Bound(by_flags, lambda: best if tf32_allowed() == allowed else plain.unit)
 
 
