@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from absint.aten_examples import EXAMPLES
 from absint.errors import UnknownTarget
 from absint.schema import record_of
 from absint.targets import resolve
@@ -15,6 +15,10 @@ from stagewire.vocabulary import Kind, Op, Parameter, Vocabulary
 
 _KINDS: dict[str, Kind] = {"Tensor": "operand"}
 """Of a parameter by its type in the schema; of all others, numbers and lists in their many forms, anything is taken."""
+
+_LINES = Path(__file__).with_name("aten_examples.txt").read_text(encoding="utf-8").splitlines()
+EXAMPLES = {line.partition("(")[0]: line for line in _LINES}
+"""Calls of operators, of backwards and convolutions among them, that strategies draw (`stagewire.testing.ops`)."""
 
 
 class AtenOps(Mapping[str, Op]):

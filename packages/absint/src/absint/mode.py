@@ -312,13 +312,7 @@ class AbstractMode(TORCH.dispatch_mode):
         return target
 
     def _wrap_tree(self, types: Any) -> Any:
-        if type(types) is Meta:
-            return self.tensor_class(types)
-        if isinstance(types, tuple):
-            return tuple([self._wrap_tree(item) for item in types])
-        if isinstance(types, list):
-            return [self._wrap_tree(item) for item in types]
-        return types
+        return map_leaves(types, lambda leaf: self.tensor_class(leaf) if type(leaf) is Meta else leaf)
 
     # Real tensors.
 

@@ -108,6 +108,14 @@ class Storage:
         self.constant = self.deferred = self.bounds = None
 
 
+def _refused(what: str) -> Callable[..., NoReturn]:
+    def method(self: AbstractTensor, *args: object, **kwargs: object) -> NoReturn:
+        """Refused: an abstract tensor has no data."""
+        raise DataDependentError(f"{what} needs the data of an abstract tensor {self.meta}")
+
+    return method
+
+
 class AbstractTensor(torch.Tensor):
     """A tensor of type `meta` on the memory `storage`.
 
@@ -201,23 +209,10 @@ class AbstractTensor(torch.Tensor):
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"AbstractTensor({str(self.meta)[5:-1]}{grad})"
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise DataDependentError(f"{what} needs the data of an abstract tensor {self.meta}")
-
-    def tolist(self) -> NoReturn:
-        """Refused: an abstract tensor has no data."""
-        self._refuse("tolist()")
-
-    def numpy(self, *, force: bool = False) -> NoReturn:
-        """Refused: an abstract tensor has no data."""
-        self._refuse("numpy()")
-
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        self._refuse("conversion to numpy")
-
-    def data_ptr(self) -> NoReturn:
-        """Refused: an abstract tensor has no data."""
-        self._refuse("data_ptr()")
+    tolist = _refused("tolist()")
+    numpy = _refused("numpy()")
+    __array__ = _refused("conversion to numpy")
+    data_ptr = _refused("data_ptr()")
 
     def __format__(self, spec: str) -> str:
         return format(repr(self), spec)

@@ -25,6 +25,13 @@ from stagewire.errors import ExprError
 from stagewire.polynomial import MOST_CHARACTERS, RULES, Polynomial, Step, constant, largest, smallest
 from stagewire.polynomial import symbol as symbol_polynomial
 
+_Method = Callable[["Expr", "Dim"], "Dim"]
+
+
+def _both_sides(operation: str) -> tuple[_Method, _Method]:
+    """The methods of a size for an operation of which it is the left or the right operand."""
+    return lambda self, other: _binary(operation, self, other), lambda self, other: _binary(operation, other, self)
+
 
 class Expr(msgspec.Struct, frozen=True, tag="expr", tag_field="kind"):
     """One symbolic size in canonical text; build it with `symbol` or `parse_expr`.
@@ -38,35 +45,11 @@ class Expr(msgspec.Struct, frozen=True, tag="expr", tag_field="kind"):
 
     text: str
 
-    def __add__(self, other: Dim) -> Dim:
-        return _binary("+", self, other)
-
-    def __radd__(self, other: Dim) -> Dim:
-        return _binary("+", other, self)
-
-    def __sub__(self, other: Dim) -> Dim:
-        return _binary("-", self, other)
-
-    def __rsub__(self, other: Dim) -> Dim:
-        return _binary("-", other, self)
-
-    def __mul__(self, other: Dim) -> Dim:
-        return _binary("*", self, other)
-
-    def __rmul__(self, other: Dim) -> Dim:
-        return _binary("*", other, self)
-
-    def __floordiv__(self, other: Dim) -> Dim:
-        return _binary("//", self, other)
-
-    def __rfloordiv__(self, other: Dim) -> Dim:
-        return _binary("//", other, self)
-
-    def __mod__(self, other: Dim) -> Dim:
-        return _binary("%", self, other)
-
-    def __rmod__(self, other: Dim) -> Dim:
-        return _binary("%", other, self)
+    __add__, __radd__ = _both_sides("+")
+    __sub__, __rsub__ = _both_sides("-")
+    __mul__, __rmul__ = _both_sides("*")
+    __floordiv__, __rfloordiv__ = _both_sides("//")
+    __mod__, __rmod__ = _both_sides("%")
 
     def __neg__(self) -> Dim:
         return _binary("*", -1, self)

@@ -23,25 +23,10 @@ from absint.rules.table import Rule, RuleTable
 
 __all__ = ["FAMILIES", "RULES", "Rule", "RuleTable"]
 
-FAMILIES: dict[str, RuleTable] = {
-    "elementwise": elementwise.TABLE,
-    "reduce": reduce.TABLE,
-    "matmul": matmul.TABLE,
-    "linalg": linalg.TABLE,
-    "conv": conv.TABLE,
-    "pool": pool.TABLE,
-    "norm": norm.TABLE,
-    "loss": loss.TABLE,
-    "index": index.TABLE,
-    "layers": layers.TABLE,
-    "view": view.TABLE,
-    "movement": movement.TABLE,
-    "factory": factory.TABLE,
-    "fft": fft.TABLE,
-    "foreach": foreach.TABLE,
-}
-
-
+_MODULES = (
+    elementwise, reduce, matmul, linalg, conv, pool, norm, loss, index, layers, view, movement, factory, fft, foreach,
+)  # fmt: skip
+FAMILIES: dict[str, RuleTable] = {module.__name__.rpartition(".")[2]: module.TABLE for module in _MODULES}
 RULES = RuleTable()
 for _table in FAMILIES.values():
     RULES.rows(_table)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from absint.forms import get_item
-from absint.forms.indexing import dimension_of
+from absint.forms.numbers import dimension_of
 from absint.functions import Functions
 from aotgrad.errors import NoGraphForm, NoInverse, UnsupportedOutput
 from aotgrad.tracer.replay import set_item

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 
 from absint import Meta, to_wire
-from absint.backward_checks import CHECKED, checked_backward, reached
 from absint.errors import TypeRuleError
+from absint.gradients import CHECKED, checked_backward, reached
 from absint.meta import contiguous
 from absint.strides import is_dense
 from aotgrad.errors import BackwardFailed, DoubleBackward, NoFunctionalForm

@@ -11,8 +11,7 @@ from typing import Any
 
 from torch.autograd import forward_ad
 
-from absint.backward_checks import reached
-from absint.gradients import TARGET, gradients
+from absint.gradients import TARGET, gradients, reached
 from bytecap.context_types import Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, Outside
@@ -82,7 +81,7 @@ def _refuse_hooks(tracer: Tracer) -> None:
 #
 #     with dual_level(): calls   ->   results = custom.dual_level((captured,))
 #
-# The function means its calls inside of a dual level (`absint.transforms`), and gives all that they compute. They are
+# The function means its calls inside of a dual level (`absint.functions`), and gives all that they compute. They are
 # evaluated inside of one, so that torch's own forward mode says what has a tangent. The level has to be left before the
 # graph ends.
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any
 
 import torch
 
+from absint import promote
+from absint.meta import Meta
 from primops.builder import Builder, Value
 from primops.errors import Decline
-from primops.prims.layouts import FLOATS, INTEGERS
+from primops.prims.layouts import FLOATS
 from stagewire.expr import Dim, Expr
-from stagewire.types import numel
+from stagewire.types import TensorType, numel
 
 Function = Callable[..., Any]
 Table = dict[str, Function]
@@ -90,35 +92,11 @@ def is_float(dtype: str) -> bool:
     return dtype in FLOATS
 
 
-@lru_cache(maxsize=256)
-def _promote(left: str, right: str) -> str:
-    """The dtype of a result of two dtypes."""
-    return str(torch.promote_types(getattr(torch, left), getattr(torch, right))).removeprefix("torch.")
-
-
-def _category(dtype: str) -> int:
-    return 2 if dtype in FLOATS else 1 if dtype in INTEGERS else 0
-
-
 def result_type(operands: Iterable[Any]) -> str:
-    """The common dtype of tensors (anything with `.type`) and Python numbers: tensors with dimensions come before
-    0-dim tensors, those before numbers, unless the lower one is of a higher category (bool, integer, float)."""
-    dimensioned = zero = number = None
-    for x in operands:
-        if isinstance(x, bool):
-            number = _promote(number or "bool", "bool")
-        elif isinstance(x, int | Expr):
-            number = _promote(number or "bool", "int64")
-        elif isinstance(x, float):
-            number = _promote(number or "bool", "float32")
-        elif x.type.shape == ():
-            zero = _promote(zero or x.type.dtype, x.type.dtype)
-        else:
-            dimensioned = _promote(dimensioned or x.type.dtype, x.type.dtype)
-    result = dimensioned
-    for lower in (zero, number):
-        if lower is not None and (result is None or _category(lower) > _category(result)):
-            result = lower if result is None else _promote(result, lower)
-    if result is None:
-        raise ValueError("no operands")
-    return result
+    """The common dtype of tensors (anything with `.type`) and Python numbers: `absint.promote`."""
+    seen = [0 if isinstance(x, Expr) else x if isinstance(x, int | float) else _meta(x.type) for x in operands]
+    return str(promote.result_type(seen)).removeprefix("torch.")
+
+
+def _meta(type: TensorType) -> Meta:
+    return Meta(type.shape, (), getattr(torch, type.dtype))  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """`verify(document)`: labelled constraints, checked at every boundary in tests and on request in use.
 
-The README of the package says what each label stands for. Modules check: `types` T, `graphs` G and V, `captures` and
-`functions` C, `bindings` B and P, `loops` and `reuse` L, `kernels` K, `programs` R; `samples`: at which
-sizes; `conversions`: what a stage makes of what it is given.
+The README of the package says what each label stands for. Modules check: `types` T, `graphs` G and V, `captures` C,
+`bindings` B and P, `loops` and `memory` L, `kernels` K, `programs` R; `samples`: at which sizes; `conversions`: what a
+stage makes of what it is given.
 """
 
 from __future__ import annotations

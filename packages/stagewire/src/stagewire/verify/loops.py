@@ -7,11 +7,10 @@ from stagewire.graph import references
 from stagewire.statements import accesses
 from stagewire.types import ScalarType
 from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
-from stagewire.verify.elements import check_elements
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import call_faults
 from stagewire.verify.kernels import check_kernel
-from stagewire.verify.reuse import Traffic, check_reuse, owner_of, reads_and_writes
+from stagewire.verify.memory import Traffic, check_elements, check_reuse, owner_of, reads_and_writes
 from stagewire.verify.types import behind
 
 
