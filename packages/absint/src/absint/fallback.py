@@ -39,7 +39,7 @@ class Fallback:
         """
         if record.is_data_dependent:
             raise DataDependentError(f"the result of {record.name} depends on data")
-        on_types = _has_kernel_for_types(record)
+        on_types = record.func.namespace != "aten" and TORCH.has_kernel(record.func.name(), "Meta")
         metas = [leaf for leaf in leaves((args, kwargs)) if type(leaf) is Meta]
         bytes_needed = 0 if on_types else sum(int(span(meta)) * meta.dtype.itemsize for meta in metas)
         if bytes_needed > self.max_bytes:
@@ -62,15 +62,11 @@ class Fallback:
             raise NoTypeRule(f"{record.name} has no type rule, and on zeros it says: {error}") from error
         finally:
             torch.set_rng_state(state)
-        return _types(result, true_device)
+        types = map_leaves(result, lambda leaf: from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+        return types if true_device is None else _replace_device(types, true_device)
 
 
 _META = torch.device("meta")
-
-
-def _has_kernel_for_types(record: OpRecord) -> bool:
-    has_kernel = TORCH.has_kernel
-    return record.func.namespace != "aten" and has_kernel(record.func.name(), "Meta")
 
 
 def _replace_device(tree: Any, stand_in: torch.device) -> Any:
@@ -99,8 +95,3 @@ def _real(tree: Any, zeros: dict[int, torch.Tensor]) -> Any:
         return zeros[key]
 
     return map_leaves(tree, visit)
-
-
-def _types(result: Any, device: torch.device | None) -> Any:
-    types = map_leaves(result, lambda leaf: from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf)
-    return types if device is None else _replace_device(types, device)

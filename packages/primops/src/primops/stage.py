@@ -249,8 +249,8 @@ def decompose_call(
     """
     operands = _values(args)
     _refuse_dtypes(p, operands)
-    if _is_empty(p.results):
-        if any(_may_be_indices(value) for value in operands):
+    if p.results and all(type(t) is TensorType and 0 in t.shape for t in p.results):
+        if any(value.dtype in ("int32", "int64") and 0 not in value.shape for value in operands):
             raise Decline("no elements, and indices that ATen may refuse all the same")
         return tuple(p.full(t.shape, False if t.dtype == "bool" else 0, t.dtype) for t in p.results)  # type: ignore[union-attr]
     try:
@@ -288,14 +288,6 @@ def _values(args: Any) -> list[Value]:
         elif type(a) is tuple:
             found.extend(v for v in a if type(v) is Value)
     return found
-
-
-def _is_empty(results: tuple[ValueType, ...]) -> bool:
-    return bool(results) and all(type(t) is TensorType and 0 in t.shape for t in results)
-
-
-def _may_be_indices(value: Value) -> bool:
-    return value.dtype in ("int32", "int64") and 0 not in value.shape
 
 
 def _refuse_dtypes(p: Builder, operands: list[Value]) -> None:

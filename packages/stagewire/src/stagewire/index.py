@@ -78,15 +78,7 @@ def total(parts: Iterable[Index]) -> Index:
 
 def linear(coordinates: Sequence[Index], stride: Sequence[Dim], offset: Dim = 0) -> Index:
     """The element at `coordinates` under `stride`."""
-    terms: list[Term] = []
-    for coordinate, step in zip(coordinates, stride, strict=True):
-        if coordinate.constant != 0:
-            offset = offset + coordinate.constant * step
-        if step == 1:
-            terms.extend(coordinate.terms)
-        elif step != 0:
-            terms.extend([Term(t.coefficient * step, t.atom) for t in coordinate.terms])
-    return _recombine(_canonical(offset, terms))
+    return total([Index(offset), *[scale(one, step) for one, step in zip(coordinates, stride, strict=True)]])
 
 
 def row_major(axes: Sequence[Axis]) -> Index:
@@ -371,16 +363,12 @@ def atoms_of(a: Index) -> Iterator[Atom]:
 
 def axes_of(a: Index) -> set[str]:
     """The names of the axes that `a` depends on directly."""
-    found: set[str] = set()
-    _collect(a.terms, AxisAtom, found)
-    return found
+    return _collect(a.terms, AxisAtom, set())
 
 
 def values_of(a: Index) -> set[str]:
     """The names of the SSA values that `a` depends on."""
-    found: set[str] = set()
-    _collect(a.terms, ValueAtom, found)
-    return found
+    return _collect(a.terms, ValueAtom, set())
 
 
 def add_values(a: Index, found: set[str]) -> None:
@@ -405,13 +393,14 @@ def has_values(a: Index) -> bool:
     return any(atom.__class__ is ValueAtom for atom in atoms_of(a))
 
 
-def _collect(terms: tuple[Term, ...], kind: type, found: set[str]) -> None:
+def _collect(terms: tuple[Term, ...], kind: type, found: set[str]) -> set[str]:
     for term in terms:
         atom = term.atom
         if atom.__class__ is kind:
             found.add(atom.name)  # type: ignore[union-attr]
         elif atom.__class__ not in _NAMED:
             _collect(atom.numerator.terms, kind, found)  # type: ignore[union-attr]
+    return found
 
 
 def str_index(a: Index) -> str:

@@ -103,15 +103,6 @@ class RuleTable(dict[str, Rule]):
                     raise ValueError(f"{name} has two rules")
                 self[name] = rule if isinstance(rule, Rule) else Rule(rule)
 
-    def rule(self, names: str, *requires: Constraint) -> Callable[[TypeOf], TypeOf]:
-        """Add the decorated function as a row."""
-
-        def register(function: TypeOf) -> TypeOf:
-            self.rows({names: Rule(function, requires)})
-            return function
-
-        return register
-
     def ask(self, names: str, question: Question | None = None) -> None:
         """Have ATen's kernel asked before the rule of each of `names` answers (`absint.kernels`)."""
         for name in map(full_name, names.split()):

@@ -9,7 +9,7 @@ import torch
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import CPU, Meta, contiguous
 from absint.rules.shapes import expand_stride, infer_size, wrap_dim, wrap_dims
-from absint.rules.table import Constraint, Refused, RuleTable, f32
+from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
 from absint.strides import view_stride
 from absint.symbolic.size import is_unbacked, known_negative, surely_equal, sym_max, sym_min
 from stagewire.types import numel
@@ -39,14 +39,6 @@ def viewed(self: Meta, size: Sizes) -> Meta:
     return _restrided(self, shape, stride)
 
 
-TABLE.rows({
-    "view _unsafe_view": viewed,
-    "_reshape_alias": lambda self, size, stride: _restrided(self, tuple(size), tuple(stride)),
-    "detach alias lift_fresh lift _conj _neg_view": lambda self: self,
-})  # fmt: skip
-
-
-@TABLE.rule("view.dtype")
 def _view_dtype(self: Meta, dtype: torch.dtype) -> Meta:
     old, new = self.dtype.itemsize, dtype.itemsize
     if old == new:
@@ -83,13 +75,11 @@ _IN_PAIRS = Constraint(
 )  # fmt: skip
 
 
-@TABLE.rule("view_as_real", _IS_COMPLEX)
 def _view_as_real(self: Meta) -> Meta:
     shape, stride = (*self.shape, 2), (*[step * 2 for step in self.stride], 1)
     return _restrided(self, shape, stride, self.storage_offset * 2, self.dtype.to_real())
 
 
-@TABLE.rule("view_as_complex", _IS_REAL, _IN_PAIRS)
 def _view_as_complex(self: Meta) -> Meta:
     if not self.shape or self.shape[-1] != 2 or self.stride[-1] != 1:
         raise TypeRuleError("Tensor must have a last dimension of size 2 with stride 1")
@@ -97,7 +87,6 @@ def _view_as_complex(self: Meta) -> Meta:
     return _restrided(self, self.shape[:-1], stride, self.storage_offset // 2, self.dtype.to_complex())
 
 
-@TABLE.rule("expand")
 def _expand(self: Meta, size: Sizes) -> Meta:
     lead = len(size) - self.ndim
     if lead < 0:
@@ -112,7 +101,6 @@ def _expand(self: Meta, size: Sizes) -> Meta:
     return _restrided(self, tuple(shape), expand_stride(self, tuple(shape)))
 
 
-@TABLE.rule("permute")
 def _permute(self: Meta, dims: Sizes) -> Meta:
     if len(dims) != self.ndim:
         raise TypeRuleError(f"permute: {len(dims)} numbers for {self.ndim} dimensions")
@@ -122,7 +110,6 @@ def _permute(self: Meta, dims: Sizes) -> Meta:
     return _restrided(self, tuple([self.shape[d] for d in order]), tuple([self.stride[d] for d in order]))
 
 
-@TABLE.rule("transpose.int")
 def transposed(self: Meta, dim0: int, dim1: int) -> Meta:
     first, second = wrap_dim(dim0, self.ndim), wrap_dim(dim1, self.ndim)
     if first == second:
@@ -133,14 +120,12 @@ def transposed(self: Meta, dim0: int, dim1: int) -> Meta:
     return _restrided(self, tuple(shape), tuple(stride))
 
 
-@TABLE.rule("t")
 def _t(self: Meta) -> Meta:
     if self.ndim > 2:
         raise TypeRuleError(f"t() expects a tensor with <= 2 dimensions, but self is {self.ndim}D")
     return _restrided(self, self.shape[::-1], self.stride[::-1])
 
 
-@TABLE.rule("select.int")
 def selected(self: Meta, dim: int, index: int) -> Meta:
     if not self.shape:
         raise DimensionError("select() cannot be applied to a 0-dim tensor.")
@@ -185,7 +170,6 @@ def _counted_from_the_end(bound: int, size: int) -> int | None:
     return sym_max(bound + size, 0) if known_negative(bound) else None
 
 
-@TABLE.rule("slice.Tensor")
 def sliced(self: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Meta:
     if not self.shape:
         raise DimensionError("slice() cannot be applied to a 0-dim tensor.")
@@ -208,7 +192,6 @@ def narrowed(self: Meta, dim: int, start: int, length: int) -> Meta:
     return _restrided(self, shape, self.stride, self.storage_offset + start * self.stride[dim])
 
 
-@TABLE.rule("split.Tensor")
 def _split(self: Meta, split_size: int, dim: int) -> list[Meta]:
     if not self.shape:
         raise TypeRuleError("split expects at least a 1-dimensional tensor")
@@ -225,7 +208,6 @@ def _split(self: Meta, split_size: int, dim: int) -> list[Meta]:
     return [narrowed(self, dim, s, min(split_size, size - s)) for s in starts]
 
 
-@TABLE.rule("split_with_sizes")
 def _split_with_sizes(self: Meta, split_sizes: Sizes, dim: int) -> list[Meta]:
     if not self.shape:
         raise TypeRuleError("split expects at least a 1-dimensional tensor")
@@ -239,7 +221,6 @@ def _split_with_sizes(self: Meta, split_sizes: Sizes, dim: int) -> list[Meta]:
     return parts
 
 
-@TABLE.rule("unbind.int")
 def _unbind(self: Meta, dim: int) -> list[Meta]:
     if not self.shape:
         raise DimensionError("unbind(): dimension specified but tensor has no dimensions")
@@ -247,14 +228,12 @@ def _unbind(self: Meta, dim: int) -> list[Meta]:
     return [selected(self, dim, index) for index in range(self.shape[dim])]
 
 
-@TABLE.rule("squeeze squeeze.dim squeeze.dims")
 def _squeeze(self: Meta, dim: int | Sizes | None = None) -> Meta:
     dims = (dim,) if isinstance(dim, int) else range(self.ndim) if dim is None else dim
     wrapped = wrap_dims(dims, self.ndim) if dims else ()
     return _without(self, [d for d, size in enumerate(self.shape) if d in wrapped and size == 1])
 
 
-@TABLE.rule("unsqueeze")
 def _unsqueeze(self: Meta, dim: int) -> Meta:
     dim = wrap_dim(dim, self.ndim + 1)
     step = self.shape[dim] * self.stride[dim] if dim < self.ndim else 1
@@ -265,7 +244,6 @@ def _unsqueeze(self: Meta, dim: int) -> Meta:
     )
 
 
-@TABLE.rule("as_strided")
 def as_strided(self: Meta, size: Sizes, stride: Sizes, storage_offset: int | None = None) -> Meta:
     if len(size) != len(stride):
         raise TypeRuleError("mismatch in length of strides and shape")
@@ -274,7 +252,6 @@ def as_strided(self: Meta, size: Sizes, stride: Sizes, storage_offset: int | Non
     return _restrided(self, tuple(size), tuple(stride), storage_offset)
 
 
-@TABLE.rule("diagonal")
 def diagonal(self: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta:
     first, second = wrap_dim(dim1, self.ndim), wrap_dim(dim2, self.ndim)
     if first == second:
@@ -296,7 +273,6 @@ def diagonal(self: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta:
     )
 
 
-@TABLE.rule("unfold")
 def _unfold(self: Meta, dimension: int, size: int, step: int) -> Meta:
     dim = wrap_dim(dimension, self.ndim)
     extent = self.shape[dim] if self.shape else 1
@@ -312,3 +288,27 @@ def _unfold(self: Meta, dimension: int, size: int, step: int) -> Meta:
         (*self.shape[:dim], count, *self.shape[dim + 1 :], size),
         (*self.stride[:dim], self.stride[dim] * step, *self.stride[dim + 1 :], self.stride[dim]),
     )
+
+
+TABLE.rows({
+    "view _unsafe_view": viewed,
+    "_reshape_alias": lambda self, size, stride: _restrided(self, tuple(size), tuple(stride)),
+    "detach alias lift_fresh lift _conj _neg_view": lambda self: self,
+    "view.dtype": _view_dtype,
+    "view_as_real": Rule(_view_as_real, (_IS_COMPLEX,)),
+    "view_as_complex": Rule(_view_as_complex, (_IS_REAL, _IN_PAIRS)),
+    "expand": _expand,
+    "permute": _permute,
+    "transpose.int": transposed,
+    "t": _t,
+    "select.int": selected,
+    "slice.Tensor": sliced,
+    "split.Tensor": _split,
+    "split_with_sizes": _split_with_sizes,
+    "unbind.int": _unbind,
+    "squeeze squeeze.dim squeeze.dims": _squeeze,
+    "unsqueeze": _unsqueeze,
+    "as_strided": as_strided,
+    "diagonal": diagonal,
+    "unfold": _unfold,
+})  # fmt: skip

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from absint.symbolic.shape_env import ShapeEnv
 from stagewire.polynomial import ZERO, Polynomial, constant
 
 if TYPE_CHECKING:
     from absint.symbolic.floats import SizeFloat
-    from absint.symbolic.shape_env import ShapeEnv
 
 
 class Node:
@@ -159,27 +159,17 @@ class SizeNode(Node):
         return other.lt(self)
 
 
-def _exact(rule: Callable[[Polynomial, Polynomial], Polynomial]) -> Callable[[SizeNode, SizeNode], SizeNode]:
-    """An operation that is one on polynomials."""
-    return lambda self, other: SizeNode(self.env, rule(self._value, other._value))
+OPERATIONS: dict[str, Callable[[ShapeEnv, Polynomial, Polynomial], Polynomial]] = {
+    "add": lambda env, a, b: a + b, "sub": lambda env, a, b: a - b, "mul": lambda env, a, b: a * b,
+    "floordiv": ShapeEnv.divide, "mod": ShapeEnv.remainder, "max": ShapeEnv.largest, "min": ShapeEnv.smallest,
+}  # fmt: skip
+"""Those that lead from sizes to sizes."""
 
-
-def _reduced(rule: str) -> Callable[[SizeNode, SizeNode], SizeNode]:
-    """An operation of the environment, on what expressions are by what is known now."""
-    return lambda self, other: SizeNode(self.env, getattr(self.env, rule)(self.value, other.value))
-
-
-for _name, _operation in (
-    ("add", _exact(Polynomial.__add__)),
-    ("sub", _exact(Polynomial.__sub__)),
-    ("mul", _exact(Polynomial.__mul__)),
-    ("floordiv", _reduced("divide")),
-    ("int_floordiv", _reduced("divide")),
-    ("mod", _reduced("remainder")),
-    ("sym_min", _reduced("smallest")),
-    ("sym_max", _reduced("largest")),
-):
-    setattr(SizeNode, _name, _operation)
+for _name in ("add", "sub", "mul", "floordiv", "int_floordiv", "mod", "sym_max", "sym_min"):
+    _rule = OPERATIONS[_name.removeprefix("int_").removeprefix("sym_")]
+    setattr(SizeNode, _name, lambda self, other, rule=_rule: SizeNode(
+        self.env, rule(self.env, self.value, other.value)
+    ))  # fmt: skip
 
 
 def _layout(predicate: str, rank: int | None) -> Callable[[SizeNode, list[SizeNode], list[SizeNode]], TruthNode]:

@@ -16,6 +16,7 @@ import torch
 
 from absint.errors import DataDependentError
 from absint.symbolic.floats import OPERATORS, SizeFloat, make_float, term_of
+from absint.symbolic.nodes import OPERATIONS as SIZE_OPERATIONS
 from absint.symbolic.nodes import SizeNode
 from absint.symbolic.shape_env import ShapeEnv
 from stagewire import expr
@@ -129,10 +130,6 @@ for _name in ("and_", "or_", "xor", "lshift", "rshift"):
     setattr(Size, f"__r{_stem}__", lambda self, other, host=_host: host(unwrap_number(other), int(self)))
 
 
-_OPERATIONS: dict[str, Callable[[ShapeEnv, Polynomial, Polynomial], Polynomial]] = {
-    "add": lambda env, a, b: a + b, "sub": lambda env, a, b: a - b, "mul": lambda env, a, b: a * b,
-    "floordiv": ShapeEnv.divide, "mod": ShapeEnv.remainder, "max": ShapeEnv.largest, "min": ShapeEnv.smallest,
-}  # fmt: skip
 _EXACT = frozenset((int, Polynomial))
 _OF_EQUALS = frozenset(("eq", "ge", "le"))
 _COMPARISONS: dict[str, Callable[[ShapeEnv, Polynomial], bool]] = {  # of the difference of two sizes
@@ -183,7 +180,7 @@ def _combine(name: str, left: Any, right: Any, size: Size) -> Any:
     first, second = _polynomial(left), _polynomial(right)
     if first is None or second is None:
         return _in_floats(size, name, left, right)
-    return make_size(size.node.env, _OPERATIONS[name](size.node.env, first, second))
+    return make_size(size.node.env, SIZE_OPERATIONS[name](size.node.env, first, second))
 
 
 for _name in ("add", "sub", "mul"):

@@ -27,14 +27,6 @@ def indexed_shape(x: TensorType, indices: Indices) -> Sizes:
 
 
 # --- rules ---------------------------------------------------------------------------------------------------------
-def _gather(x: TensorType, dim: int, index: TensorType) -> tuple[TensorType, ...]:
-    return (tensor(x.dtype, index.shape, x.device),)
-
-
-def _index(x: TensorType, indices: Indices, wrap: bool) -> tuple[TensorType, ...]:
-    return (tensor(x.dtype, indexed_shape(x, indices), x.device),)
-
-
 def _like(x: TensorType, *_: object) -> tuple[TensorType, ...]:
     return (dense_like(x),)
 
@@ -117,14 +109,16 @@ OPS: tuple[Op, ...] = (
     Op(
         "gather", _FAMILY, parameters("x: tensor, dim: int, index: tensor"),
         "Element (i, j, k) is x[index[i, j, k], j, k] for dim 0, and so on for the others. Indices are in 0..size-1.",
-        _gather, (I1, I2), "gather(x: f32[2, 3], 0, index: i64[1, 3]) -> f32[1, 3]",
+        lambda x, dim, index: (tensor(x.dtype, index.shape, x.device),), (I1, I2),
+        "gather(x: f32[2, 3], 0, index: i64[1, 3]) -> f32[1, 3]",
     ),
     Op(
         "index", _FAMILY, parameters("x: tensor, indices: indices, wrap: bool"),
         "Advanced indexing: dimension i is chosen by indices[i], or kept whole for None (also for those not given). "
         "The index tensors have one shape; its dimensions stand where the indices do, or first if the indices are "
         "apart. With wrap, negative indices count from the end; without it they are an error.",
-        _index, (I4,), "index(x: f32[2, 3], [None, index: i64[4]], True) -> f32[2, 4]",
+        lambda x, indices, wrap: (tensor(x.dtype, indexed_shape(x, indices), x.device),), (I4,),
+        "index(x: f32[2, 3], [None, index: i64[4]], True) -> f32[2, 4]",
     ),
     Op(
         "scatter", _FAMILY, parameters("x: tensor, dim: int, index: tensor, src: operand"),

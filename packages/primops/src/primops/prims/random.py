@@ -17,16 +17,6 @@ _N = tensor("int64", ())
 # --- rules ---------------------------------------------------------------------------------------------------------
 
 
-def _state(count: Dim, device: str) -> tuple[TensorType, ...]:
-    return _N, _N
-
-
-def _uniform(
-    seed: TensorType, offset: TensorType, shape: Shape, threads: int, width: int, device: str
-) -> tuple[TensorType, ...]:
-    return (tensor("float32", shape, device),)
-
-
 # --- constraints ---------------------------------------------------------------------------------------------------
 
 
@@ -57,13 +47,15 @@ OPS: tuple[Op, ...] = (
         "philox_state", "random", parameters("count: size, device: word"),
         "The seed of a device's stream and its offset, which moves on by count: what a kernel of ATen takes that draws "
         "there. Numbers on the CPU, whose own stream has no offset: there it is 0, and the seed is drawn.",
-        _state, (D3,), 'philox_state(4, "cuda:0") -> i64[], i64[]', ("seed", "offset"), effect="draws",
+        lambda count, device: (_N, _N), (D3,), 'philox_state(4, "cuda:0") -> i64[], i64[]',
+        ("seed", "offset"), effect="draws",
     ),
     Op(
         "philox_uniform", "random",
         parameters("seed: tensor, offset: tensor, shape: sizes, threads: int, width: int, device: word"),
         "The numbers in 0 < x <= 1 that a kernel of ATen with so many threads draws on a GPU, each thread taking width "
         "elements that lie together (1: elements that lie `threads` apart, four a call). See `stagewire.philox`.",
-        _uniform, (D1, D2), 'philox_uniform(seed: i64[], offset: i64[], [2, 3], 256, 4, "cuda:0") -> f32[2, 3]',
+        lambda seed, offset, shape, threads, width, device: (tensor("float32", shape, device),), (D1, D2),
+        'philox_uniform(seed: i64[], offset: i64[], [2, 3], 256, 4, "cuda:0") -> f32[2, 3]',
     ),
 )  # fmt: skip

@@ -45,14 +45,6 @@ def _broadcast(x: TensorType, shape: Sizes, broadcast_dimensions: Dims) -> tuple
     return _view(x, shape, tuple(stride))
 
 
-def _permute(x: TensorType, dims: Dims) -> tuple[TensorType, ...]:
-    return _view(x, tuple(x.shape[d] for d in dims), tuple(x.stride[d] for d in dims))
-
-
-def _reshape(x: TensorType, shape: Sizes) -> tuple[TensorType, ...]:
-    return _fresh(x, shape)
-
-
 def _slice(x: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> tuple[TensorType, ...]:
     shape = tuple(map(sliced_size, start, stop, step))
     return _view(x, shape, tuple(map(mul, x.stride, step)))
@@ -68,14 +60,6 @@ def _cat(tensors: tuple[TensorType, ...], dim: int) -> tuple[TensorType, ...]:
     for x in tensors:
         total = total + x.shape[dim]
     return _fresh(first, (*first.shape[:dim], total, *first.shape[dim + 1 :]))
-
-
-def _pad(x: TensorType, low: Sizes, high: Sizes, value: float) -> tuple[TensorType, ...]:
-    return _fresh(x, tuple(a + n + b for a, n, b in zip(low, x.shape, high, strict=True)))
-
-
-def _as_strided(x: TensorType, size: Sizes, stride: Sizes, offset: Dim) -> tuple[TensorType, ...]:
-    return _view(x, size, stride)
 
 
 # --- constraints ---------------------------------------------------------------------------------------------------
@@ -192,12 +176,13 @@ OPS: tuple[Op, ...] = (
     ),
     Op(
         "permute", _FAMILY, parameters("x: tensor, dims: dims"), "Result dimension i is operand dimension dims[i].",
-        _permute, (S3,), "permute(x: f32[2, 3], [1, 0]) -> f32[3, 2]", is_view=True,
+        lambda x, dims: _view(x, tuple(x.shape[d] for d in dims), tuple(x.stride[d] for d in dims)),
+        (S3,), "permute(x: f32[2, 3], [1, 0]) -> f32[3, 2]", is_view=True,
     ),
     Op(
         "reshape", _FAMILY, parameters("x: tensor, shape: sizes"),
         "The same elements in row-major order under another shape.",
-        _reshape, (S4,), "reshape(x: f32[2, 3], [6]) -> f32[6]", is_view=True,
+        _fresh, (S4,), "reshape(x: f32[2, 3], [6]) -> f32[6]", is_view=True,
     ),
     Op(
         "slice", _FAMILY, parameters("x: tensor, start: sizes, stop: sizes, step: sizes"),
@@ -215,12 +200,14 @@ OPS: tuple[Op, ...] = (
     Op(
         "pad", _FAMILY, parameters("x: tensor, low: sizes, high: sizes, value: number"),
         "low[i] elements of value before and high[i] after the operand along each dimension i.",
-        _pad, (S11,), "pad(x: f32[2, 3], [0, 1], [0, 2], 0.0) -> f32[2, 6]",
+        lambda x, low, high, value: _fresh(x, tuple(a + n + b for a, n, b in zip(low, x.shape, high, strict=True))),
+        (S11,), "pad(x: f32[2, 3], [0, 1], [0, 2], 0.0) -> f32[2, 6]",
     ),
     Op(
         "as_strided", _FAMILY, parameters("x: tensor, size: sizes, stride: sizes, offset: size"),
         "Element (i, j, ...) is element offset + i*stride[0] + j*stride[1] + ... of the operand in row-major order.",
-        _as_strided, (S12,), "as_strided(x: f32[6], [2, 2], [3, 1], 1) -> f32[2, 2]",
+        lambda x, size, stride, offset: _view(x, size, stride), (S12,),
+        "as_strided(x: f32[6], [2, 2], [3, 1], 1) -> f32[2, 2]",
     ),
     Op(
         "clone", _FAMILY, parameters("x: tensor"),

@@ -43,10 +43,6 @@ def _max_pool(
     return tensor(x.dtype, shape, x.device), tensor("int64", shape, x.device)
 
 
-def _like_second(grad: TensorType, x: TensorType, *_: object) -> tuple[TensorType, ...]:
-    return (dense_like(x),)
-
-
 def _convolved(x: TensorType, weight: TensorType, stride: Sizes, dilation: Sizes) -> tuple[TensorType, ...]:
     sides = zip(x.shape[1:-1], weight.shape, stride, dilation, strict=False)
     sizes = [(size - reach * (window - 1) - 1) // step + 1 for size, window, step, reach in sides]  # type: ignore[operator]
@@ -161,7 +157,8 @@ def _of_rank(n: int) -> tuple[Op, ...]:
         ),
         Op(
             f"max_pool{n}d_backward", "windows", parameters(f"grad: tensor, x: tensor, {_WINDOW}, indices: tensor"),
-            "The gradient of each window, added up at the places that max_pool chose.", _like_second, (W3, W4),
+            "The gradient of each window, added up at the places that max_pool chose.",
+            lambda grad, x, *_: (dense_like(x),), (W3, W4),
             f"max_pool{n}d_backward(grad: {out}, x: {x}, {window}, False, indices: {places}) -> {x}",
             keeps_layout=True,
         ),

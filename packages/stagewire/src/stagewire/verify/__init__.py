@@ -109,7 +109,7 @@ def window(document: Document, path: Path) -> str:
     line = _anchor(page, path)
     first = max(0, line - _LINES_AROUND)
     shown = page.lines[first : line + _LINES_AROUND + 1]
-    margin = _shared_indent(shown)
+    margin = min((len(line) - len(line.lstrip()) for line in shown if line), default=0)
     return "\n".join(
         f"{'>' if number == line else ' '} {number + 1:4} | {text[margin:]}" for number, text in enumerate(shown, first)
     )
@@ -119,10 +119,6 @@ def _anchor(page: Page, path: Path) -> int:
     while path not in page.anchors:
         path = path[:-1]
     return page.anchors[path]
-
-
-def _shared_indent(lines: list[str]) -> int:
-    return min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
 
 
 def _user_line(document: Document | Graph | LoopGraph, path: Path) -> str | None:

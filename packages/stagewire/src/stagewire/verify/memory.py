@@ -16,8 +16,7 @@ from stagewire.loop import Axis, AxisAtom, Buffer, Extern, Free, Index, Kernel, 
 from stagewire.statements import accesses, reads_of, select, writes_of
 from stagewire.types import ITEM_SIZE, extent
 from stagewire.verify.fault import Fault, Faults, Path
-from stagewire.verify.kernels import section_axes
-from stagewire.verify.ranges import MOST_POINTS, Sizes, values_at
+from stagewire.verify.kernels import MOST_POINTS, Sizes, section_axes, values_at
 from stagewire.verify.types import byte_size, is_laid_out
 
 _MOST_ELEMENTS = 1 << 24
