@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from absint.functions import as_many, gives_number
+from absint.functions import as_many, gives_number, no_symbols
 from absint.wire import from_arg
 from stagewire.expr import Expr, evaluator
 from stagewire.graph import Arg, Dict, Graph, List, Node, Ref, Slice, Tuple, last_uses, leaves
@@ -130,7 +130,7 @@ class _Writer:
                 return f"{{{', '.join(f'{self._constant(key)}: {self._text(item)}' for key, item in items)}}}"
             case Slice(start, stop, step) if _varies(arg):
                 return f"slice({self._text(start)}, {self._text(stop)}, {self._text(step)})"
-        return self._constant(from_arg(arg, _no_symbols))
+        return self._constant(from_arg(arg, no_symbols))
 
     def _constant(self, value: Any) -> str:
         if value is None or type(value) in (int, bool):
@@ -142,7 +142,3 @@ class _Writer:
 
 def _varies(arg: Arg) -> bool:
     return any(isinstance(leaf, (Ref, Expr)) for leaf in leaves(arg))
-
-
-def _no_symbols(leaf: Any) -> NoReturn:
-    raise NotImplementedError(f"a value for {leaf}")

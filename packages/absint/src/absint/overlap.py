@@ -43,7 +43,7 @@ def reads_what_it_writes(
         for at, target in targets:
             if storage_of(operand) is not storage_of(target) or _is_unbacked(operand.meta) or _is_unbacked(target.meta):
                 continue
-            if in_place and _looks_alike(operand.meta, target.meta):
+            if in_place and operand.meta.ndim == target.meta.ndim and operand.meta == target.meta:
                 if place == at or place is None or at is None:
                     continue
                 return operand
@@ -57,16 +57,6 @@ def _tensors(value: Any) -> Iterator[Placed]:
         yield None, value
     elif isinstance(value, (list, tuple)):
         yield from ((place, item) for place, item in enumerate(value) if isinstance(item, AbstractTensor))
-
-
-def _looks_alike(first: Meta, second: Meta) -> bool:
-    return first is second or (
-        first.ndim == second.ndim
-        and first.shape == second.shape
-        and first.stride == second.stride
-        and first.storage_offset == second.storage_offset
-        and first.dtype is second.dtype
-    )
 
 
 def _is_unbacked(meta: Meta) -> bool:

@@ -103,8 +103,6 @@ def _makes_floats(node: Node) -> bool:
 
 def record() -> dict[str, str]:
     """What each decomposition promises, in words, by overload."""
-    return {target: _words(*bound(target)) for target in sorted(TABLE)}
-
-
-def _words(wide: int, half: int) -> str:
-    return "bitwise" if wide == half == 0 else f"{wide} ulps; {half} in half precision"
+    bounds = {target: bound(target) for target in sorted(TABLE)}
+    words = "{} ulps; {} in half precision"
+    return {target: words.format(*ulps) if any(ulps) else "bitwise" for target, ulps in bounds.items()}

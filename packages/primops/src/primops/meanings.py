@@ -32,10 +32,6 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Meaning:
     return meaning
 
 
-def _where(cond: torch.Tensor, x: Any, y: Any) -> torch.Tensor:
-    return _on_tensors(lambda x, y: torch.where(cond, x, y))(x, y)
-
-
 def _fma(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     """Exact for float32 and narrower up to the double rounding of float64 arithmetic."""
     wide = x.to(torch.float64) * y.to(torch.float64) + z.to(torch.float64)
@@ -152,7 +148,7 @@ MEANINGS: dict[str, Meaning] = {
         for name, op in OPS.items()
         if op.family == "elementwise" and name != "where"
     },
-    "where": _where,
+    "where": lambda cond, x, y: _on_tensors(lambda x, y: torch.where(cond, x, y))(x, y),
     "convert_element_type": lambda x, dtype: x.to(DTYPES[dtype]),
     "bitcast": lambda x, dtype: x.view(DTYPES[dtype]),
     "broadcast_in_dim": _broadcast_in_dim,

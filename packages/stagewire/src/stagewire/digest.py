@@ -101,11 +101,6 @@ def _value(value: graph.Value, scope: _Scope) -> tuple[Any, ...]:
     return number, value.type
 
 
-def _symbols(names: tuple[str, ...], scope: _Scope) -> list[tuple[int | None, str]]:
-    """Inputs that are symbols: their places, and the names that expressions have for them."""
-    return [(_number(scope.names, name), name) for name in names]
-
-
 def _unit(unit: program.Unit, scope: _Scope) -> list[Any]:
     types = zip(unit.inputs, unit.input_types, strict=False)
     names = [name for name, type in types if isinstance(type, ScalarType)]
@@ -143,7 +138,8 @@ _NAMED: dict[type[msgspec.Struct], _Named] = {
     loop.Buffer: {"name": _one, "base": _one, "reuse": _one},
     loop.LoopGraph: {
         "inputs": _many,
-        "symbols": _symbols,
+        # Inputs that are symbols: their places, and the names that expressions have for them.
+        "symbols": lambda names, scope: [(_number(scope.names, name), name) for name in names],
         "updates": lambda pairs, scope: [(number, _number(scope.names, name)) for number, name in pairs],
     },
     program.Unit: {"inputs": _many, "written": _many},

@@ -163,16 +163,6 @@ def _lerp(input: Any, end: Any, weight: Any) -> Any:
     return torch.lerp(input, end, _beside(weight, input))
 
 
-def _leaky_relu(input: Any, negative_slope: Any = 0.01) -> Any:
-    # (Clamped, so that an infinite slope makes no gradient nan where it is not taken.)
-    return torch.where(input > 0, input, input.clamp(max=0) * negative_slope)
-
-
-def _elu(input: Any, alpha: Any = 1.0) -> Any:
-    # The exponential of what is not taken must not overflow: its gradient would be nan.
-    return torch.where(input > 0, input, torch.expm1(input.clamp(max=0)) * alpha)
-
-
 def _softplus(input: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Any:
     _need_floats(input)
     scaled = input * beta
@@ -243,7 +233,11 @@ _SINGLE: dict[tuple[str, bool], Callable[..., Any]] = {
 }  # fmt: skip
 _FOREACH = "add sub mul div addcmul addcdiv lerp pow clamp_min clamp_max"
 _ACTIVATIONS: dict[str, Callable[..., Any]] = {
-    "leaky_relu": _leaky_relu, "elu": _elu, "hardtanh": _hardtanh,
+    # (Clamped, so that an infinite slope makes no gradient nan where it is not taken.)
+    "leaky_relu": lambda input, negative_slope=0.01: torch.where(input > 0, input, input.clamp(max=0) * negative_slope),
+    # The exponential of what is not taken must not overflow: its gradient would be nan.
+    "elu": lambda input, alpha=1.0: torch.where(input > 0, input, torch.expm1(input.clamp(max=0)) * alpha),
+    "hardtanh": _hardtanh,
     "threshold": lambda input, threshold, value: torch.where(input <= threshold, torch.full_like(input, value), input),
 }  # fmt: skip
 

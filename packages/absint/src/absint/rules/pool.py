@@ -218,11 +218,6 @@ def _of_window(rank: int) -> Question:
     return Question(of=of)
 
 
-def _channels(self: Meta, count: int) -> Meta:
-    """One pixel of so many channels."""
-    return shaped(self, [1 if dim != self.ndim - 3 else max(count, 1) for dim in range(self.ndim)])
-
-
 def _of_fractions(self: Meta, kernel_size: Sizes, output_size: Sizes, random_samples: Meta) -> dict[str, Any]:
     """The samples have one place in each dimension, for every channel."""
     image = _windowed(self, random_samples.shape[-1], _largest(kernel_size) + _largest(output_size))
@@ -288,7 +283,9 @@ TABLE.rows({
         self, (*self.shape[:-2], self.shape[-2] // (kernel_size[0] * kernel_size[1]), *output_size)
     ),
     "pixel_shuffle": Rule(_pixel_shuffle, (_SHUFFLES,), Question(
-        of=lambda self, upscale_factor: {"self": _channels(self, upscale_factor * upscale_factor)}
+        of=lambda self, upscale_factor: {  # one pixel of so many channels
+            "self": shaped(self, [1 if dim != self.ndim - 3 else max(upscale_factor**2, 1) for dim in range(self.ndim)])
+        }
     )),
     "pixel_unshuffle": Rule(_pixel_unshuffle, (_UNSHUFFLES,), Question(
         of=lambda self, downscale_factor: {"self": _windowed(self, 2, downscale_factor)}

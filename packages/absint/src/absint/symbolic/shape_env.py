@@ -262,7 +262,7 @@ class ShapeEnv:
             return True
         if value in self._nonzero or -value in self._nonzero:
             return False
-        if _never_zero_by_divisor(value):
+        if value.offset % _factor(value) != 0:  # 4*n + 2*m + 1 is odd
             return False
         positive, negative = self._known_sign(value - 1), self._known_sign(-value - 1)
         if positive or negative:
@@ -473,11 +473,6 @@ def _without_factor(value: Polynomial) -> Polynomial:
     if factor == 1 or value.offset % factor:
         return value
     return value.over(factor)
-
-
-def _never_zero_by_divisor(value: Polynomial) -> bool:
-    """4*n + 2*m + 1 is odd."""
-    return value.offset % _factor(value) != 0
 
 
 def _solve(value: Polynomial) -> tuple[str, Polynomial] | None:

@@ -16,7 +16,6 @@ from primops.decompositions import (
     indexing,
     losses,
     normalisation,
-    padding,
     pooling,
     products,
     random,
@@ -29,7 +28,7 @@ from primops.decompositions.operands import Function, Table
 from stagewire.stage import Table as Registered
 
 FAMILIES = (
-    elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, padding, resampling,
+    elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, resampling,
     pooling, products, compositions, convolutions,
 )  # fmt: skip
 

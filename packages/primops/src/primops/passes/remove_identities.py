@@ -183,10 +183,6 @@ def _neutral(walk: _Walk, node: Node) -> Node | None:
     return node
 
 
-def _where(walk: _Walk, node: Node) -> Node | None:
-    return walk.dropped(node, node.args[1]) if node.args[1] == node.args[2] else node
-
-
 _REWRITES = {
     "prims.clone": _clone,
     "prims.reshape": _reshape,
@@ -195,6 +191,6 @@ _REWRITES = {
     "prims.slice": _same_shape,
     "prims.as_strided": _as_strided,
     "prims.convert_element_type": _convert,
-    "prims.where": _where,
+    "prims.where": lambda walk, node: walk.dropped(node, node.args[1]) if node.args[1] == node.args[2] else node,
     **dict.fromkeys(_NEUTRAL, _neutral),
 }
