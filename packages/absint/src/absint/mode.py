@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from absint.errors import (
-    BadMutation,
-    DataDependentError,
-    NoTypeRule,
-    RefusedWrite,
-    UnsupportedTensor,
-)
+from absint.errors import BadMutation, DataDependentError, NoTypeRule, RefusedWrite, UnsupportedTensor
 from absint.fallback import Fallback
 from absint.float_forms import has_floats, with_floats
 from absint.forms import symbolic_form

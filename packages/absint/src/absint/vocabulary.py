@@ -9,16 +9,9 @@ from __future__ import annotations
 
 import math
 import operator
+import types
 from collections.abc import Callable, Iterator
 from functools import cache
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    GetSetDescriptorType,
-    MethodDescriptorType,
-    ModuleType,
-    WrapperDescriptorType,
-)
 from typing import Any
 
 import torch
@@ -102,7 +95,7 @@ def listed(name: str) -> Callable[..., Any] | None:
     prefix, _, last = name.rpartition(".")
     namespace = _NAMESPACE_OF.get(prefix)
     # A module's own names: torch imports others where they are asked for.
-    value = vars(namespace).get(last) if isinstance(namespace, ModuleType) else getattr(namespace, last, None)
+    value = vars(namespace).get(last) if isinstance(namespace, types.ModuleType) else getattr(namespace, last, None)
     return value if value is not None and _is_listed(prefix, last, value) else _attribute_access(name)
 
 
@@ -132,7 +125,7 @@ def _attribute_access(name: str) -> Callable[..., Any] | None:
     if prefix != "torch.Tensor" or attribute.startswith("_") or not is_listed:
         return None
     descriptor = getattr(torch.Tensor, attribute, None)
-    return getattr(descriptor, access) if isinstance(descriptor, GetSetDescriptorType | property) else None
+    return getattr(descriptor, access) if isinstance(descriptor, types.GetSetDescriptorType | property) else None
 
 
 def _entries() -> Iterator[tuple[str, Any]]:
@@ -151,7 +144,7 @@ def _entries() -> Iterator[tuple[str, Any]]:
 def _of_aten() -> frozenset[int]:
     homes = [getattr(TORCH, name) for name in ("variable_functions", *_IN_C) if TORCH.has(name)]
     functions = (getattr(home, name) for home in homes for name in dir(home) if not name.startswith("__"))
-    return frozenset(id(function) for function in functions if isinstance(function, BuiltinFunctionType))
+    return frozenset(id(function) for function in functions if isinstance(function, types.BuiltinFunctionType))
 
 
 def _is_listed(prefix: str, name: str, value: Any) -> bool:
@@ -159,8 +152,8 @@ def _is_listed(prefix: str, name: str, value: Any) -> bool:
         case "torch.Tensor":
             return _is_method(name, value)
         case "operator" | "math":
-            return isinstance(value, BuiltinFunctionType) and name not in _NO_FUNCTIONS
-        case _ if isinstance(value, FunctionType):
+            return isinstance(value, types.BuiltinFunctionType) and name not in _NO_FUNCTIONS
+        case _ if isinstance(value, types.FunctionType):
             return value.__module__ in _IN_PYTHON
         case _:
             is_type = isinstance(value, type) and type(value).__name__ == "tensortype"
@@ -168,7 +161,7 @@ def _is_listed(prefix: str, name: str, value: Any) -> bool:
 
 
 def _is_method(name: str, value: Any) -> bool:
-    if not isinstance(value, FunctionType | MethodDescriptorType | WrapperDescriptorType):
+    if not isinstance(value, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         return False
     if name.startswith("__"):
         return name.strip("_") in _SPECIAL_METHODS

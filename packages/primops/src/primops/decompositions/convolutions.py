@@ -18,13 +18,7 @@ from itertools import product as taps
 from typing import Any
 
 from primops.builder import Builder, Value, opmath
-from primops.decompositions.convolution_rules import (
-    Window,
-    is_image_a_product,
-    refuse_direct,
-    refuse_forward,
-    window_of,
-)
+from primops.decompositions import convolution_rules as rules
 from primops.decompositions.operands import Table, first_of
 from primops.decompositions.pooling import spaced
 from primops.errors import Decline
@@ -38,8 +32,8 @@ def product(
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Value:  # fmt: skip
     parts, whole = (x.shape, p.out.shape) if transposed else (p.out.shape, x.shape)
-    window = window_of(x, weight, whole, parts, stride, padding, dilation, groups)
-    refuse_forward(window, x, transposed, p.trains)
+    window = rules.window_of(x, weight, whole, parts, stride, padding, dilation, groups)
+    rules.refuse_forward(window, x, transposed, p.trains)
     matrix = p.reshape(weight, (window.features, window.width))
     if transposed:
         result = _unpatched(p, _product(p, _rows(p, x, window), matrix), window)
@@ -57,7 +51,7 @@ def direct(
     """The sum over the few terms of each window; the padding lies in memory."""
     if transposed:
         raise Decline("a transposed convolution")
-    refuse_direct(x, weight, p.out, padding, groups, p.trains)
+    rules.refuse_direct(x, weight, p.out, padding, groups, p.trains)
     rank = x.rank - 2
     step, pad, reach = (tuple(s) * rank if len(s) == 1 else tuple(s) for s in (stride, padding, dilation))
     image = p.permute(x, (0, *range(2, x.rank), 1))
@@ -79,8 +73,8 @@ def product_backward(
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if transposed:
         raise Decline("the gradients of a transposed convolution")
-    window = window_of(x, weight, x.shape, grad.shape, stride, padding, dilation, groups)
-    whole, rows = is_image_a_product(window, x, output_mask[1]), _rows(p, grad, window)
+    window = rules.window_of(x, weight, x.shape, grad.shape, stride, padding, dilation, groups)
+    whole, rows = rules.is_image_a_product(window, x, output_mask[1]), _rows(p, grad, window)
     image = kernel = bias = None
     if output_mask[0] and whole:
         image = _unpatched(p, _product(p, rows, p.reshape(weight, (window.features, window.width))), window)
@@ -136,12 +130,12 @@ def _product(p: Builder, a: Value, b: Value, added: Value | None = None) -> Valu
     return p.extern(target, args, (TensorType(a.dtype, shape, row_major(shape), 0, a.device),))[0]  # type: ignore[return-value]
 
 
-def _rows(p: Builder, x: Value, window: Window) -> Value:
+def _rows(p: Builder, x: Value, window: rules.Window) -> Value:
     """(windows, features)."""
     return p.reshape(p.permute(x, (0, *range(2, x.rank), 1)), (window.count, window.features))
 
 
-def _patches(p: Builder, x: Value, window: Window) -> Value:
+def _patches(p: Builder, x: Value, window: rules.Window) -> Value:
     """(windows, channels * kernel)."""
     rank = len(window.out)
     if window.is_pointwise:
@@ -165,18 +159,18 @@ def _patches(p: Builder, x: Value, window: Window) -> Value:
     return p.reshape(taken, (window.count, window.width))
 
 
-def _covered(window: Window) -> tuple[Dim, ...]:
+def _covered(window: rules.Window) -> tuple[Dim, ...]:
     """The part of the image that patches side by side cover."""
     return tuple(n * k for n, k in zip(window.out, window.kernel, strict=True))
 
 
-def _images(p: Builder, rows: Value, channels: int, window: Window) -> Value:
+def _images(p: Builder, rows: Value, channels: int, window: rules.Window) -> Value:
     """(windows, channels) -> (batch, channels, ...)."""
     rank = len(window.out)
     return p.permute(p.reshape(rows, (window.batch, *window.out, channels)), (0, rank + 1, *range(1, rank + 1)))
 
 
-def _unpatched(p: Builder, rows: Value, window: Window) -> Value:
+def _unpatched(p: Builder, rows: Value, window: rules.Window) -> Value:
     """The gradient of the image: each place receives what the windows that cover it hold of it."""
     rank = len(window.out)
     if window.is_pointwise and set(window.step) == {1}:
@@ -205,7 +199,7 @@ def _unpatched(p: Builder, rows: Value, window: Window) -> Value:
     return p.slice(total, (0, 0, *window.pad), stop, (1,) * total.rank)
 
 
-def _spaced(p: Builder, x: Value, window: Window) -> Value:
+def _spaced(p: Builder, x: Value, window: rules.Window) -> Value:
     """x with step - 1 zeros between neighbours."""
     if set(window.step) == {1}:
         return x
