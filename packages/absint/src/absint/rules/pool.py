@@ -267,17 +267,14 @@ TABLE.rows({
     "constant_pad_nd": Rule(_constant_pad, (_PAIRS, _CUTS), Question(of=lambda self, pad: {
         "self": ones(self), "pad": [1, 1] if self.shape and any(n > 0 for n in pad) else []
     })),
-    "reflection_pad1d": Rule(lambda self, padding: fresh(self, _padded(self, padding)), (_REFLECTS,), _PADDED),
-    "reflection_pad2d reflection_pad3d": Rule(
+    "reflection_pad1d reflection_pad2d reflection_pad3d": Rule(
         lambda self, padding: formatted(self, _padded(self, padding)), (_REFLECTS,), _PADDED
     ),
-    "replication_pad1d": Rule(lambda self, padding: fresh(self, _padded(self, padding)), (), _PADDED),
-    "replication_pad2d replication_pad3d": Rule(
+    "replication_pad1d replication_pad2d replication_pad3d": Rule(
         lambda self, padding: formatted(self, _padded(self, padding)), (), _PADDED
     ),
-    "reflection_pad1d_backward replication_pad1d_backward": lambda self: fresh(self),
-    """reflection_pad2d_backward reflection_pad3d_backward replication_pad2d_backward replication_pad3d_backward
-    """: lambda self: suggested(self),
+    """reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward
+    replication_pad2d_backward replication_pad3d_backward""": lambda self: suggested(self),
     "im2col": Rule(_im2col, (_PATCH,), _WINDOW),
     "col2im": lambda self, output_size, kernel_size: fresh(
         self, (*self.shape[:-2], self.shape[-2] // (kernel_size[0] * kernel_size[1]), *output_size)
