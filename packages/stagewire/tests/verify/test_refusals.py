@@ -96,7 +96,11 @@ REFUSALS = (
     Refusal("C7", "capture", "alpha=2", "alpha=handle(group)", "the handle 'group' is held by a process"),
     Refusal("C7", "capture", "alpha=2", 'alpha=[{"a": handle(group)}]', "the handle 'group'"),
     Refusal(
-        "C7", "capture", "parameter self.layers", "parameter handle_source(self_1).layers", "'self_1' is held by a process"
+        "C7",
+        "capture",
+        "parameter self.layers",
+        "parameter handle_source(self_1).layers",
+        "'self_1' is held by a process",
     ),
     Refusal(
         "C7",
