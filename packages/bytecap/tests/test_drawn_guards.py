@@ -165,11 +165,9 @@ def modes() -> tuple[Any, ...]:
 
 
 class Asked(NamedTuple):
-    """What a guard has to say of a scope, what its text says (Python's `==` sees less than a guard on a literal), and
-    the line that asks."""
+    """What a guard has to say of a scope, and the line that asks."""
 
     holds: Callable[[Scope], bool]
-    said: Callable[[Scope], bool]
     line: SourceLine
 
 
@@ -184,13 +182,11 @@ class Recording(GuardSet):
     def here(self) -> SourceLine:
         return SourceLine("here.py", len(self.asked))
 
-    def ask(
-        self, holds: Callable[[Scope], bool], said: Callable[[Scope], bool] | None = None, *, takes_line: bool = True
-    ) -> SourceLine | None:
+    def ask(self, holds: Callable[[Scope], bool], *, takes_line: bool = True) -> SourceLine | None:
         """Note what the next guard has to say. The line to give it, if it takes one; None: it is left to `here`."""
-        self.asked.append(Asked(holds, said or holds, self.here()))
+        self.asked.append(Asked(holds, self.here()))
         line = SourceLine("given.py", len(self.asked)) if takes_line and self.order.random() < 0.5 else None
-        self.asked[-1] = Asked(holds, said or holds, line or self.here())
+        self.asked[-1] = Asked(holds, line or self.here())
         return line
 
     def value(self, name: str, now: Any) -> None:
@@ -224,10 +220,7 @@ class Recording(GuardSet):
                 self.class_unless_value(source, type(now), None)
 
     def equal(self, source: Source, now: Any, of: Callable[[Scope], Any]) -> None:
-        is_typed = isinstance(now, bool | int | float | complex | str | tuple | slice | None)
-        line = self.ask(lambda scope: is_same(of(scope), now),
-                        lambda scope: of(scope) == now and (not is_typed or type(of(scope)) is type(now)))  # fmt: skip
-        self.equals(source, to_arg(now), line)
+        self.equals(source, to_arg(now), self.ask(lambda scope: is_same(of(scope), now)))
 
     def objects(self, scope: Scope) -> None:
         """Which names stand for one object, or for others than the rest."""
@@ -314,8 +307,7 @@ def test_the_evaluator_the_condition_and_the_sentence_say_what_was_asked_for(see
         with state(order):
             failed = [one.line for one in guards.asked if not holds(one.holds, after)]
             assert program.check(after) == (not failed), (failed, after)
-            said = all(holds(one.said, after) for one in guards.asked)
-            assert all(holds(condition, after) for condition in conditions) == said
+            assert all(holds(condition, after) for condition in conditions) == (not failed)
             check_sentence(explain(program, after), failed)
             assert compiles(guards, after) == (not failed), (failed, after)
 

@@ -175,13 +175,15 @@ def _state(guard: capture.GlobalState) -> tuple[object, ...]:
 
 
 def _equals_condition(guard: capture.Equals) -> str:
-    where, value = print_source(guard.source), guard.value
+    where, value = print_source(guard.source), to_python(guard.value)
     if value is None or isinstance(value, bool):
         return f"{where} is {value}"
-    kind = type(value).__name__.lower()
-    kind = {"nonfinite": "float"}.get(kind, kind)
-    is_typed = kind in ("int", "float", "str", "tuple", "list", "dict", "complex", "slice")
-    return f"type({where}) is {kind} and " * is_typed + f"{where} == {print_literal(value)}"
+    # Where `==` says less than a guard: 1 is True inside of a tuple, 0.0 is -0.0, and nan is not itself.
+    is_odd = isinstance(value, float) and (value == 0 or value != value)
+    if is_odd or isinstance(value, tuple | list | dict | complex | slice):
+        return f"type({where}) is {type(value).__name__} and repr({where}) == {repr(value)!r}"
+    is_typed = isinstance(value, int | float | str)
+    return f"type({where}) is {type(value).__name__} and " * is_typed + f"{where} == {print_literal(guard.value)}"
 
 
 def _distinct_condition(guard: capture.Distinct) -> str:
