@@ -1,5 +1,8 @@
 """Stride arithmetic against the real tensors' own answers."""
 
+import itertools
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +17,7 @@ from absint.strides import (
     suggest_format,
     view_stride,
 )
+from absint.testing import OracleMode
 from absint.testing.strategies import laid_out, shapes, tensors
 
 RUNS = settings(max_examples=200, deadline=None)
@@ -85,3 +89,18 @@ def _merge(shape, at):
 @given(shapes())
 def test_contiguous_stride(shape):
     assert contiguous_stride(shape) == torch.empty(shape).stride()
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 1, 4), (1, 3, 4, 1), (1, 1, 4, 3), (4, 3, 1, 1), (2, 3, 2, 2)])
+def test_the_gradient_of_a_batch_norm_is_laid_out_as_eagers(shape):
+    """In every order of the dimensions of input and gradient."""
+    number = shape[1]
+    channels = [torch.ones(number) for _ in range(5)]
+    orders = [torch.rand([shape[d] for d in order]).permute(*map(order.index, range(4)))
+              for order in itertools.permutations(range(4))]  # fmt: skip
+    for x, gradient in itertools.product(orders, orders):
+        oracle = OracleMode()
+        with oracle:
+            torch.ops.aten.native_batch_norm_backward(gradient, x, *channels, True, 1e-5, [True, True, True])
+        assert not oracle.mismatches
+        assert oracle.checked

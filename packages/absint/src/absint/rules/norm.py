@@ -13,7 +13,7 @@ from absint.meta import Meta, contiguous
 from absint.promote import ACC_DTYPE
 from absint.rules.shapes import fresh, masked, suggested
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32
-from absint.strides import channels_last_stride, is_channels_last, is_contiguous
+from absint.strides import channels_last_stride, is_channels_last, is_contiguous, suggest_format
 
 TABLE = RuleTable()
 Optional = Meta | None
@@ -97,9 +97,15 @@ def _batch_norm_reserving(
     return *_batch_norm(input, weight, bias, running_mean, running_var), fresh(input, (0,), torch.uint8)
 
 
-def _batch_norm_backward(input: Meta, weight: Optional, output_mask: Mask) -> Gradients:
+def _batch_norm_backward(grad_out: Meta, input: Meta, weight: Optional, output_mask: Mask) -> Gradients:
+    """The CPU keeps the format that both are contiguous in, and falls back to the suggested one."""
     grads = _statistics(input, weight, (input.shape[1],))
-    return masked(output_mask, _contiguous_or_suggested(input), grads, grads)
+    given = (grad_out, input)
+    is_kept = input.device.type != "cpu" or (
+        all(is_contiguous(one.shape, one.stride) or is_channels_last(one.shape, one.stride) for one in given)
+        and suggest_format(grad_out) == suggest_format(input)
+    )
+    return masked(output_mask, _contiguous_or_suggested(input) if is_kept else suggested(input), grads, grads)
 
 
 def _of_one_element(input: Meta, normalized_shape: Sequence[int], weight: Optional, bias: Optional) -> dict[str, Any]:
