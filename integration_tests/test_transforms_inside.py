@@ -77,3 +77,23 @@ def test_numbers_inside_of_two_maps() -> None:
 
     x = torch.linspace(-1, 1, 12).view(4, 3)
     torch.testing.assert_close(stagefold.compile(program, fullgraph=True)(x), program(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_a_gradient_that_is_zero_by_rule(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """That of `sgn`, which autograd makes of sizes alone."""
+    x = torch.full(shape, 1.5, dtype=dtype, requires_grad=True)
+    (gradient,) = torch.autograd.grad(stagefold.compile(torch.sgn, fullgraph=True)(x).sum(), x)
+    assert torch.equal(gradient, torch.zeros(shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("transform", [grad, vjp, jvp])
+def test_a_transform_whose_result_is_zero_by_rule(transform: Callable[..., object]) -> None:
+    def program(x: Tensor) -> object:
+        if transform is jvp:
+            return jvp(torch.sgn, (x,), (torch.ones_like(x),))
+        return vjp(torch.sgn, x)[1](torch.ones_like(x)) if transform is vjp else grad(torch.sgn)(x)
+
+    x = torch.tensor(1.5)
+    torch.testing.assert_close(stagefold.compile(program, fullgraph=True)(x), program(x), rtol=0, atol=0)

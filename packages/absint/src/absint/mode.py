@@ -58,8 +58,10 @@ _WRITES_OVERLAPPING = frozenset(
 )  # fmt: skip
 # What C++ says that asks an abstract tensor for its memory.
 _NO_DATA = ("its data is not allocated yet", "Cannot access data pointer")
-# The tangent of a Python number, which forward mode marks as one itself: C++ reads its memory then.
+# The tangent of a Python number, which forward mode marks as one itself: C++ reads its memory then. (One cannot tell the
+# gradient zero of a tensor without dimensions from it, if that is a double.)
 _ZERO, _CPU = torch.ops.aten._efficientzerotensor.default, torch.device("cpu")
+_OF_NUMBERS = (torch.bool, torch.int64, torch.float64, torch.complex128)
 _FRESH, _VIEW, _OTHER = Answers.FRESH, Answers.VIEW, Answers.OTHER
 
 # What C++ asks a tensor with symbolic sizes, of which it knows nothing, or a tensor on a CUDA device.
@@ -118,7 +120,7 @@ class AbstractMode(TORCH.dispatch_mode):
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         named = {} if kwargs is None else kwargs
-        if func is _ZERO and not args[0] and named.get("device") == _CPU:
+        if func is _ZERO and not args[0] and named.get("device") == _CPU and named.get("dtype") in _OF_NUMBERS:
             return torch.zeros((), dtype=named.get("dtype"))
         return with_floats(self, func, args, named) if has_floats(args, named) else self.on_op(func, args, named)
 

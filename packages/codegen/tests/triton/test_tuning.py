@@ -1,7 +1,5 @@
 """Choices by time: made once, kept, made again where a record is damaged; on a GPU, with real times."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from msgspec.structs import replace
@@ -11,18 +9,13 @@ from codegen.choices import chosen
 from codegen.errors import CorruptCode, LaunchFailed
 from codegen.runtime import tuning
 from codegen.runtime.memory_kinds import plan_memory
-from codegen.runtime.tuning import Excerpts, Record, by_precision, make_choices, with_tf32
+from codegen.runtime.tuning import Bench, Excerpts, Record, by_precision, make_choices, with_tf32
 from codegen.stage import emit
 from codegen.testing.product_texts import batched_scale, linear_relu, made_operands
 from stagewire.program import CallExtern
 
 TIMED = Options(target="triton", autotune="time")
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="times are of a GPU")
-
-
-def stand_in(directory, bind=None):
-    """A device that is not there."""
-    return SimpleNamespace(driver=SimpleNamespace(index=0), capability=90, directory=directory, bind=bind)
 
 
 def placed(graph, device):
@@ -35,7 +28,7 @@ def clock(monkeypatch):
     """What would be timed, by path; the second alternative is always the quickest."""
     asked = []
 
-    def timed(missing, aligned, place):
+    def timed(missing, aligned, bench):
         asked.extend(missing)
         for path in missing:
             tuning.write_stored(path, tuning.msgspec.json.encode(Record(1)))
@@ -48,39 +41,39 @@ def clock(monkeypatch):
 
 
 def test_what_was_timed_is_kept(clock, tmp_path):
-    place = stand_in(tmp_path)
-    assert make_choices(emit(linear_relu(20, 30, 17, "float32"), TIMED), place) == ({0: 1}, {})
-    assert make_choices(emit(linear_relu(20, 30, 17, "float32", "_other"), TIMED), place) == ({0: 1}, {})
+    bench = Bench(0, 90, tmp_path, None)
+    assert make_choices(emit(linear_relu(20, 30, 17, "float32"), TIMED), bench) == ({0: 1}, {})
+    assert make_choices(emit(linear_relu(20, 30, 17, "float32", "_other"), TIMED), bench) == ({0: 1}, {})
     assert len(clock) == 1
 
 
 def test_alternatives_with_a_prologue_are_timed_too(clock, tmp_path):
     unit = emit(made_operands(20, 30, 17, "float32"), TIMED)
-    assert make_choices(unit, stand_in(tmp_path)) == ({0: 1}, {})
+    assert make_choices(unit, Bench(0, 90, tmp_path, None)) == ({0: 1}, {})
     assert len(clock) == 1
 
 
 def test_a_damaged_record_is_made_again(clock, tmp_path):
-    place, unit = stand_in(tmp_path), emit(linear_relu(20, 30, 17, "float32"), TIMED)
-    make_choices(unit, place)
+    bench, unit = Bench(0, 90, tmp_path, None), emit(linear_relu(20, 30, 17, "float32"), TIMED)
+    make_choices(unit, bench)
     clock[0].write_bytes(b"nothing")
     with pytest.warns(CorruptCode, match="damaged"):
-        assert make_choices(unit, place) == ({0: 1}, {})
+        assert make_choices(unit, bench) == ({0: 1}, {})
     assert len(clock) == 2
 
 
 def test_precision_and_device_are_part_of_the_key(clock, tmp_path, monkeypatch):
-    place, unit = stand_in(tmp_path), emit(linear_relu(20, 30, 17, "float32"), TIMED)
-    make_choices(unit, place)
-    make_choices(with_tf32(unit), place)
+    bench, unit = Bench(0, 90, tmp_path, None), emit(linear_relu(20, 30, 17, "float32"), TIMED)
+    make_choices(unit, bench)
+    make_choices(with_tf32(unit), bench)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "another")
-    make_choices(unit, place)
+    make_choices(unit, bench)
     assert len(set(clock)) == 3
 
 
 def test_while_a_graph_is_recorded_nothing_is_timed(clock, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert make_choices(emit(linear_relu(20, 30, 17, "float32"), TIMED), stand_in(tmp_path)) == ({}, {})
+    assert make_choices(emit(linear_relu(20, 30, 17, "float32"), TIMED), Bench(0, 90, tmp_path, None)) == ({}, {})
     assert not clock
 
 
@@ -143,7 +136,7 @@ def test_the_quickest_that_is_right_is_taken(directory, device, monkeypatch):
         return timed
 
     cubins = {info.name: "too large" if numbers.get(info.name) == 0 else None for info in one.unit.kernels}
-    record = tuning._Race(one, cubins, stand_in(directory, bind)).run()
+    record = tuning._Race(one, cubins, Bench(0, 90, directory, bind)).run()
     assert record.pick == 3
     assert record.seconds[0] == pytest.approx(5e-5)
     assert record.seconds[4] == pytest.approx(3e-5)

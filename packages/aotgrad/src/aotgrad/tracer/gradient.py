@@ -91,7 +91,9 @@ def _run_engine(
         raise
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         raise BackwardFailed(str(error)) from error
-    by_leaf = {id(leaf): gradient for leaf, gradient in zip(wanted, found, strict=True)}
+    # (A zero without dimensions is a real tensor: see `absint.mode`.)
+    traced = [mode.lift(one) if one is not None and not isinstance(one, Traced) else one for one in found]
+    by_leaf = {id(leaf): gradient for leaf, gradient in zip(wanted, traced, strict=True)}
     return [by_leaf.get(id(given.leaf)) for given in inputs]
 
 

@@ -173,16 +173,9 @@ class Hold:
 
     What it keeps is counted, and not taken to be all that there is: whoever else has a tensor on a block by then (an
     operator of the user's that stored an argument away, a recording that is just going) is one who holds it.
-
-    places: of the results that the caller gets themselves, counted in `addresses` as long as the recording is there.
     """
 
-    def __init__(
-        self, blocks: Iterable[Block], tensors: Iterable[torch.Tensor], addresses: Counter[int] | None = None,
-        places: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        self._addresses, self._places = Counter() if addresses is None else addresses, places
-        self._addresses.update(places)
+    def __init__(self, blocks: Iterable[Block], tensors: Iterable[torch.Tensor]) -> None:
         kept = {id(one): one for tensor in tensors for one in (tensor, tensor._base) if one is not None}
         counts = Counter(one.untyped_storage()._cdata for one in kept.values())
         self.blocks = list(blocks)
@@ -199,10 +192,6 @@ class Hold:
         for shown, count in self._marks:
             for _ in range(count):
                 shown.pop()
-        for place in self._places:
-            self._addresses[place] -= 1
-            if self._addresses[place] <= 0:
-                self._addresses.pop(place, None)
 
 
 def on_blocks(tensors: Sequence[torch.Tensor | None], blocks: list[Block]) -> list[torch.Tensor | None]:

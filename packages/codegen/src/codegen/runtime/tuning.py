@@ -14,7 +14,7 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -34,10 +34,7 @@ from stagewire.errors import StageError
 from stagewire.grad import Binding
 from stagewire.graph import Ref
 from stagewire.program import Allocate, Choice, Instruction, Launch, MakeView, Program, Release, Unit, made_buffers
-from stagewire.types import TensorType, reach
-
-if TYPE_CHECKING:
-    from codegen.runtime.triton_loader import Place
+from stagewire.types import TensorType
 
 MARGIN = 0.98
 """An alternative is taken that needs at most this share of the unit's own time: less is noise."""
@@ -53,6 +50,15 @@ ERRORS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 3e-2}
 TF32_ERROR = 1e-2
 
 
+class Bench(NamedTuple):
+    """What it takes to run a unit on a device. bind(unit, slow, library, cubins) -> callable."""
+
+    index: int
+    capability: int
+    directory: Path
+    bind: Callable[[Unit, Any, None, Mapping[str, Cubin]], Callable[..., tuple[Any, ...]]]
+
+
 class Record(msgspec.Struct, frozen=True):
     """pick: the alternative to take; None: what stands in the unit.
 
@@ -64,13 +70,13 @@ class Record(msgspec.Struct, frozen=True):
     skipped: dict[int, str] = {}
 
 
-def make_choices(unit: Unit, place: Place) -> tuple[dict[int, int], dict[str, Cubin]]:
+def make_choices(unit: Unit, bench: Bench) -> tuple[dict[int, int], dict[str, Cubin]]:
     """The alternative to take for each choice (none: as it stands), and the machine code that was made for them."""
     types = {name: type_ for name, type_ in plan_memory(chosen(unit, {})).types.items() if type_ is not None}
     aligned = _alignments(unit)
     cut = Excerpts(unit, types)
     excerpts = [cut.of(number) for number in range(len(unit.choices))]
-    paths = [_path(one, aligned, place) for one in excerpts]
+    paths = [_path(one, aligned, bench) for one in excerpts]
     records: dict[Path, Record] = {}
     missing: dict[Path, Excerpt] = {}
     for path, one in zip(paths, excerpts, strict=True):
@@ -81,7 +87,7 @@ def make_choices(unit: Unit, place: Place) -> tuple[dict[int, int], dict[str, Cu
             missing[path] = one
     made: dict[str, Cubin] = {}
     if missing and not torch.cuda.is_current_stream_capturing():
-        for path, (record, cubins) in _timed(missing, aligned, place).items():
+        for path, (record, cubins) in _timed(missing, aligned, bench).items():
             records[path] = record
             made |= cubins
     found = {number: records[path].pick for number, path in enumerate(paths) if path in records}
@@ -99,15 +105,17 @@ def _alignments(unit: Unit) -> dict[str, CubinSpec]:
 
 def _kernels(one: Excerpt, aligned: Mapping[str, CubinSpec]) -> list[CubinSpec]:
     """What the kernels of an excerpt need, as they do in the whole unit."""
-    return [aligned[one.functions[info.name]]._replace(info=info) for info in one.unit.kernels]
+    back = {new: old for old, new in one.names.items()}
+    infos = {info.name: info for info in one.unit.kernels}
+    return [aligned[one.functions[back[name]]]._replace(info=info) for name, info in infos.items()]
 
 
-def _path(one: Excerpt, aligned: Mapping[str, CubinSpec], place: Place) -> Path:
+def _path(one: Excerpt, aligned: Mapping[str, CubinSpec], bench: Bench) -> Path:
     layouts = [(sorted(kernel.aligned), kernel.dtypes) for kernel in _kernels(one, aligned)]
-    device = torch.cuda.get_device_name(place.driver.index)
+    device = torch.cuda.get_device_name(bench.index)
     versions = FORMAT, torch.__version__, triton_version(), torch.version.cuda
-    text = "\0".join((one.key, repr(layouts), device, str(place.capability), repr(versions)))
-    return place.directory / "tuned" / hashlib.sha256(text.encode()).hexdigest()[:40]
+    text = "\0".join((one.key, repr(layouts), device, str(bench.capability), repr(versions)))
+    return bench.directory / "tuned" / hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 # ---- a choice as a unit of its own, the same text wherever the same is to be chosen
@@ -116,7 +124,7 @@ def _path(one: Excerpt, aligned: Mapping[str, CubinSpec], place: Place) -> Path:
 class Excerpt(NamedTuple):
     """`unit` has one choice, of all its instructions.
 
-    names: of its kernels, by what they are called in the whole unit; functions: by name, what they are there.
+    names: of its kernels, by what they are called in the whole unit; functions: what these are there.
     """
 
     unit: Unit
@@ -175,7 +183,7 @@ class Excerpts:
             written=tuple(one.reuse for one in own if isinstance(one, Allocate) and one.reuse in inputs),  # type: ignore
             choices=(Choice(0, len(own), tuple(_renamed(one, names) for one in choice.alternatives)),),
         )
-        return Excerpt(alone, names, {new: functions[old] for old, new in names.items()})
+        return Excerpt(alone, names, functions)
 
 
 def _renamed(instructions: tuple[Instruction, ...], names: Mapping[str, str]) -> tuple[Instruction, ...]:
@@ -187,15 +195,15 @@ def _renamed(instructions: tuple[Instruction, ...], names: Mapping[str, str]) ->
 
 
 def _timed(
-    missing: Mapping[Path, Excerpt], aligned: Mapping[str, CubinSpec], place: Place
+    missing: Mapping[Path, Excerpt], aligned: Mapping[str, CubinSpec], bench: Bench
 ) -> dict[Path, tuple[Record, dict[str, Cubin]]]:
     """The records of excerpts, which are written, and the machine code of the kernels taken, by names in the unit."""
-    cubins = _compiled(missing, aligned, place)
+    cubins = _compiled(missing, aligned, bench)
     found = {}
-    with torch.no_grad(), torch.cuda.device(place.driver.index):
+    with torch.no_grad(), torch.cuda.device(bench.index):
         for path, one in missing.items():
             try:
-                record = _Race(one, cubins[path], place).run()
+                record = _Race(one, cubins[path], bench).run()
             except (torch.OutOfMemoryError, StageError, _NotThere):
                 continue  # what stands in the unit does not run here and now: nothing is known, and nothing kept
             write_stored(path, msgspec.json.encode(record))
@@ -206,12 +214,12 @@ def _timed(
 
 
 def _compiled(
-    missing: Mapping[Path, Excerpt], aligned: Mapping[str, CubinSpec], place: Place
+    missing: Mapping[Path, Excerpt], aligned: Mapping[str, CubinSpec], bench: Bench
 ) -> dict[Path, dict[str, Cubin | str]]:
     """For each excerpt the machine code of its kernels, or why there is none; all side by side."""
     jobs = [(path, one.unit.source, kernel) for path, one in missing.items() for kernel in _kernels(one, aligned)]
-    request = [(source, kernel.job(place.capability)) for _, source, kernel in jobs]
-    limit = torch.cuda.get_device_properties(place.driver.index).shared_memory_per_block_optin
+    request = [(source, kernel.job(bench.capability)) for _, source, kernel in jobs]
+    limit = torch.cuda.get_device_properties(bench.index).shared_memory_per_block_optin
     found: dict[Path, dict[str, Cubin | str]] = {path: {} for path in missing}
     for (path, _, kernel), result in zip(jobs, compile_all(request, module_of), strict=True):
         try:
@@ -230,8 +238,8 @@ def _compiled(
 class _Race:
     """One excerpt: what stands in the unit, and the alternatives, on the same memory."""
 
-    def __init__(self, one: Excerpt, cubins: Mapping[str, Cubin | str], place: Place) -> None:
-        self.unit, self.cubins, self.place = one.unit, cubins, place
+    def __init__(self, one: Excerpt, cubins: Mapping[str, Cubin | str], bench: Bench) -> None:
+        self.unit, self.cubins, self.bench = one.unit, cubins, bench
         self.device = device_of(one.unit)
         self.skipped: dict[int, str] = {}
 
@@ -261,7 +269,7 @@ class _Race:
             if isinstance(code, str):
                 raise _NotThere(code)
             cubins[info.name] = code
-        return self.place.bind(unit, _refuse, None, cubins)  # type: ignore[no-any-return]
+        return self.bench.bind(unit, _refuse, None, cubins)
 
     def alternative(self, number: int) -> Callable[..., tuple[Any, ...]] | None:
         """An alternative that ran once; None if it does not."""
@@ -325,7 +333,8 @@ def _median(run: Callable[..., Any], inputs: list[torch.Tensor], flush: torch.Te
 def _filled(type_: TensorType, generator: torch.Generator) -> torch.Tensor:
     """A tensor of this type: normal numbers, or zeros where they are no floats (indices of something, perhaps)."""
     shape, stride, start = (tuple(map(int, type_.shape)), tuple(map(int, type_.stride)), int(type_.storage_offset))  # type: ignore
-    memory = torch.zeros(start + reach(shape, stride), dtype=getattr(torch, type_.dtype), device=type_.device)
+    reach = start + 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    memory = torch.zeros(reach, dtype=getattr(torch, type_.dtype), device=type_.device)
     if memory.dtype.is_floating_point and memory.element_size() > 1:
         memory.normal_(generator=generator)
     return memory.as_strided(shape, stride, start)
@@ -341,8 +350,10 @@ def tf32_allowed() -> bool:
 
 def with_tf32(unit: Unit) -> Unit:
     """The unit with templates that round float32 operands."""
-    constants = [tuple((name, 1 if name == "TF32" else n) for name, n in info.constants) for info in unit.kernels]
-    kernels = (replace(info, constants=own) for info, own in zip(unit.kernels, constants, strict=True))
+    kernels = []
+    for info in unit.kernels:
+        constants = tuple((name, 1 if name == "TF32" else value) for name, value in info.constants)
+        kernels.append(replace(info, constants=constants))
     return replace(unit, kernels=tuple(kernels))
 
 

@@ -49,7 +49,7 @@ class Tiles:
     cached: tiles of an unrolled loop that stay in registers for later loops; None: the loop is not unrolled
     narrow: whether what is cached stays in 16 bits
     registers: of a thread at most; 0: any number
-    chained: whether programs share a row (`scans.py`)
+    chained: whether programs share a row (`lookback_scan.py`)
     run: points of the fastest inner axis, where no tile crosses the end of it; what does not vary along it is a scalar
     rows: the axes of a product of few rows
     of_bytes: whether weights are bytes, and what is multiplied with them is loaded as `few_rows.py` says
@@ -133,10 +133,10 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     """The schedule of a kernel; it is right for all values of symbolic sizes, and good for those near `hints`."""
     t = tuning.SM_90
     k = Accesses(kernel, hints)
-    if any(store in section.statements for store in k.sums for section in kernel.sections if not section.axes):
-        raise UnsupportedKernel(f"sums over the outer points of {kernel.name} of one value each")
     if k.loops:
         k = Accesses(_contiguous_last(k, t), hints)
+    elif k.sums:
+        raise UnsupportedKernel(f"sums over the outer points of {kernel.name} of one value each")
     return scheduled(_first(LOOPS if k.loops else POINTWISE, k, t))
 
 
@@ -296,6 +296,8 @@ def _in_parts(k: Accesses, t: Tuning) -> Tiles:
     if row > t.persistent_row and not all(isinstance(count, int) for count in k.lengths):
         raise UnsupportedKernel(f"sums over long rows of symbolic length in {k.kernel.name}")
     part, outer = _part(k), 1
+    if any(store in section.statements for store in k.sums for section in k.kernel.sections if not section.axes):
+        raise UnsupportedKernel(f"sums over the outer points of {k.kernel.name} of one value each")
     while divides(2 * outer, part):
         if 2 * outer * row > (t.crossing_tile // 2 if crosses and outer < t.least_side else t.turn_tile):
             break

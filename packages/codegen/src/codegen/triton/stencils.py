@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from codegen.triton.emit import arguments_of, function_text
+from codegen.triton.emit import function_text
 from stagewire.expr import Dim
 
 
@@ -296,11 +296,12 @@ def _function(
     name: str, buffers: int, size: Dim, before: Iterable[str], loop: Iterable[str] = (), after: Iterable[str] = ()
 ) -> str:
     """What is computed before, for and after the tiles of a program."""
+    constants = CONSTANTS if isinstance(size, int) else ("WIDE", *CONSTANTS)
+    given = [*(f"p{n}" for n in range(buffers)), *(["n0"] if not isinstance(size, int) else [])]
     looped = [f"        {line}" for line in loop]
     lines = [
         *(f"    {line}" for line in before),
         *(["    for tile in range(TILES):", *looped] if looped else []),
         *(f"    {line}" for line in after),
     ]
-    parameters, sizes = tuple(map(str, range(buffers))), {} if isinstance(size, int) else {size: "n0"}
-    return function_text(name, lines, [*arguments_of(parameters, sizes), CONSTANTS[-1]])
+    return function_text(name, lines, [*given, *constants])

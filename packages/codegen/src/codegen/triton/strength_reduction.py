@@ -70,12 +70,14 @@ class Cheaper:
 
     def _decays(self, operand: Operand) -> Operand | None:
         """x where the operand is exp(-x) + 1."""
-        for op in ("add", "exp", "neg"):
-            made = self.made.get(operand.name) if isinstance(operand, Ref) else None
-            if made is None or made.op != op or (op == "add" and not _plus_one(made)):
-                return None
-            operand = next((one for one in made.operands if isinstance(one, Ref)), made.operands[0])
-        return operand
+        addition = self.made.get(operand.name) if isinstance(operand, Ref) else None
+        if addition is None or not _plus_one(addition):
+            return None
+        power = next(one for one in addition.operands if isinstance(one, Ref))
+        exponential = self.made.get(power.name)
+        inner = exponential.operands[0] if exponential is not None and exponential.op == "exp" else None
+        negated = self.made.get(inner.name) if isinstance(inner, Ref) else None
+        return negated.operands[0] if negated is not None and negated.op == "neg" else None
 
 
 def _plus_one(statement: Statement) -> bool:

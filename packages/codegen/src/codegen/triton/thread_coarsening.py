@@ -9,9 +9,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from codegen.triton import tuning
-from codegen.triton.accesses import fixed_step
+from codegen.triton.accesses import fixed_step, varies
 from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store, Term
-from stagewire.statements import axes_of_values, indices, map_indices, used_axes, used_values
+from stagewire.statements import indices, map_indices, results, used_values
 
 
 def coarsened(kernel: Kernel, most: int) -> tuple[Kernel, int] | None:
@@ -40,16 +40,19 @@ def coarsened(kernel: Kernel, most: int) -> tuple[Kernel, int] | None:
 def _in_common(section: Section, axis: Axis) -> int:
     """How many loads and operations of a section, indices apart, are the same for all points of an axis; 0 where memory
     does not go on in steps along the axis, or each point loads much of its own."""
-    statements = section.statements
-    if any(fixed_step(index, axis) is None for one in statements for index in indices(one)):
-        return 0
-    changing = axes_of_values(statements)
-    moves = {s: axis.name in used_axes(s).union(*(changing[name] for name in used_values(s))) for s in statements}
-    shared = [one for one in statements if not moves[one]]
-    own = sum(isinstance(one, Load) and moves[one] for one in statements)
-    if own > tuning.SM_90.most_own_loads or any(isinstance(one, Store) for one in shared):
-        return 0
-    return sum(isinstance(one, Load | Compute) for one in shared)
+    count, own, changing = 0, 0, set[str]()
+    for statement in section.statements:
+        if any(fixed_step(index, axis) is None for index in indices(statement)):
+            return 0
+        moves = any(varies(index, axis) for index in indices(statement))
+        if moves or not changing.isdisjoint(used_values(statement)):
+            changing.update(results(statement))
+            own += isinstance(statement, Load)
+        elif isinstance(statement, Store):
+            return 0
+        else:
+            count += isinstance(statement, Load | Compute)
+    return count if own <= tuning.SM_90.most_own_loads else 0
 
 
 def _spread(statement: Statement, axis: Axis, inner: Axis, distance: int) -> Statement:

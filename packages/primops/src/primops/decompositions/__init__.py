@@ -16,6 +16,7 @@ from primops.decompositions import (
     indexing,
     losses,
     normalisation,
+    padding,
     pooling,
     products,
     random,
@@ -28,7 +29,7 @@ from primops.decompositions.operands import Function, Table
 from stagewire.stage import Table as Registered
 
 FAMILIES = (
-    elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, resampling,
+    elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, padding, resampling,
     pooling, products, compositions, convolutions,
 )  # fmt: skip
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from primops.prims import shapes
 from primops.prims.elementwise import NUMBERS
 from primops.prims.layouts import FLOATS, tensor
 from stagewire.types import TensorType
-from stagewire.vocabulary import Constraint, Op, Rule, constraint, of_dtypes, parameters
+from stagewire.vocabulary import Constraint, Op, constraint, of_dtypes, parameters
 
 Dims = tuple[int, ...]
 _X = tensor("float32", (2, 3))
 _B = tensor("bool", (2, 3))
 
 
-def _reduced(x: TensorType, dims: Sequence[int], dtype: str) -> TensorType:
+def _reduced(x: TensorType, dims: Dims, dtype: str) -> TensorType:
     return tensor(dtype, tuple(n for i, n in enumerate(x.shape) if i not in dims), x.device)
+
+
+def _reduce(x: TensorType, dims: Dims) -> tuple[TensorType, ...]:
+    return (_reduced(x, dims, x.dtype),)
+
+
+def _argument(x: TensorType, dim: int | None) -> tuple[TensorType, ...]:
+    return (_reduced(x, tuple(range(len(x.shape))) if dim is None else (dim,), "int64"),)
+
+
+def _var_mean(x: TensorType, dims: Dims, correction: float) -> tuple[TensorType, ...]:
+    return (_reduced(x, dims, x.dtype), _reduced(x, dims, x.dtype))
 
 
 @constraint("dims are distinct dimensions of the operand.", ("sum", (_X, (0, 0))))
@@ -43,14 +53,12 @@ def R6(x: TensorType, dim: int | None) -> str | None:
 
 def _reduction(name: str, doc: str, constraints: tuple[Constraint, ...], short: str = "f32") -> Op:
     example = f"{name}(x: {short}[2, 3], [1]) -> {short}[2]"
-    rule: Rule = lambda x, dims: (_reduced(x, dims, x.dtype),)  # noqa: E731
-    return Op(name, "reduction", parameters("x: tensor, dims: dims"), doc, rule, constraints, example)
+    return Op(name, "reduction", parameters("x: tensor, dims: dims"), doc, _reduce, constraints, example)
 
 
 def _position(name: str, doc: str) -> Op:
     example = f"{name}(x: f32[2, 3], 1) -> i64[2]"
-    rule: Rule = lambda x, dim: (_reduced(x, range(len(x.shape)) if dim is None else (dim,), "int64"),)  # noqa: E731
-    return Op(name, "reduction", parameters("x: tensor, dim: int?"), doc, rule, (R2, R6), example)
+    return Op(name, "reduction", parameters("x: tensor, dim: int?"), doc, _argument, (R2, R6), example)
 
 
 OPS: tuple[Op, ...] = (
@@ -70,7 +78,6 @@ OPS: tuple[Op, ...] = (
         "var_mean", "reduction", parameters("x: tensor, dims: dims, correction: number"),
         "Mean over dims, and the sum of squared deviations from it divided by max(0, count - correction). "
         "Computed without cancellation (two passes, or Welford).",
-        lambda x, dims, correction: (_reduced(x, dims, x.dtype),) * 2, (R1, R4),
-        "var_mean(x: f32[2, 3], [1], 1) -> f32[2], f32[2]", ("var", "mean"),
+        _var_mean, (R1, R4), "var_mean(x: f32[2, 3], [1], 1) -> f32[2], f32[2]", ("var", "mean"),
     ),
 )  # fmt: skip
