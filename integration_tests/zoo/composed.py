@@ -65,7 +65,7 @@ def musicgen() -> nn.Module:
         MusicgenDecoderConfig,
         MusicgenForConditionalGeneration,
         T5Config,
-    )  # fmt: skip
+    )
 
     text = T5Config(vocab_size=_WORDS, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     audio = EncodecConfig(hidden_size=16, num_filters=4, codebook_size=16, codebook_dim=16, num_lstm_layers=1,

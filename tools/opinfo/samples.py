@@ -50,7 +50,6 @@ def has_gradient(info: Any, dtype: str) -> bool:
 
 def draw(info: Any, dtype: str, count: int) -> list[Sample]:
     """`count` samples, the same in every run, at a step; and the first of them with gaps in its memory, of nan."""
-    torch.manual_seed(0)
     made = sample_inputs(info, getattr(torch, dtype), has_gradient(info, dtype))
     drawn = list(itertools.islice(made, STRIDE * count))
     step = max(1, len(drawn) // count)

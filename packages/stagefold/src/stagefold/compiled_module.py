@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
-
-
-def _of_original(call: Callable[..., Any]) -> Any:
-    """A method of `CompiledModule` that asks the original: the class has it, so that `__getattr__` is not asked."""
-    return lambda module, *args, **kwargs: call(module._original, *args, **kwargs)
 
 
 class CompiledModule(torch.nn.Module):
@@ -44,6 +38,10 @@ class CompiledModule(torch.nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._original, name, value)
 
+    def _replicate_for_data_parallel(self) -> Any:
+        """`nn.DataParallel` runs copies in threads, one for each GPU: copies of the original, which then run plain."""
+        return self._original._replicate_for_data_parallel()
+
     def __delattr__(self, name: str) -> None:
         delattr(self._original, name)
 
@@ -53,14 +51,17 @@ class CompiledModule(torch.nn.Module):
     def __repr__(self) -> str:
         return f"Compiled({self._original!r})"
 
-    state_dict = _of_original(lambda own, *args, **kwargs: own.state_dict(*args, **kwargs))
-    load_state_dict = _of_original(lambda own, *args, **kwargs: own.load_state_dict(*args, **kwargs))
-    # `nn.DataParallel` runs copies in threads, one for each GPU: copies of the original, which then run plain.
-    _replicate_for_data_parallel = _of_original(lambda own: own._replicate_for_data_parallel())
-    __bool__ = _of_original(bool)
-    __len__ = _of_original(len)
-    __iter__ = _of_original(iter)
-    __getitem__ = _of_original(operator.getitem)
+    def __bool__(self) -> bool:
+        return bool(self._original)
+
+    def __len__(self) -> int:
+        return len(self._original)
+
+    def __iter__(self) -> Any:
+        return iter(self._original)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._original[key]
 
     def train(self, mode: bool = True) -> CompiledModule:
         self._original.train(mode)
@@ -69,6 +70,12 @@ class CompiledModule(torch.nn.Module):
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> CompiledModule:
         self._original._apply(fn, recurse)
         return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self._original.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self._original.load_state_dict(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self._make(copy.deepcopy(self._original, memo))

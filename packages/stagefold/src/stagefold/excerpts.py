@@ -44,13 +44,13 @@ class Part:
 
 def parts_of(document: Document) -> Iterator[Part]:
     """The graphs of a document; none of a program, whose text is one."""
-    if isinstance(document, Capture):
-        yield part_of(document, document.graph)
-        return
-    for field in ("joint", "forward", "backward"):
-        graph = getattr(document, field, None)
-        if isinstance(graph, (Graph, LoopGraph)):
-            yield part_of(document, graph)
+    return (part_of(document, graph) for graph in graphs_of(document).values())
+
+
+def graphs_of(document: Document) -> dict[str, Any]:
+    """The graphs of a document, by field."""
+    fields = ("graph", "joint", "forward", "backward")
+    return {name: graph for name in fields if isinstance(graph := getattr(document, name, None), Graph | LoopGraph)}
 
 
 def part_of(document: Document, graph: Graph | LoopGraph) -> Part:

@@ -1,7 +1,7 @@
 """`reduce(document, keep)`: the smallest document that a condition still holds of, and that breaks no constraint.
 
     reduce ::= symbols fixed, then the fewest steps of one graph, the fewest results, the fewest statements of kernels,
-               smaller sizes, plainer arguments (`stagefold.excerpts`); again, until nothing gets smaller
+               smaller sizes, plainer arguments (`stagefold.shrinking`); again, until nothing gets smaller
 
 Whatever a candidate is, it is verified before anybody is asked. Where the calls of the document give values of the
 types that it states, those of a candidate do so too.
@@ -22,19 +22,15 @@ from msgspec.structs import replace
 
 from stagefold.bisector import results_of
 from stagefold.errors import CommandFault
-from stagefold.excerpts import (
-    NotApart,
-    Part,
-    graphs_of,
-    parts_of,
+from stagefold.excerpts import NotApart, Part, graphs_of, parts_of, smallest
+from stagefold.reference import meaning
+from stagefold.shrinking import (
     plainer_calls,
     smaller_sizes,
-    smallest,
     statement_count,
     with_statements,
     without_single_points,
 )
-from stagefold.reference import meaning
 from stagewire.capture import Capture
 from stagewire.codec import Document, encode, form_of
 from stagewire.errors import StageError

@@ -30,12 +30,6 @@ _SIZED: dict[type, tuple[str, ...]] = {
 """The fields that are numbers of elements, or have such in them."""
 
 
-def graphs_of(document: Document) -> dict[str, Any]:
-    """The graphs of a document, by field."""
-    fields = ("graph", "joint", "forward", "backward")
-    return {name: graph for name in fields if isinstance(graph := getattr(document, name, None), Graph | LoopGraph)}
-
-
 def smaller_sizes(document: Document) -> Iterator[Document]:
     """With a smaller number for a size, the largest first, or for a prime factor of sizes, also where it is a factor
     of others and of strides.

@@ -4,10 +4,11 @@
 |---|---|
 | `floats.py` | x ** f, add(x, y, alpha=f), leaky_relu(x, f), foreach... |
 | `numbers.py` | torch.tensor(n), linspace, one_hot, kron, x[n - 1, :]... |
-| `resampling.py` | interpolate, max_pool1d, stft |
+| `resampling.py` | interpolate, max_pool1d |
 | `products.py` | linear; matmul, where torch takes its sizes as numbers (before 2.13) |
 | `attention.py` | multi-head attention, of the products and the attention with dropout that are here |
 | `recurrent.py` | lstm, gru, rnn and their cells |
+| `spectra.py` | stft |
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from absint.forms.numbers import NUMBER_FORMS, get_item, set_item
 from absint.forms.products import LINEAR_FORMS, PRODUCT_FORMS, takes_symbols
 from absint.forms.recurrent import RECURRENT_FORMS
 from absint.forms.resampling import RESAMPLING_FORMS
+from absint.forms.spectra import SPECTRAL_FORMS
 from absint.targets import find
 
 __all__ = ["get_item", "set_item", "symbolic_form", "symbolic_forms"]
 
 _FORMS: dict[str, Callable[..., Any]] = {
     **ATTENTION_FORMS, **FLOAT_FORMS, **LINEAR_FORMS, **NUMBER_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS,
+    **SPECTRAL_FORMS,
 }  # fmt: skip
 
 

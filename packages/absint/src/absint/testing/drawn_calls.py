@@ -262,8 +262,6 @@ def _recorded(record: Callable[[_Recorder, Any], None], part: int, parts: int) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for info in _rows()[part::parts]:
-            torch.manual_seed(0)
-            random.seed(0)
             with contextlib.suppress(AssertionError, *REFUSALS):  # without samples in this environment
                 record(recorder, info)
     random.setstate(state)

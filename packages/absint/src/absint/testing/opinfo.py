@@ -28,8 +28,8 @@ def op_infos(names: Iterable[str] = (), databases: Iterable[str] = ("op_db",)) -
 def sample_inputs(info: Any, dtype: torch.dtype, requires_grad: bool = False) -> Iterator[Any]:
     """The samples of a row (`torch.testing._internal.opinfo.core.SampleInput`), each of the same random numbers.
 
-    `info.sample_inputs` gives these, too. Before each it looks for the test that asks, in the source of every frame on
-    the stack, and seeds the generators of devices, which notes the stack once more.
+    `info.sample_inputs` gives these, too. It looks for the test that asks first, in the source of every frame on the
+    stack, and seeds the generators of devices for each sample, which notes the stack once more.
     """
     return _seeded(info.sample_inputs_func(info, "cpu", dtype, requires_grad))
 

@@ -28,6 +28,9 @@ def resolve(arg: graph.Arg, environment: Environment, symbols: Symbols) -> Any:
     """The value of `arg`: buffers from `environment`, sizes from `symbols`."""
     if isinstance(arg, graph.Ref):
         return environment[arg.name]
+    for leaf in graph.leaves(arg):
+        if isinstance(leaf, graph.Callee | graph.HandleRef):
+            raise UnknownExtern(f"an argument of kind {type(leaf).__name__} cannot be passed to an operator")
     return from_arg(arg, lambda leaf: evaluate(leaf, symbols) if isinstance(leaf, Expr) else environment[leaf.name])
 
 

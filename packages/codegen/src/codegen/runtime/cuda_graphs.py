@@ -238,7 +238,8 @@ class Replayed:
         known = len(taken)
         try:
             types = {str(k): type_of(inputs[k]) for k in moving}
-            copies = tuple(self._device.memory.place(types, dict.fromkeys(types, "inputs"), taken).values())
+            placed = self._device.memory.place(types, dict.fromkeys(types, "inputs"), taken)
+            copies = tuple([placed[name] for name in types])
             given = list(inputs)
             for k, copy in zip(moving, copies, strict=True):
                 given[k] = copy

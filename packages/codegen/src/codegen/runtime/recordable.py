@@ -94,7 +94,7 @@ class Recordable:
         self.symbols = tuple(symbol_places(inputs_of(unit)))
         self._host_draws = [closure(one, operator(one.target)) for one in host_draws(unit)]
         self._current, self._load, self._replay = bound.unit, load, replay
-        self._made: list[tuple[Any, ...]] = []
+        self._made: list[tuple[Unit, bool, Destinations, Callable[..., Any]]] = []
 
     @cached_property
     def tensors(self) -> tuple[int, ...]:
@@ -155,17 +155,22 @@ class Recordable:
         Machine code for sizes that are multiples is taken where they are; no other code is made while recording.
         """
         unit = self._current()
-        is_even = all(symbols[name] % number == 0 for name, number in self._multiples)
-        found = next((made for known, even, *made in self._made if known is unit and even == is_even), None)
-        if found is None:
-            left_out = host_draws(unit)
-            launched = tuple(one for one in unit.instructions if one not in left_out)
-            multiples = self._multiples if is_even else ()
-            plan = with_destinations(replace(unit, multiples=multiples, instructions=launched))
-            found = [plan, self._load(plan.unit)]
-            self._made.append((unit, is_even, *found))
-        plan, run = found[0].at(symbols), found[1]
+        plan, run = self._planned(unit, all(symbols[name] % number == 0 for name, number in self._multiples))
+        plan = plan.at(symbols)
         return plan, run, plan.shares(symbols)
+
+    def _planned(self, unit: Unit, is_even: bool) -> tuple[Destinations, Callable[..., Any]]:
+        """A unit that takes memory for its results, made once, and what runs it."""
+        for known, even, plan, run in self._made:
+            if known is unit and even == is_even:
+                return plan, run
+        left_out = host_draws(unit)
+        launched = tuple(one for one in unit.instructions if one not in left_out)
+        multiples = self._multiples if is_even else ()
+        plan = with_destinations(replace(unit, multiples=multiples, instructions=launched))
+        run = self._load(plan.unit)
+        self._made.append((unit, is_even, plan, run))
+        return plan, run
 
     @cached_property
     def _multiples(self) -> tuple[tuple[str, int], ...]:

@@ -52,7 +52,7 @@ class Recording(NamedTuple):
 
     pool: what is between lies in it, if that is shared. copies: of the inputs that move. results: a tensor on each,
     None for other outputs; copied: whether the caller gets a copy of it. hold: the blocks that copies and results are
-    in, some around memory of a pool of its own.
+    in, some around memory of a pool of its own. places: where each result is that the caller gets itself.
     """
 
     graph: Any
@@ -61,6 +61,7 @@ class Recording(NamedTuple):
     results: tuple[torch.Tensor | None, ...]
     copied: tuple[bool, ...]
     hold: Hold
+    places: Places
 
     @classmethod
     def of(
@@ -72,12 +73,26 @@ class Recording(NamedTuple):
         results = tuple(on_blocks(results, blocks))
         kept = (*copies, *(one for one in results if one is not None))
         own = [one for one, is_copied in zip(results, copied, strict=True) if one is not None and not is_copied]
-        hold = Hold(blocks, kept, addresses, [place for one in own if (place := one.data_ptr())])
-        return cls(graph, pool, copies, results, copied, hold)
+        places = Places(addresses, [place for one in own if (place := one.data_ptr())])
+        return cls(graph, pool, copies, results, copied, Hold(blocks, kept), places)
 
     def is_free(self) -> bool:
         """Whether nobody holds a result of the last replay, or of another recording in the same memory."""
         return self.hold.is_free()
+
+
+class Places:
+    """Addresses of a recording, counted among those of all as long as it is there."""
+
+    def __init__(self, addresses: Counter[int], mine: list[int]) -> None:
+        self._addresses, self._mine = addresses, mine
+        addresses.update(mine)
+
+    def __del__(self) -> None:
+        for address in self._mine:
+            self._addresses[address] -= 1
+            if self._addresses[address] <= 0:
+                self._addresses.pop(address, None)
 
 
 class Pool:

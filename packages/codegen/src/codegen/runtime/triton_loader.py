@@ -27,7 +27,7 @@ from codegen.runtime.memory_kinds import single_device, stated
 from codegen.runtime.native import Machine, machine_for, make_native, target_of
 from codegen.runtime.python_wrapper import PythonWrapper, from_address
 from codegen.runtime.required_cubins import Multiples, required_cubins, useful
-from codegen.runtime.tuning import by_precision, make_choices, tf32_allowed, with_tf32
+from codegen.runtime.tuning import Bench, by_precision, make_choices, tf32_allowed, with_tf32
 from codegen.triton.compiling import module_of
 from codegen.triton.cubins import Cubin, Needed, cubins_of, is_early
 from codegen.triton.emit import LARGEST_32
@@ -195,7 +195,7 @@ def load_tuned(unit: Unit, place: Place, plain: Load) -> Bound:
     were chosen are run while the flags are such; else what stands in the unit runs."""
     allowed = tf32_allowed()
     unit = with_tf32(unit) if allowed else unit
-    picks, cubins = make_choices(unit, place)
+    picks, cubins = make_choices(unit, Bench(place.driver.index, place.capability, place.directory, place.bind))
     best = chosen(unit, picks)
     (run,) = place.load([step_by_step(best, plain.library)._replace(known=cubins)])
     if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in required_cubins(best)):

@@ -34,7 +34,7 @@ from stagewire.errors import StageError
 from stagewire.grad import Binding
 from stagewire.graph import Ref
 from stagewire.program import Allocate, Choice, Instruction, Launch, MakeView, Program, Release, Unit, made_buffers
-from stagewire.types import TensorType
+from stagewire.types import TensorType, reach
 
 MARGIN = 0.98
 """An alternative is taken that needs at most this share of the unit's own time: less is noise."""
@@ -333,8 +333,7 @@ def _median(run: Callable[..., Any], inputs: list[torch.Tensor], flush: torch.Te
 def _filled(type_: TensorType, generator: torch.Generator) -> torch.Tensor:
     """A tensor of this type: normal numbers, or zeros where they are no floats (indices of something, perhaps)."""
     shape, stride, start = (tuple(map(int, type_.shape)), tuple(map(int, type_.stride)), int(type_.storage_offset))  # type: ignore
-    reach = start + 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    memory = torch.zeros(reach, dtype=getattr(torch, type_.dtype), device=type_.device)
+    memory = torch.zeros(start + reach(shape, stride), dtype=getattr(torch, type_.dtype), device=type_.device)
     if memory.dtype.is_floating_point and memory.element_size() > 1:
         memory.normal_(generator=generator)
     return memory.as_strided(shape, stride, start)

@@ -20,10 +20,10 @@ TYPES: dict[str, str] = {
     "float8_e4m3fn": "tl.float8e4nv", "float8_e5m2": "tl.float8e5",
 }  # fmt: skip
 POINTER: dict[str, str] = {
-    dtype: "*"
-    + text.removeprefix("tl.").replace("float", "fp").replace("bfp", "bf").replace("uint", "u").replace("int", "i")
-    for dtype, text in TYPES.items()
-}
+    "float32": "*fp32", "float64": "*fp64", "float16": "*fp16", "bfloat16": "*bf16", "int64": "*i64",
+    "int32": "*i32", "int16": "*i16", "int8": "*i8", "uint8": "*u8", "uint16": "*u16", "uint32": "*u32",
+    "uint64": "*u64", "bool": "*i1", "float8_e4m3fn": "*fp8e4nv", "float8_e5m2": "*fp8e5",
+}  # fmt: skip
 
 _ANY: dict[str, str] = {
     "neg": "-{0}", "abs": "tl.abs({0})", "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}",

@@ -49,7 +49,7 @@ class Tiles:
     cached: tiles of an unrolled loop that stay in registers for later loops; None: the loop is not unrolled
     narrow: whether what is cached stays in 16 bits
     registers: of a thread at most; 0: any number
-    chained: whether programs share a row (`lookback_scan.py`)
+    chained: whether programs share a row (`scans.py`)
     run: points of the fastest inner axis, where no tile crosses the end of it; what does not vary along it is a scalar
     rows: the axes of a product of few rows
     of_bytes: whether weights are bytes, and what is multiplied with them is loaded as `few_rows.py` says

@@ -115,11 +115,10 @@ class ReductionEmitter(ScanEmitter):
         """How many points each lane of a loop has met, where that is a part of the state."""
         if reduction.reduction != "welford":
             return ()
-        met = (
-            f"(({self.dim(count)} - tl.arange(0, RBLOCK)[None, :] + RBLOCK - 1) // RBLOCK)"
-            if not self.run
-            else (f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.run}, {self.dim(self.tiles_of(count))}, 0)")
-        )
+        if self.run:
+            met = f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.run}, {self.dim(self.tiles_of(count))}, 0)"
+        else:
+            met = f"(({self.dim(count)} - tl.arange(0, RBLOCK)[None, :] + RBLOCK - 1) // RBLOCK)"
         return (f"{met}.to({TYPES[self.working(reduction)]}) + tl.zeros([XBLOCK, RBLOCK], tl.float32)",)
 
     def accumulate(self, reduction: Reduce, names: tuple[str, ...]) -> None:

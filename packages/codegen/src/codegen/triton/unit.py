@@ -21,33 +21,19 @@ from codegen.triton.depthwise import depthwise_of, stand_in
 from codegen.triton.emit import EARLY, emit_kernel, wide_constant
 from codegen.triton.expressions import FORMS
 from codegen.triton.horizontal_fusion import Group, emit_group, groups_of
+from codegen.triton.lookback_scan import with_lookback
 from codegen.triton.plan import plan
 from codegen.triton.prelude import PRELUDE
 from codegen.triton.products import Tile, tiles_for
-from codegen.triton.scans import memory_of, words_of
+from codegen.triton.scans import memory_of
 from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
 from codegen.wrapper import write_unit
 from stagewire.expr import symbols_of
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    Buffer,
-    Extern,
-    Free,
-    Index,
-    Kernel,
-    LoopGraph,
-    Scan,
-    Section,
-    Step,
-    Store,
-    Term,
-)
+from stagewire.loop import Extern, Kernel, LoopGraph
 from stagewire.program import Instruction, KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
-from stagewire.statements import points_of, select
-from stagewire.types import TensorType, contiguous
+from stagewire.types import TensorType
 
 if TYPE_CHECKING:
     from codegen.stage import Options
@@ -94,25 +80,6 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
     unit = write_unit(graph, all_launches, templates, own, target="triton", source=source, kernels=kernels, **on_cpu)
     forced = dict.fromkeys(range(len(unit.choices)), 0)
     return chosen(unit, forced) if options.autotune == "force" else unit
-
-
-def with_lookback(graph: LoopGraph, hints: Hints = NO_HINTS) -> LoopGraph:
-    """The graph with the memory of its chained kernels, and with what clears it."""
-    devices = {buffer.name: buffer.type.device for buffer in graph.buffers}
-    steps: list[Step] = []
-    buffers = list(graph.buffers)
-    for step in graph.steps:
-        tiles = plan(step, hints) if isinstance(step, Kernel) and select(step.sections, Scan) else None
-        if tiles is None or not tiles.chained:
-            steps.append(step)
-            continue
-        kernel, name = tiles.kernel, memory_of(tiles.kernel)
-        size = 1 + points_of(kernel.axes) * tiles.parts * sum(map(words_of, select(kernel.sections, Scan)))
-        device = next(devices[s.buffer] for s in select(kernel.sections, Store))
-        buffers.append(Buffer(name, replace(contiguous("int64", (size,)), device=device), "kernel"))
-        clear = Store(name, Index(0, (Term(1, AxisAtom("i")),)), 0)
-        steps += [Kernel(f"{kernel.name}_clear", (Axis("i", size),), (Section((), (clear,)),)), step, Free(name)]
-    return replace(graph, steps=tuple(steps), buffers=tuple(buffers))
 
 
 class _Functions:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from stagewire.grad import Binding, Grad, SavedInput, SavedSize, ViewOf
+from stagewire.grad import Binding, Fresh, Grad, SameAsInput, SavedInput, SavedResult, SavedSize, ViewOf
 from stagewire.graph import Graph, node_references, references
 from stagewire.prim import Prim
 from stagewire.types import TensorType, ValueType
@@ -117,17 +117,31 @@ def check_binding(binding: Binding, forward: Direction, backward: Direction | No
 
 def _check_numbers(binding: Binding, results: int, path: Path) -> Faults:
     """B2."""
-    counts = {"input": len(binding.inputs), "result": results}
-    for field in ("outputs", "mutations", "saved", "tangents"):
-        for position, item in enumerate(getattr(binding, field)):
-            is_view = isinstance(item, ViewOf)
-            named = {item.of: item.base} if is_view else {what: getattr(item, what, None) for what in counts}
-            for what, number in named.items():
-                count = counts[what] + (len(binding.constants) if isinstance(item, SavedInput) else 0)
-                if number is not None:
-                    yield from _in_range(what, number, count, (*path, field, position))
+    inputs = len(binding.inputs)
+    arguments = inputs + len(binding.constants)
+    for position, output in enumerate(binding.outputs):
+        where = (*path, "outputs", position)
+        match output:
+            case SameAsInput(number):
+                yield from _in_range("input", number, inputs, where)
+            case ViewOf():
+                yield from _in_range(output.of, output.base, inputs if output.of == "input" else results, where)
+            case Fresh(number):
+                yield from _in_range("result", number, results, where)
+    for position, mutation in enumerate(binding.mutations):
+        yield from _in_range("input", mutation.input, inputs, (*path, "mutations", position))
+        yield from _in_range("result", mutation.result, results, (*path, "mutations", position))
+    for position, saved in enumerate(binding.saved):
+        where = (*path, "saved", position)
+        match saved:
+            case SavedInput(number):
+                yield from _in_range("input", number, arguments, where)
+            case SavedResult(number):
+                yield from _in_range("result", number, results, where)
+    for position, tangent in enumerate(binding.tangents):
+        yield from _in_range("result", tangent.result, results, (*path, "tangents", position))
     for position, number in enumerate(binding.gradient_inputs):
-        yield from _in_range("input", number, counts["input"], (*path, "gradient_inputs", position))
+        yield from _in_range("input", number, inputs, (*path, "gradient_inputs", position))
 
 
 def _in_range(what: str, number: int, count: int, path: Path) -> Faults:
