@@ -58,8 +58,8 @@ _WRITES_OVERLAPPING = frozenset(
 )  # fmt: skip
 # What C++ says that asks an abstract tensor for its memory.
 _NO_DATA = ("its data is not allocated yet", "Cannot access data pointer")
-# The tangent of a Python number, which forward mode marks as one itself: C++ reads its memory then. (One cannot tell the
-# gradient zero of a tensor without dimensions from it, if that is a double.)
+# The tangent of a Python number, which forward mode marks as one itself: C++ reads its memory then. (A gradient of zero
+# without dimensions that is a double cannot be told from it.)
 _ZERO, _CPU = torch.ops.aten._efficientzerotensor.default, torch.device("cpu")
 _OF_NUMBERS = (torch.bool, torch.int64, torch.float64, torch.complex128)
 _FRESH, _VIEW, _OTHER = Answers.FRESH, Answers.VIEW, Answers.OTHER
