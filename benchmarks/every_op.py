@@ -1,9 +1,12 @@
 """Each operator of torch's own database (OpInfo) alone, compiled and in eager, small and large, forward and backward.
 
-    python benchmarks/every_op.py [--size small|large] [--rows FILE] [--dtype float32] [--shard 0/8] [--page] [OP ...]
+    python benchmarks/every_op.py [--size small|large] [--rows FILE] [--dtype float32] [--shard 0/8] [--page]
+                                  [--device cuda] [OP ...]
 
 One thread, processor time, in turns; a figure is the median over rounds of our time over eager's within a round.
-Small is the largest sample that the database draws, large one of about 260,000 elements. An operator that is refused
+On a GPU wall time, with a synchronisation in front and behind of each round; shards that run beside each other compile
+at once and measure one after the other. Small is the largest sample that the database draws, large one of about 260,000
+elements (on a GPU 16 million, where the operator works on elements alone). An operator that is refused
 under fullgraph, or that eager refuses, is counted apart. Each runs in a process of its own. Rows are kept in `--rows`
 (JSON, a line each) and not measured again; `--page` writes the section of docs/performance.md.
 """
@@ -11,10 +14,12 @@ under fullgraph, or that eager refuses, is counted apart. Each runs in a process
 from __future__ import annotations
 
 import argparse
+import fcntl
 import itertools
 import json
 import multiprocessing
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -41,6 +46,8 @@ LARGE = {"XS": 16, "S": 48, "M": 64, "L": 96}
 """What the database's constants of sizes are for large samples: three dimensions of S have 110,000 elements."""
 LIMITS = {"small": 1.10, "large": 1.05}
 """Above this share of eager's time an operator is named on the page."""
+SIDE = {"cpu": 512, "cuda": 4096}
+"""Of the large square that operators are given that work on elements alone."""
 SECONDS = 120
 ROUND = 0.004
 
@@ -62,7 +69,7 @@ def constants(values: dict[str, int]) -> Iterator[None]:
             setattr(module, name, value)
 
 
-def candidates(info: Any, dtype: torch.dtype, size: str, gradient: bool) -> list[Sample]:
+def candidates(info: Any, dtype: torch.dtype, size: str, gradient: bool, device: str) -> list[Sample]:
     """Samples of an operator, the ones with the most elements first."""
     if size == "large" and isinstance(info, core.UnaryUfuncInfo | core.BinaryUfuncInfo):
         domains = (
@@ -70,32 +77,32 @@ def candidates(info: Any, dtype: torch.dtype, size: str, gradient: bool) -> list
             if isinstance(info, core.UnaryUfuncInfo)
             else [info.lhs_make_tensor_kwargs, info.rhs_make_tensor_kwargs]
         )
-        made = [_operand(domain, dtype, gradient) for domain in domains]
+        made = [_operand(domain, dtype, gradient, device) for domain in domains]
         return [
             Sample(
-                made[0], tuple(made[1:]), dict(info.sample_kwargs("cpu", dtype, made[0])[0] if len(made) == 1 else {})
+                made[0], tuple(made[1:]), dict(info.sample_kwargs(device, dtype, made[0])[0] if len(made) == 1 else {})
             )
         ]
     with constants(LARGE if size == "large" else {}):
-        drawn = itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=gradient), 60)
+        drawn = itertools.islice(info.sample_inputs(device, dtype, requires_grad=gradient), 60)
         found = [Sample(s.input, tuple(s.args), dict(s.kwargs)) for s in drawn]
     return sorted(found, key=lambda s: -sum(x.numel() for x in tensors(s.call())))
 
 
-def _operand(domain: Any, dtype: torch.dtype, gradient: bool) -> torch.Tensor:
+def _operand(domain: Any, dtype: torch.dtype, gradient: bool, device: str) -> torch.Tensor:
     wanted = domain if isinstance(domain, dict) else {"low": domain[0], "high": domain[1]}
-    return make_tensor((512, 512), device="cpu", dtype=dtype, requires_grad=gradient, **wanted)
+    return make_tensor((SIDE[device],) * 2, device=device, dtype=dtype, requires_grad=gradient, **wanted)
 
 
-def measure(name: str, dtype: str, size: str, rounds: int) -> dict[str, Any]:
-    """{"forward": ratio, "backward": ratio or None, "us": eager's forward}; or {"refused": why}."""
+def measure(name: str, dtype: str, size: str, rounds: int, device: str) -> dict[str, Any]:
+    """{"forward": ratio, "both": ratio where it has gradients, "us": eager's forward}; or {"refused": why}."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
     info = database()[name]
     gradient = has_gradient(info, dtype)
     sample, gradient = next(
-        runnable(info, candidates(info, getattr(torch, dtype), size, gradient), gradient), (None, False)
+        runnable(info, candidates(info, getattr(torch, dtype), size, gradient, device), gradient), (None, False)
     )
     if sample is None:
         return {"refused": "eager runs no sample within a second"}
@@ -104,14 +111,30 @@ def measure(name: str, dtype: str, size: str, rounds: int) -> dict[str, Any]:
         compiled(copied([sample])[0].call())
     except Exception as error:
         return {"refused": f"{type(error).__name__}: {str(error).splitlines()[0]}"[:200]}
+    plain, given = (copied([sample])[0].call() for _ in range(2))
+    steps = _step(partial(_call, info.op), given), _step(compiled, given)
     with torch.no_grad():
-        plain = copied([sample])[0].call()
-        forward, microseconds = ratio(lambda: _call(info.op, plain), lambda: compiled(plain), rounds)
-    row: dict[str, Any] = {"forward": forward, "us": microseconds, "numel": sum(x.numel() for x in tensors(plain))}
+        compiled(plain)
     if gradient:
-        given = copied([sample])[0].call()
-        row["both"], row["both_us"] = ratio(_step(partial(_call, info.op), given), _step(compiled, given), rounds)
+        steps[1]()
+    with _alone_on(device):
+        with torch.no_grad():
+            forward, microseconds = ratio(lambda: _call(info.op, plain), lambda: compiled(plain), rounds, device)
+        row: dict[str, Any] = {"forward": forward, "us": microseconds, "numel": sum(x.numel() for x in tensors(plain))}
+        if gradient:
+            row["both"], row["both_us"] = ratio(*steps, rounds, device)
     return row
+
+
+@contextmanager
+def _alone_on(device: str) -> Iterator[None]:
+    """No other shard measures on the GPU meanwhile."""
+    if device == "cpu":
+        yield
+        return
+    with (Path(tempfile.gettempdir()) / "every_op.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _call(op: Callable[..., Any], given: Any) -> Any:
@@ -143,33 +166,56 @@ def runnable(info: Any, samples: list[Sample], gradient: bool) -> Iterator[tuple
             yield sample, wanted
 
 
-def ratio(eager: Call, ours: Call, rounds: int) -> tuple[float, float]:
+def ratio(eager: Call, ours: Call, rounds: int, device: str) -> tuple[float, float]:
     """The median of our time over eager's, and eager's microseconds."""
-    seconds, (speed,) = in_turns((eager, ours), rounds, ROUND)
+    seconds, (speed,) = in_turns((eager, ours), rounds, ROUND, time.process_time if device == "cpu" else _synchronized)
     return 1 / speed, seconds * 1e6
 
 
-def _worker(pipe: Any, *arguments: Any) -> None:
-    try:
-        pipe.send(measure(*arguments))
-    except Exception as error:
-        pipe.send({"refused": f"the benchmark: {type(error).__name__}: {error}"[:200]})
+def _synchronized() -> float:
+    torch.cuda.synchronize()
+    return time.perf_counter()
 
 
-def alone(*arguments: Any) -> dict[str, Any]:
-    """`measure` in a forked process, which may crash or hang."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(False)
-    process = context.Process(target=_worker, args=(theirs, *arguments))
-    process.start()
-    theirs.close()
-    try:
-        return ours.recv() if ours.poll(SECONDS) else {"refused": f"not done in {SECONDS} s"}
-    except EOFError:
-        return {"refused": "the process ended"}
-    finally:
-        process.kill()
-        process.join()
+def _worker(pipe: Any) -> None:
+    for arguments in iter(pipe.recv, None):
+        try:
+            pipe.send(measure(*arguments))
+        except Exception as error:
+            pipe.send({"refused": f"the benchmark: {type(error).__name__}: {error}"[:200]})
+
+
+class Worker:
+    """A process that measures, and may crash or hang: on a CPU forked for each operator, on a GPU another one behind a
+    fault alone (a process that has begun to use CUDA cannot fork)."""
+
+    def __init__(self, device: str) -> None:
+        self.context = multiprocessing.get_context("fork" if device == "cpu" else "spawn")
+        self.is_kept = device != "cpu"
+        self.process: Any = None
+
+    def measure(self, *arguments: Any) -> dict[str, Any]:
+        """`measure` there."""
+        if self.process is None:
+            self.pipe, theirs = self.context.Pipe()
+            self.process = self.context.Process(target=_worker, args=(theirs,))
+            self.process.start()
+            theirs.close()
+        self.pipe.send(arguments)
+        try:
+            found = self.pipe.recv() if self.pipe.poll(SECONDS) else {"refused": f"not done in {SECONDS} s"}
+        except EOFError:
+            found = {"refused": "the process ended"}
+        if not self.is_kept or found.get("refused", "").startswith(("not done", "the process", "the benchmark")):
+            self.end()
+        return found
+
+    def end(self) -> None:
+        """Have the next call start another process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+        self.process = None
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -197,30 +243,43 @@ def main() -> None:
     parser.add_argument("--shard", default="0/1")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--rows", type=Path, default=ROOT / ".every_op.jsonl")
-    parser.add_argument("--page", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--device", choices=SIDE, default="cpu")
+    parser.add_argument("--page", action="store_true", help="write docs/performance.md, or docs/gpu.md")
     given = parser.parse_args()
     known = [json.loads(line) for line in given.rows.read_text().splitlines()] if given.rows.exists() else []
     done = {(row["op"], row["dtype"], row["size"]) for row in known}
     index, count = map(int, given.shard.split("/"))
     names = [n for n, i in database().items() if is_supported(i, given.dtype) and (not given.ops or n in given.ops)]
+    worker = Worker(given.device)
     for name, size in itertools.product(names[index::count], given.size or SIZES):
         if (name, given.dtype, size) in done:
             continue
-        row = {"op": name, "dtype": given.dtype, "size": size, **alone(name, given.dtype, size, given.rounds)}
+        row = {
+            "op": name,
+            "dtype": given.dtype,
+            "size": size,
+            **worker.measure(name, given.dtype, size, given.rounds, given.device),
+        }
         known.append(row)
         with given.rows.open("a") as out:
             out.write(json.dumps(row) + "\n")
         print(json.dumps(row), flush=True)
+    worker.end()
     print(page(known))
     if given.page:
-        setting = f"torch {torch.__version__}, {given.dtype}, 1 thread, {processor()}"
-        write_section(
-            ROOT / "docs" / "performance.md",
-            "Every operator",
-            "python benchmarks/every_op.py --page",
-            setting,
-            page(known),
-        )
+        command = "python benchmarks/every_op.py --page"
+        setting = f"torch {torch.__version__}, {given.dtype}, "
+        if given.device == "cpu":
+            write_section(
+                ROOT / "docs" / "performance.md",
+                "Every operator",
+                command,
+                f"{setting}1 thread, {processor()}",
+                page(known),
+            )
+        else:
+            setting += torch.cuda.get_device_name()
+            write_section(ROOT / "docs" / "gpu.md", "Every operator", f"{command} --device cuda", setting, page(known))
 
 
 if __name__ == "__main__":

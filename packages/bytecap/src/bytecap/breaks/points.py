@@ -26,6 +26,8 @@ _STORES = frozenset(
 )  # fmt: skip
 # What a stack cannot hold where a function is entered or left.
 _CLOSED = frozenset({"saved", "stale"})
+_CALLS = frozenset({"CALL", "CALL_KW"})
+_FORMATS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"})
 CALL_PARTS = frozenset({"KW_NAMES", "PRECALL"})
 """Instructions that are one with the CALL behind them."""
 
@@ -88,6 +90,15 @@ class Segment:
     point: Point
     code: CodeType
     indices: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a broken instruction gives: the segment that goes on with it, the local there; whether it is a text."""
+
+    segment: Segment
+    name: str
+    is_text: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +189,19 @@ class Resumption:
         self._add_segments(ends)
         with self._lock:
             self.plan = replace(self.plan, graphless=self.plan.graphless | {segment.point.index})
+
+    def result_of(self, index: int) -> Given | None:
+        """Where the result of an instruction that broke is, if it gives one and a segment starts behind it."""
+        while self._name(index) in CALL_PARTS:
+            index += 1
+        if self._name(index) not in _CALLS | _FORMATS:
+            return None
+        segment = self.plan.segments.get(self._carried(index + 1))
+        if segment is None:
+            return None
+        names, store = segment.point.names, self.flow.program.instructions[index + 1]
+        name = names[-1] if segment.point.index == index + 1 else store.argval
+        return Given(segment, name, self._name(index) in _FORMATS) if name in names else None
 
     def _pass_from(self, start: int, plan: Plan) -> tuple[bool, set[int]]:
         """Whether no tensor work but what breaks comes behind `start` before control breaks or a loop has ended, and
@@ -425,6 +449,12 @@ class Breaks:
             index = origins[trace.indices[count]]
             if index is not None and resumption.can_enter(index):
                 yield Break(count, resumption, segment)
+
+    def result_behind(self, code: CodeType, trace: InstructionTrace) -> Given | None:
+        """See `Resumption.result_of`, for the instruction at the end of the trace."""
+        resumption, segment = self._part(code)
+        last = (segment or resumption).indices[trace.indices[-1]]
+        return None if last is None else resumption.result_of(last)
 
     def add_graphless(self, code: CodeType) -> None:
         """A capture of `code` broke without a graph."""

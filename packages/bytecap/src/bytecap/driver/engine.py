@@ -23,7 +23,7 @@ import time
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -46,7 +46,7 @@ from bytecap.hook import Entry, FrameView, Owner, directives, enable, entries, p
 from bytecap.nodes.data_checks import CannotUndo
 from bytecap.replacement.plain_run import raising_code
 from bytecap.torch_capabilities import TORCH
-from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol
+from stagewire.capture import Capture, Check, Guard, Local, Relation, Source, Symbol
 from stagewire.collector import resting_collector
 from stagewire.errors import StageError
 
@@ -200,9 +200,8 @@ class Engine:
         reason = explain(known[0].guard, view, _symbols_of(known[0])) if known else None
         payload = known[0].payload if known else None
         counted = payload.counted if isinstance(payload, _Compiled) else frozenset()
-        changed = () if self.fullgraph else size_changes.changed_values(known, view, counted, self.limit)
-        if changed:
-            self._changing[code] = self._changing.get(code, frozenset()).union(changed)
+        changed = frozenset() if self.fullgraph else size_changes.changed_values(known, view, counted, self.limit)
+        self._leave_open(code, changed)
         if known:
             policy = self._policy_of(code)
             self._policies[code] = size_changes.with_changes(policy, known, view, _symbols_of(known[0]))
@@ -225,6 +224,10 @@ class Engine:
         if made is not None:
             self._pending[code] = [*pending, made]
         return made
+
+    def _leave_open(self, code: CodeType, sources: Set[Source]) -> None:
+        """Have captures of `code` not fix the values there."""
+        self._changing[code] = self._changing.get(code, frozenset()) | sources
 
     def _is_idle(self, code: CodeType) -> bool:
         """Whether no version of the code, nor of what starts behind its breaks, has a graph."""
@@ -318,7 +321,8 @@ class Engine:
     def _evaluate(self, view: FrameView, until: Break | None = None) -> CaptureResult:
         changing = self._changing.get(view.code, frozenset())
         assumes = view.code not in self._distrust
-        result = capture(view, self.options, until, changing, assumes=assumes, policy=self._policy_of(view.code))
+        policy, is_rest = self._policy_of(view.code), self._breaks.is_segment(view.code)
+        result = capture(view, self.options, until, changing, assumes=assumes, policy=policy, is_rest=is_rest)
         if result.copies_for_data and not self.fullgraph:
             result.close()
             raise _EndsAtData
@@ -450,14 +454,23 @@ class Engine:
             self._tell(Broke(error.let_go(), result.capture if result.has_graph else None))
             if not result.has_graph:
                 self._breaks.add_graphless(view.code)
-            changing = result.of_data | self._policy_of(view.code).dimensions
-            for segment in until.resumption.plan.segments.values() if changing else ():
-                policy = size_changes.with_open_sizes(self._policy_of(segment.code), changing, segment.point.variables)
-                self._policies[segment.code] = policy
+            self._open_behind(view.code, error, result, until)
             made = self._entry(view, result, conditions, guard, reason, start, whole=False)
             until.resumption.renew_drivers()
             return made
         return None
+
+    def _open_behind(self, code: CodeType, error: errors.CannotCapture, result: CaptureResult, until: Break) -> None:
+        """Have the segments behind a break leave open what differs in each call: what data decides, to begin with."""
+        found = result.of_data | size_changes.known_open(self._policy_of(code))
+        opened = [(each, found, each.point.names) for each in until.resumption.plan.segments.values() if found]
+        given = self._breaks.result_behind(code, error.trace) if isinstance(error, errors.DataDependent) else None
+        if given is not None and given.is_text:
+            self._leave_open(given.segment.code, {Local(given.name)})
+        elif given is not None and self.policy.of_data:
+            opened.append((given.segment, frozenset({(Local(given.name), None)}), (given.name,)))
+        for segment, places, names in opened:
+            self._policies[segment.code] = size_changes.with_open(self._policy_of(segment.code), places, names)
 
     # -- refusals
 

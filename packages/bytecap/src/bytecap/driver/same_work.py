@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from stagewire.capture import Capture, Local, TensorIs, facts_of
 from stagewire.digest import digest
 from stagewire.graph import Value
+from stagewire.symbols import bound_symbols, symbols_of_nodes
 from stagewire.types import TensorType
 
 
@@ -36,12 +37,16 @@ def _work(capture: Capture, keeps_sizes: bool) -> Capture:
         source = item.source if item.role == "constant" else _LEAF if item.source in leaves else _OTHER
         inputs.append(replace(item, value=_anywhere(item.value), source=source))
     given = {} if keeps_sizes else {"hint": None}
+    known = (name for value in capture.graph.inputs for name, _, _ in bound_symbols(value))
+    used = symbols_of_nodes(capture.graph.nodes).union(known)
     return replace(
         capture,
         guards=facts_of(capture),
         inputs=tuple(inputs),
         graph=replace(capture.graph, inputs=tuple([_anywhere(value) for value in capture.graph.inputs])),
-        symbols=tuple([replace(one, source=one.source and _OTHER, **given) for one in capture.symbols]),
+        symbols=tuple(
+            [replace(one, source=one.source and _OTHER, **given) for one in capture.symbols if one.name in used]
+        ),
     )
 
 

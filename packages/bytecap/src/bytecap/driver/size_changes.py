@@ -4,20 +4,26 @@ leaves open."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from bytecap._evalframe import Entry, FrameView, GuardProgram
+from bytecap.breaks.shape import slot
 from bytecap.evaluator.frame import Frame
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards.guard_set import HAS_UPCOMING, UPCOMING
 from bytecap.guards.literals import MISSING
 from bytecap.nodes.call_arguments import has_unbacked
 from bytecap.objects.arrays.tensors import TensorValue
+from bytecap.objects.numbers.symbolic import SymbolicNumber
 from bytecap.torch_capabilities import TORCH
 from stagewire import capture
 from stagewire.expr import symbols_of
+
+Open = tuple[capture.Source, int | None]
+"""(source of a tensor, dimension), or (source of a number, None)."""
 
 
 def with_changes(
@@ -41,23 +47,42 @@ def with_changes(
     return policy.with_changes(dims, changed, _fixed_numbers(last, view, symbols))
 
 
-def sizes_of_data(frame: Frame) -> frozenset[tuple[capture.Source, int]]:
-    """The dimensions of the frame's variables of which the data decides the size: other calls have others."""
-    return frozenset(
-        (capture.Local(name), dim)
-        for name, value in frame.locals.items()
-        if isinstance(value, TensorValue)
-        for dim, size in enumerate(value.abstract.meta.shape)
-        if has_unbacked(size)
-    )
+def of_data(frame: Frame) -> frozenset[Open]:
+    """What of the frame's variables and stack the data decides: other calls have others.
+
+    A tensor on the stack may be what a loop starts to iterate over, so that its place is an iterator's from there on.
+    """
+    found = set[Open]()
+    on_stack = {slot(at): value for at, value in enumerate(frame.stack)}
+    for name, value in {**frame.locals, **on_stack}.items():
+        source = capture.Local(name)
+        if isinstance(value, TensorValue):
+            meta = value.abstract.meta
+            places = [dim for dim, size in enumerate(meta.shape) if has_unbacked(size)]
+            places += [-1 - dim for dim, step in enumerate(meta.stride) if has_unbacked(step)]
+            found.update((source, place) for place in places)
+            if name in on_stack:
+                item = capture.Reading(UPCOMING, source, (0,))
+                found.update((item, place + (-1 if place > 0 else 1)) for place in places if place not in (0, -1))
+        elif isinstance(value, SymbolicNumber) and value.is_unbacked:
+            found.add((source, None))
+    return frozenset(found)
 
 
-def with_open_sizes(
-    policy: SizePolicy, found: Iterable[tuple[capture.Source, int]], variables: Iterable[str]
-) -> SizePolicy:
-    """The policy for what starts behind a break and is given these variables, of which some have ever other sizes."""
-    given = {capture.Local(name) for name in variables}
-    return policy.with_changes([place for place in found if place[0] in given], ()) if policy.enabled else policy
+def known_open(policy: SizePolicy) -> frozenset[Open]:
+    """What is open for a frame with that policy."""
+    return policy.dimensions.union((source, None) for source in policy.of_any_value)
+
+
+def with_open(policy: SizePolicy, found: Iterable[Open], names: Iterable[str]) -> SizePolicy:
+    """The policy for what starts behind a break and is given these locals, of which some are ever others."""
+    if not policy.enabled:
+        return policy
+    given = {capture.Local(name) for name in names}
+    kept = [(source, dim) for source, dim in found if given.intersection((source, getattr(source, "base", None)))]
+    sizes = [(source, dim) for source, dim in kept if dim is not None]
+    numbers = policy.of_any_value.union(source for source, dim in kept if dim is None)
+    return replace(policy.with_changes(sizes, numbers), of_any_value=numbers)
 
 
 def _checked(program: GuardProgram, view: FrameView) -> Iterator[tuple[Any, Any, Any]]:

@@ -18,7 +18,7 @@ from absint.errors import DataDependentError, SpecializedSize
 from bytecap import errors
 from bytecap.breaks.points import Break
 from bytecap.bytecode.decode import InstructionTrace
-from bytecap.driver.size_changes import sizes_of_data
+from bytecap.driver.size_changes import Open, of_data
 from bytecap.driver.undo import Changes
 from bytecap.evaluator.frame import Frame
 from bytecap.evaluator.tracer import Tracer, new_tracer
@@ -64,8 +64,7 @@ class CaptureResult:
     capture: the document. guards: its conditions, the torch state first. objects: the live objects that
     guards, handles and constant inputs name. example_inputs: the real tensors of this call, in input order.
     changes: what the graph changes besides its outputs, which is put back where it raises or a check fails.
-    counted: where the numbers are that the code replaces by what it computes from them. of_data: dimensions of the
-    frame's variables, at its end, whose sizes the data decided.
+    counted: where the numbers are that the code replaces by what it computes from them. of_data: see `size_changes`.
     effects: as in `bytecap.events.Captured`. seeds: calls in front of the graph that seed random streams.
     """
 
@@ -77,7 +76,7 @@ class CaptureResult:
     code: CodeType
     changes: Changes
     counted: frozenset[Source] = frozenset()
-    of_data: frozenset[tuple[Source, int]] = frozenset()
+    of_data: frozenset[Open] = frozenset()
     effects: tuple[tuple[str, str], ...] = ()
     seeds: tuple[tuple[Callable[[int], Any], int], ...] = ()
 
@@ -130,13 +129,14 @@ def capture(
     *,
     assumes: bool = True,
     policy: SizePolicy = _FIXED,
+    is_rest: bool = False,
 ) -> CaptureResult:
     """Evaluate a frame that is about to start. Raises `CannotCapture` subclasses.
 
     `view` has `code`, `globals`, `locals` (arguments by name) and `cells` (free variable -> cell).
     until: end there, and hand over the frame's state. changing: where numbers are that are not to be fixed.
     assumes: whether branches on data may be taken to raise nothing (see `nodes.data_checks`).
-    policy: which sizes are symbols.
+    policy: which sizes are symbols. is_rest: views alone are not worth a graph.
     """
     options = Options() if options is None else options
     try:
@@ -151,6 +151,8 @@ def capture(
             frame = _first_frame(tracer, view)
             frame.trace = trace
             emitter = _evaluate_and_emit(tracer, frame, view, options, until)
+            if is_rest and until is None and tracer.inputs.has_views_only:
+                raise errors.NoTensorWork(f"{view.code.co_qualname} computes nothing but views behind a break")
             written, is_final = changes_of(tracer)
         except Exception as error:
             refused = _refusal(tracer, error, state, trace, view.code)
@@ -158,7 +160,7 @@ def capture(
                 raise refused from refused.__cause__
             finally:
                 del refused  # an exception in a variable of a frame that it went through is a cycle
-    return _result(tracer, view, state, emitter, written, is_final, sizes_of_data(frame))
+    return _result(tracer, view, state, emitter, written, is_final, of_data(frame))
 
 
 def _result(
@@ -168,7 +170,7 @@ def _result(
     emitter: Emitter,
     written: frozenset[str],
     is_final: bool,
-    of_data: frozenset[tuple[Source, int]],
+    of_data: frozenset[Open],
 ) -> CaptureResult:
     graph = tracer.graph.finish([*emitter.outputs, *tracer.checks.outputs])
     inputs = tuple(tracer.graph.inputs)

@@ -231,6 +231,14 @@ class GraphInputs:
         """What an abstract tensor, or a wrapper of such, is to the program."""
         return self.tensors.get(id(abstract)) or self.wrappers.get(id(abstract))
 
+    @property
+    def has_views_only(self) -> bool:
+        """Whether all that the graph gives are views of what it is given, which it does not write."""
+        given = {id(value.abstract.storage_record) for value in self.tensors.values() if value.role != "result"}
+        memories = {value.name: value.abstract.storage_record for value in self.tensors.values()}
+        made = {one.name for node in self.tracer.graph.nodes for one in node.results}
+        return all(name in memories and id(memories[name]) in given and not memories[name].version for name in made)
+
     def examples(self) -> dict[str, Any]:
         """What the graph is given in this call, by the names of its tensors from outside."""
         found: dict[str, Any] = {}

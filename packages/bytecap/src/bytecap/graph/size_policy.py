@@ -33,7 +33,8 @@ class SizePolicy:
 
     enabled: False fixes all. everywhere: all sizes of tensors that the frame was given, and its ints. dimensions:
     (source of a tensor, dimension) of those that were seen to change; -1-d for the stride of dimension d. numbers:
-    sources of ints and floats that were. fixed: places of sizes (`objects.numbers.symbols`) and numbers that are none.
+    sources of ints and floats that were. of_any_value: those of them that data decides, which are 0 and 1 as
+    often. fixed: places of sizes (`objects.numbers.symbols`) and numbers that are none.
     whole: whether the graph may not end in front of a layer that would need a program for each size.
     of_data: whether sizes and numbers that data decides are symbols too (else graphs end there).
     """
@@ -42,6 +43,7 @@ class SizePolicy:
     everywhere: bool = False
     dimensions: frozenset[tuple[Source, int]] = field(default_factory=frozenset)
     numbers: frozenset[Source] = field(default_factory=frozenset)
+    of_any_value: frozenset[Source] = field(default_factory=frozenset)
     fixed: frozenset[Source] = field(default_factory=frozenset)
     of_data: bool = False
     whole: bool = True

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from bytecap.context_types import Tracer
-from bytecap.errors import UnsupportedCall
+from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, NotConcrete, Value, run
 from bytecap.objects.containers.host_containers import SetValue
@@ -61,7 +61,9 @@ def printable(tracer: Tracer, value: Value) -> Any:
                         value.get_attribute(tracer, part).concrete()
             return value.value
         case TensorValue():
-            raise UnsupportedCall("formatting a tensor needs its content")
+            raise DataDependent(
+                "formatting a tensor needs its content", fix="Format it outside of the captured function."
+            )
         case ObjectValue(base=Constant(value=int() | float() | complex() | str() | bytes() as literal)):
             return _shown_literal(tracer, value, literal)
         case ObjectValue() | SetValue():

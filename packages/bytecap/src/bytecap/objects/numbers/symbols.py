@@ -120,7 +120,8 @@ class Symbols(Questions):
     def number(self, real: int | float, source: Source) -> SymbolicNumber | None:
         """The number at `source` as a symbol; None where it is taken to stay (of ints 0 and 1 decide too much)."""
         policy, is_float = self.policy, isinstance(real, float)
-        if not policy.enabled or source in policy.fixed or (not is_float and real < 2):
+        least = 0 if source in policy.of_any_value else 2
+        if not policy.enabled or source in policy.fixed or (not is_float and real < least):
             return None
         is_given = _is_argument(source) if is_float else getattr(source, "base", None) is None
         if source not in policy.numbers and not (policy.everywhere and is_given):
@@ -128,11 +129,11 @@ class Symbols(Questions):
         if is_float:
             return SymbolicNumber(self._float(real, source))
         self.tracer.guards.type_is(source, int)
-        return SymbolicNumber(self._int(real, source), source)
+        return SymbolicNumber(self._int(real, source, least), source)
 
-    def _int(self, hint: int, source: Source) -> Any:
+    def _int(self, hint: int, source: Source, least: int = 2) -> Any:
         """An int that is read at `source`, as an input of the graph."""
-        size = self._create(hint, source, 2, None)
+        size = self._create(hint, source, least, None)
         self.tracer.graph.add_symbol(str(size), ScalarType("int"), source, "symbol")
         return size
 
