@@ -39,7 +39,8 @@ ON_EACH_TARGET = (
 
 ON_A_GPU = (
     "convolution_gradients", "decode", "flex_attention", "gpu", "gpu_table", "launch", "model_kernels", "optimizers",
-    "peak_memory", "products", "recorded_sizes", "replay_memory", "split_rows", "sums_and_scans", "two_gpus",
+    "peak_memory", "products", "recorded_sizes", "replay_memory", "several_ranks", "split_rows",
+    "sums_and_scans", "two_gpus",
 )  # fmt: skip
 """Benchmarks that need one, and the environment's own torch."""
 BY_THEMSELVES = ("every_op", "engines")
