@@ -116,6 +116,21 @@ def test_dtypes(dtype: torch.dtype) -> None:
     assert len(backend.reports) == 2  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(64, 5), ()])
+def test_halves_are_rounded_where_eager_rounds_them(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    def program(x: torch.Tensor, f: float) -> tuple[torch.Tensor, ...]:
+        activated = functional.elu(x - 0.5, f), functional.leaky_relu(x - 0.5, f), functional.threshold(x, 0.5, f)
+        return x % f, torch.fmod(x, f), x // f, x.lerp(x * x, f), torch.add(x, f), *activated
+
+    backend, _ = resolve_backend("stagefold", None, {"cache": False, "numerics": "eager"}, None)
+    call = bytecap.optimize(program, backend, fullgraph=True)
+    x = torch.rand(shape).to(dtype)
+    for value in (0.5, 1 / 3, -2.7, 1e-2):
+        torch.testing.assert_close(call(x, value), program(x, value), rtol=0.0, atol=0.0)
+    assert len(backend.reports) == 2  # type: ignore[attr-defined]
+
+
 def test_integers_keep_their_dtypes_and_errors() -> None:
     def program(x: torch.Tensor, f: float) -> tuple[torch.Tensor, ...]:
         return x * f, x + f, x**f, x.lt(f), x.clamp(min=f)

@@ -1,20 +1,19 @@
-"""Ops that are given floats computed of symbolic sizes, as ops on tensors without dimensions.
+"""Ops that are given open floats (`SizeFloat`), as ops on tensors: such a float is a double without dimensions.
 
-    mul.Tensor(x, 1 / n)     mul.Tensor(x, number)._to_copy(dtype of mul.Tensor(x, 0.5))
-    fill_.Scalar(x, 1 / n)   fill_.Tensor(x, number)
+    mul.Tensor(x, 1 / n)     mul.Tensor(x, number in the dtype of mul.Tensor(x, 0.5))
+    fill_.Scalar(x, 1 / n)   copy_(x, fill.Tensor(x, number))
 
 `number` is made by the mode (`AbstractMode.number`), in double precision, as Python computes. Precision and dtype of
-the result are those that the op has with a Python float. An op that is not in the table takes the number of this call:
-the sizes in it are fixed.
+the result are those that the op has with a Python float. Of an op that is not in the table the number is fixed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from absint.promote import ACC_DTYPE, float_dtype
 from absint.symbolic.floats import SizeFloat
 from absint.symbolic.size import unwrap
 
@@ -25,11 +24,18 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _FLOATS = frozenset((torch.SymFloat, SizeFloat))
-_HALVES = frozenset((torch.float16, torch.bfloat16))
+# ATen computes these on halves with the number as it is, others with the number as a half.
+_BY_NUMBERS = frozenset(("mul", "div", "floor_divide"))
+_ARITHMETIC = _BY_NUMBERS | {"add", "sub", "rsub", "pow", "remainder", "fmod"}
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+_CHOICES = frozenset(("where", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill"))
+_TAKES_TENSORS = _ARITHMETIC | _COMPARISONS | _CHOICES
+_MAKES_TENSOR = frozenset(("full", "full_like", "new_full", "scalar_tensor"))
+_OPERANDS = frozenset(("self", "other", "exponent", "value", "min", "max"))
 
 
 def has_floats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an argument is a float that was computed of sizes."""
+    """Whether an argument is an open float."""
     if not _FLOATS.isdisjoint(map(type, args)):
         return True
     return bool(kwargs) and not _FLOATS.isdisjoint(map(type, kwargs.values()))
@@ -37,138 +43,53 @@ def has_floats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def with_floats(mode: AbstractMode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Answer an op with such arguments."""
-    args, kwargs = tuple(map(_unwrapped, args)), {key: _unwrapped(value) for key, value in kwargs.items()}
-    form = _FORMS.get(func._overloadpacket) if has_floats(args, kwargs) else None
+    names = [argument.name for argument in func._schema.arguments[: len(args)]]
+    given = {name: unwrap(value) for name, value in (*zip(names, args, strict=True), *kwargs.items())}
+    stem = func._overloadpacket.__name__.removesuffix("_")
+    is_known = stem in _TAKES_TENSORS or stem in _MAKES_TENSOR
+    number_of = (lambda number: 0.5) if is_known else (lambda number: number.guard_float(__file__, 0))
+    plain = {name: number_of(value) if type(value) is SizeFloat else value for name, value in given.items()}
+    args, kwargs = tuple([plain.pop(name) for name in names]), plain
     with mode:
-        if form is None:
-            return func(*map(_fixed, args), **{key: _fixed(value) for key, value in kwargs.items()})
-        return form(mode, func, *args, **kwargs)
+        if stem in _MAKES_TENSOR:
+            memory, value = func(*args, **kwargs), next(filter(_is_open, given.values()))
+            return aten.fill.Tensor(memory, _tensor(mode, value, memory.dtype, memory.device))
+        if stem not in _TAKES_TENSORS or not any(map(_is_open, given.values())):
+            return func(*args, **kwargs)
+        dtype = mode.result_types(mode.record(func), args, kwargs).dtype  # refuses what the op refuses
+        made = _on_tensors(mode, stem, given, len(names), dtype)
+        made = made if made.dtype is dtype else aten._to_copy.default(made, dtype=dtype)
+        return aten.copy_.default(given["self"], made) if func._schema.is_mutable else made
 
 
-def _unwrapped(value: Any) -> Any:
-    return unwrap(value) if type(value) is torch.SymFloat else value
+def _is_open(value: Any) -> bool:
+    return type(value) is SizeFloat
 
 
-def _fixed(value: Any) -> Any:
-    return value.guard_float(__file__, 0) if type(value) is SizeFloat else value
+def _on_tensors(mode: AbstractMode, stem: str, given: dict[str, Any], positional: int, dtype: torch.dtype) -> Any:
+    """The op of this name on its operands as tensors; arithmetic of halves is done in float32."""
+    operands = {name: value for name, value in given.items() if name in _OPERANDS and value is not None}
+    first = next(value for value in given.values() if isinstance(value, torch.Tensor))
+    common = float_dtype(first.dtype) if stem in _COMPARISONS else dtype
+    inner = ACC_DTYPE.get(common, common) if stem in _ARITHMETIC else common
+    stored = inner if stem in _BY_NUMBERS else common
 
+    def ready(value: Any) -> Any:
+        return _tensor(mode, _tensor(mode, value, stored, first.device), inner, first.device)
 
-def _as_if(mode: AbstractMode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:
-    """The dtype of the result, by the type rule of the op with plain floats; refuses what the op refuses."""
-    record = mode.record(func)
-    plain = tuple([0.5 if type(arg) is SizeFloat else arg for arg in args])
-    named = {key: 0.5 if type(value) is SizeFloat else value for key, value in kwargs.items()}
-    found: torch.dtype = mode.result_types(record, plain, named).dtype
-    return found
+    given = given | {name: ready(value) for name, value in operands.items()}
+    if _is_open(given.get("alpha")):
+        given["other"] = aten.mul.Tensor(given["other"], ready(given.pop("alpha")))
+    args, kwargs = list(given.values())[:positional], dict(list(given.items())[positional:])
+    return getattr(aten, stem)(*args, **kwargs)
 
 
 def _tensor(mode: AbstractMode, value: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """An operand in `dtype` (for complex ones: in theirs, where it is real)."""
     if dtype.is_complex and not (isinstance(value, torch.Tensor) and value.is_complex()):
         dtype = dtype.to_real()
-    if isinstance(value, torch.Tensor):
-        return value if value.dtype is dtype else aten._to_copy.default(value, dtype=dtype)
-    if type(value) is SizeFloat:
-        made = mode.number(value, device)
-        return made if dtype is torch.float64 else aten._to_copy.default(made, dtype=dtype)
-    return aten.full.default([], value, dtype=dtype, device=device)
-
-
-# ATen computes these on halves with the number as it is, the others with the number as a half.
-_OF_WHOLE_NUMBERS = frozenset(("mul", "div", "remainder", "fmod", "floor_divide"))
-
-
-def _operand(mode: AbstractMode, value: Any, stored: torch.dtype, inner: torch.dtype, device: torch.device) -> Any:
-    """An operand in `inner`, rounded to `stored` before."""
-    made = _tensor(mode, value, stored, device)
-    return made if stored is inner else _tensor(mode, made, inner, device)
-
-
-def _arithmetic(mode: AbstractMode, func: OpOverload, *args: Any, alpha: Any = 1, **kwargs: Any) -> Any:
-    """Binary operators: halves are computed in float32, and the result is rounded."""
-    left, right = args[:2]
-    alpha = args[2] if len(args) > 2 else alpha
-    device = next(arg.device for arg in args if isinstance(arg, torch.Tensor))
-    rest = {} if type(alpha) is int and alpha == 1 else {"alpha": alpha}
-    dtype = _as_if(mode, func, (left, right), {**kwargs, **rest})
-    inner = torch.float32 if dtype in _HALVES else dtype
-    name = func._overloadpacket.__name__.removesuffix("_")
-    stored = inner if name in _OF_WHOLE_NUMBERS else dtype
-    first, second = (_operand(mode, side, stored, inner, device) for side in (left, right))
-    if name == "rsub":
-        name, first, second = "sub", second, first
-    if rest:
-        second = aten.mul.Tensor(second, _operand(mode, alpha, stored, inner, device))
-    made = getattr(aten, name)(first, second, **kwargs)
-    return _written(func, left, made if made.dtype is dtype else aten._to_copy.default(made, dtype=dtype))
-
-
-def _written(func: OpOverload, target: Any, made: Any) -> Any:
-    """What an op that writes into its first argument returns."""
-    return aten.copy_.default(target, made) if func._schema.is_mutable else made
-
-
-def _comparison(mode: AbstractMode, func: OpOverload, left: Any, right: Any) -> Any:
-    _as_if(mode, func, (left, right), {})
-    keeps = left.dtype.is_floating_point or left.dtype.is_complex
-    inner = left.dtype if keeps else torch.get_default_dtype()
-    first, second = (_tensor(mode, side, inner, left.device) for side in (left, right))
-    made = getattr(aten, func._overloadpacket.__name__.removesuffix("_")).Tensor(first, second)
-    return _written(func, left, made)
-
-
-def _filled(mode: AbstractMode, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """full, full_like, new_full: memory that is filled."""
-    packet = func._overloadpacket
-    *given, value = args
-    kwargs = {key: option for key, option in kwargs.items() if option is not None}
-    empty = {aten.full: aten.empty.memory_format, aten.full_like: aten.empty_like.default}.get(
-        packet, aten.new_empty.default
-    )
-    memory = empty(*given, **kwargs)
-    return aten.fill.Tensor(memory, _tensor(mode, value, memory.dtype, memory.device))
-
-
-def _fill(mode: AbstractMode, func: OpOverload, target: Any, *args: Any) -> Any:
-    """fill, masked_fill: the value in the dtype of the tensor."""
-    _as_if(mode, func, (target, *args), {})
-    value = _tensor(mode, args[-1], target.dtype, target.device)
-    return func._overloadpacket.Tensor(target, *args[:-1], value)
-
-
-def _where(mode: AbstractMode, func: OpOverload, condition: Any, left: Any, right: Any) -> Any:
-    dtype = _as_if(mode, func, (condition, left, right), {})
-    sides = [_tensor(mode, side, dtype, condition.device) for side in (left, right)]
-    return aten.where.self(condition, *sides)
-
-
-def _clamp(mode: AbstractMode, func: OpOverload, target: Any, *bounds: Any, **named: Any) -> Any:
-    dtype = _as_if(mode, func, (target, *bounds), named)
-    name = func._overloadpacket.__name__.removesuffix("_")
-    device = target.device
-    made = _tensor(mode, target, dtype, device)
-    values = [None if bound is None else _tensor(mode, bound, dtype, device) for bound in bounds]
-    options = {key: None if bound is None else _tensor(mode, bound, dtype, device) for key, bound in named.items()}
-    return _written(func, target, getattr(aten, name).Tensor(made, *values, **options))
-
-
-def _table() -> dict[Any, Callable[..., Any]]:
-    names: dict[Callable[..., Any], str] = {
-        _arithmetic: "add sub rsub mul div pow remainder fmod floor_divide",
-        _comparison: "eq ne lt le gt ge",
-        _fill: "fill masked_fill",
-        _clamp: "clamp clamp_min clamp_max",
-    }
-    table: dict[Any, Callable[..., Any]] = {
-        aten.full: _filled, aten.full_like: _filled, aten.new_full: _filled, aten.where: _where,
-        aten.scalar_tensor: lambda mode, func, value, *, dtype=None, device=None, **_: aten._to_copy.default(
-            mode.number(value, device or torch.device("cpu")), dtype=dtype or torch.get_default_dtype()
-        ),
-    }  # fmt: skip
-    for form, stems in names.items():
-        for stem in stems.split():
-            table |= {getattr(aten, name): form for name in (stem, f"{stem}_") if hasattr(aten, name)}
-    return table
-
-
-_FORMS = _table()
+    if _is_open(value):
+        value = mode.number(value, device)
+    elif not isinstance(value, torch.Tensor):
+        return aten.full.default([], value, dtype=dtype, device=device)
+    return value if value.dtype is dtype else aten._to_copy.default(value, dtype=dtype)

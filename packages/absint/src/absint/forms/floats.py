@@ -11,22 +11,20 @@ Operators with one scalar take it as it is (`absint.float_forms`). What is in ne
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from absint.meta import leaves
+from absint.promote import ACC_DTYPE, float_dtype, is_integral
 from absint.targets import resolve
 from absint.vocabulary import listed
 
 
-def _is_open(value: Any) -> bool:
-    return any(isinstance(leaf, torch.SymFloat) for leaf in leaves(value))
-
-
 class _UnfitError(Exception):
-    """The call refuses such tensors, or means something else for them: it is made as it stands."""
+    """The call means something else for such tensors: it is made as it stands, which may refuse them."""
 
 
 def _form(name: str, rewrite: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,37 +32,23 @@ def _form(name: str, rewrite: Callable[..., Any]) -> Callable[..., Any]:
     host, signature = resolve(name), inspect.signature(rewrite)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not any(map(_is_open, args)) and not any(map(_is_open, kwargs.values())):
-            return host(*args, **kwargs)
-        try:
-            bound = signature.bind(*args, **kwargs)
-            return rewrite(*bound.args, **bound.kwargs)
-        except (TypeError, _UnfitError):
-            return host(*args, **kwargs)
+        if any(isinstance(leaf, torch.SymFloat) for leaf in leaves((args, kwargs))):
+            try:
+                bound = signature.bind(*args, **kwargs)
+                return rewrite(*bound.args, **bound.kwargs)
+            except (TypeError, _UnfitError):
+                pass
+        return host(*args, **kwargs)
 
     return call
-
-
-def _need_floats(*operands: Any) -> None:
-    """One of the operands is no integer."""
-    if not any(_is_inexact(operand) for operand in operands):
-        raise _UnfitError
-
-
-def _is_inexact(operand: Any) -> bool:
-    if isinstance(operand, torch.Tensor):
-        return operand.is_floating_point() or operand.is_complex()
-    return isinstance(operand, (float, complex, torch.SymFloat))
 
 
 def _beside(number: Any, tensor: torch.Tensor) -> Any:
     """A number as a tensor that promotes with `tensor` as the number does."""
     if isinstance(number, bool) or not isinstance(number, (torch.SymFloat, float, int)):
         return number
-    dtype = tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
-    return torch.scalar_tensor(
-        number, dtype=dtype if _is_inexact(tensor) else torch.get_default_dtype(), device=tensor.device
-    )
+    dtype = float_dtype(tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype)
+    return torch.scalar_tensor(number, dtype=dtype, device=tensor.device)
 
 
 def _pow(input: Any, exponent: Any) -> Any:
@@ -73,74 +57,87 @@ def _pow(input: Any, exponent: Any) -> Any:
     return torch.pow(_beside(input, exponent), exponent) if isinstance(exponent, torch.Tensor) else input**exponent
 
 
-def _in_floats(rounds: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """For functions of floats that end in a number: halves are computed in float32, as ATen does, and rounded once.
+def _of_floats(
+    rewrite: Callable[..., Any], *, rounds: bool = False, chooses: bool = False, writes: bool = False
+) -> Callable[..., Any]:
+    """The form of a function of float tensors: of halves computed in float32, as ATen does, and rounded once.
 
-    rounds: whether ATen rounds the number to a half too.
+    rounds: whether ATen rounds numbers to halves too. chooses: whether it only chooses between what an operator gives
+    and others, by a comparison: halves stay halves, and no tensor is complex. writes: whether it writes its result into
+    its first argument, as one does that is called with `inplace=True`.
     """
+    signature = inspect.signature(rewrite)
 
-    def decorate(rewrite: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(rewrite)
-        last = list(signature.parameters)[-1]
-
-        def inner(*operands: Any) -> Any:
-            return rewrite(*operands[:-1], **{last: operands[-1]})
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = signature.bind(*args, **kwargs)
-            given.apply_defaults()
-            *operands, number = (*given.args, *given.kwargs.values())
-            _need_floats(*operands)
-            dtype = operands[0].dtype
-            if dtype not in _HALVES:
-                return inner(*operands, number)
-            if any(getattr(operand, "dtype", dtype) is not dtype for operand in operands):
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        target: torch.Tensor = given.args[0]
+        if is_integral(target.dtype) or (chooses and target.is_complex()):
+            raise _UnfitError
+        is_widened = target.dtype in ACC_DTYPE and not chooses
+        if is_widened:
+            given.arguments.update({name: widen(value, target) for name, value in given.arguments.items()})
+        made = rewrite(*given.args, **given.kwargs)
+        if writes or given.arguments.get("inplace"):
+            if made.is_complex() and not target.is_complex():
                 raise _UnfitError
-            wide = [one.float() if isinstance(one, torch.Tensor) else one for one in operands]
-            number = _beside(number, operands[0] if rounds else wide[0])
-            return inner(*wide, number.float()).to(dtype)
+            return target.copy_(made)
+        return made.to(target.dtype) if is_widened else made
 
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        return call
+    def widen(value: Any, target: torch.Tensor) -> Any:
+        if isinstance(value, torch.Tensor) and value.dtype is not target.dtype:
+            raise _UnfitError
+        value = _beside(value, target) if rounds else value
+        return value.to(ACC_DTYPE[target.dtype]) if isinstance(value, torch.Tensor) else value
 
-    return decorate
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
 
 
-_HALVES = (torch.float16, torch.bfloat16)
-
-
-@_in_floats(rounds=True)
 def _add(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     return input + other * alpha
 
 
-@_in_floats(rounds=True)
 def _sub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     return input - other * alpha
 
 
-@_in_floats()
 def _addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     return input + tensor1 * value * tensor2
 
 
-@_in_floats()
 def _addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     return input + tensor1 * value / tensor2
 
 
-def _written(rewrite: Callable[..., Any]) -> Callable[..., Any]:
-    """The form of a method that writes its result into its tensor, a float one."""
+def _lerp(input: Any, end: Any, weight: Any) -> Any:
+    return torch.lerp(input, end, _beside(weight, input))
 
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _need_floats(self)
-        made = rewrite(self, *args, **kwargs)
-        if made.is_complex() and not self.is_complex():
-            raise _UnfitError
-        return self.copy_(made)
 
-    call.__signature__ = inspect.signature(rewrite)  # type: ignore[attr-defined]
-    return call
+def _hardtanh(input: Any, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False) -> Any:
+    if min_val > max_val:
+        raise _UnfitError
+    outside = (input <= min_val) | (input >= max_val)
+    return torch.where(outside, input.detach().clamp(min_val, max_val), input)
+
+
+def _leaky_relu(input: Any, negative_slope: Any = 0.01, inplace: bool = False) -> Any:
+    # (Clamped, so that an infinite slope makes no gradient nan where it is not taken.)
+    return torch.where(input > 0, input, input.clamp(max=0) * negative_slope)
+
+
+def _threshold(input: Any, threshold: Any, value: Any, inplace: bool = False) -> Any:
+    return torch.where(input <= threshold, torch.full_like(input, value), input)
+
+
+def _elu(input: Any, alpha: Any = 1.0, inplace: bool = False) -> Any:
+    # The exponential of what is not taken must not overflow: its gradient would be nan.
+    return torch.where(input > 0, input, torch.expm1(input.clamp(max=0)) * alpha)
+
+
+def _softplus(input: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Any:
+    scaled = input * beta
+    return torch.where(scaled > threshold, input, torch.log1p(torch.exp(scaled.clamp(max=threshold))) / beta)
 
 
 def _added_product(rank: int) -> Callable[..., Any]:
@@ -148,7 +145,7 @@ def _added_product(rank: int) -> Callable[..., Any]:
 
     def call(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         # (With beta == 0 the input is not looked at, be it nan.)
-        if _is_open(beta) or not beta or not input.is_floating_point() or input.dtype in _HALVES:
+        if isinstance(beta, torch.SymFloat) or not beta or not input.is_floating_point() or input.dtype in ACC_DTYPE:
             raise _UnfitError
         if not (mat1.dim() == mat2.dim() == rank >= input.dim() and input.dtype is mat1.dtype is mat2.dtype):
             raise _UnfitError
@@ -158,104 +155,59 @@ def _added_product(rank: int) -> Callable[..., Any]:
     return call
 
 
-@_in_floats()
-def _lerp(input: Any, end: Any, weight: Any) -> Any:
-    return torch.lerp(input, end, _beside(weight, input))
-
-
-def _softplus(input: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Any:
-    _need_floats(input)
-    scaled = input * beta
-    return torch.where(scaled > threshold, input, torch.log1p(torch.exp(scaled.clamp(max=threshold))) / beta)
-
-
-def _hardtanh(input: Any, min_val: Any = -1.0, max_val: Any = 1.0) -> Any:
-    if min_val > max_val:
-        raise _UnfitError
-    outside = (input <= min_val) | (input >= max_val)
-    return torch.where(outside, input.detach().clamp(min_val, max_val), input)
-
-
-def _activation(rewrite: Callable[..., Any]) -> Callable[..., Any]:
-    """The form of a function of floats that may write its result into its first argument."""
-    inner = list(inspect.signature(rewrite).parameters.values())
-    option = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False)
-    signature = inspect.Signature([*inner, option])
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        input, *rest, inplace = given.args
-        if not input.is_floating_point():
-            raise _UnfitError
-        made = rewrite(input, *rest)
-        return input.copy_(made) if inplace else made
-
-    return call
-
-
-def _new_tensor(self: Any, data: Any, *, dtype: Any = None, device: Any = None) -> Any:
-    row = data if isinstance(data, (list, tuple)) else (data,)
-    made = [torch.scalar_tensor(item, dtype=dtype or self.dtype, device=device or self.device) for item in row]
-    return torch.stack(made) if row is data else made[0]
-
-
-def _each(stem: str, inplace: bool) -> Callable[..., Any]:
+def _each(stem: str, writes: bool) -> Callable[..., Any]:
     """A foreach function, as the calls that it consists of."""
-    single = _SINGLE.get((stem, inplace)) or getattr(torch.Tensor, stem + "_" * inplace)
+    name = f"torch.Tensor.{stem}{'_' * writes}"
+    single = FLOAT_FORMS.get(name) or resolve(name)
 
     def call(self: Sequence[Any], *operands: Any, **options: Any) -> Any:
-        for tensor in self:
-            _need_floats(tensor)
+        if any(is_integral(tensor.dtype) for tensor in self):
+            raise _UnfitError
         # Numbers for each tensor come last (of addcmul and addcdiv: as `scalars`).
-        numbers = options.pop("scalars", None)
         if stem in ("addcmul", "addcdiv") and len(operands) == 3:
-            *operands, numbers = operands  # type: ignore[assignment]
+            *operands, options["value"] = operands  # type: ignore[assignment]
+        if "scalars" in options:
+            options["value"] = options.pop("scalars")
         made = []
         for at, tensor in enumerate(self):
-            row = [_item(operand, at) for operand in operands]
-            made.append(single(tensor, *row, **options, **({} if numbers is None else {"value": _item(numbers, at)})))
-        return None if inplace else made
+            row, named = [item(operand, at) for operand in operands], {key: item(options[key], at) for key in options}
+            made.append(single(tensor, *row, **named))
+        return None if writes else made
+
+    def item(operand: Any, at: int) -> Any:
+        return operand[at] if isinstance(operand, (list, tuple)) else operand
 
     return call
 
 
-def _item(operand: Any, at: int) -> Any:
-    return operand[at] if isinstance(operand, (list, tuple)) else operand
-
-
-_SINGLE: dict[tuple[str, bool], Callable[..., Any]] = {
-    ("add", False): _add, ("sub", False): _sub, ("pow", False): _pow,
-    ("addcmul", False): _addcmul, ("addcdiv", False): _addcdiv, ("lerp", False): _lerp,
-    ("add", True): _written(_add), ("sub", True): _written(_sub), 
-    ("pow", True): lambda self, exponent: self.pow_(_beside(exponent, self)),
-    ("addcmul", True): _written(_addcmul), ("addcdiv", True): _written(_addcdiv), ("lerp", True): _written(_lerp),
+_SCALED: dict[str, tuple[Callable[..., Any], bool]] = {
+    "add": (_add, True), "sub": (_sub, True),
+    "addcmul": (_addcmul, False), "addcdiv": (_addcdiv, False), "lerp": (_lerp, False),
 }  # fmt: skip
-_FOREACH = "add sub mul div addcmul addcdiv lerp pow clamp_min clamp_max"
-_ACTIVATIONS: dict[str, Callable[..., Any]] = {
-    # (Clamped, so that an infinite slope makes no gradient nan where it is not taken.)
-    "leaky_relu": lambda input, negative_slope=0.01: torch.where(input > 0, input, input.clamp(max=0) * negative_slope),
-    # The exponential of what is not taken must not overflow: its gradient would be nan.
-    "elu": lambda input, alpha=1.0: torch.where(input > 0, input, torch.expm1(input.clamp(max=0)) * alpha),
-    "hardtanh": _hardtanh,
-    "threshold": lambda input, threshold, value: torch.where(input <= threshold, torch.full_like(input, value), input),
-}  # fmt: skip
+"""Functions and methods with a twin that writes, and whether ATen rounds their numbers to halves."""
 
 _REWRITES: dict[str, Callable[..., Any]] = {
-    "operator.pow": _pow,
-    "torch.Tensor.__pow__": _pow,
+    **dict.fromkeys(("operator.pow", "torch.pow", "torch.Tensor.pow", "torch.Tensor.__pow__"), _pow),
     "torch.Tensor.__rpow__": lambda exponent, input: _pow(input, exponent),
-    "torch.nn.functional.softplus": _softplus,
-    "torch.Tensor.new_tensor": _new_tensor,
-    **{f"torch.{end}addmm": _added_product(2) for end in ("", "Tensor.")},
-    **{f"torch.{end}baddbmm": _added_product(3) for end in ("", "Tensor.")},
-    **{f"torch.nn.functional.{name}": _activation(rewrite) for name, rewrite in _ACTIVATIONS.items()},
-    **{f"torch.{stem}": rewrite for (stem, inplace), rewrite in _SINGLE.items() if not inplace},
-    **{f"torch.Tensor.{stem}{'_' * inplace}": rewrite for (stem, inplace), rewrite in _SINGLE.items()},
-    **{f"torch._foreach_{stem}{'_' * end}": _each(stem, end) for stem in _FOREACH.split() for end in (False, True)},
+    "torch.Tensor.pow_": lambda self, exponent: self.pow_(_beside(exponent, self)),
+    "torch.nn.functional.softplus": _of_floats(_softplus),
+    "torch.nn.functional.elu": _of_floats(_elu),
+    "torch.nn.functional.leaky_relu": _of_floats(_leaky_relu, chooses=True),
+    "torch.nn.functional.hardtanh": _of_floats(_hardtanh, chooses=True),
+    "torch.nn.functional.threshold": _of_floats(_threshold, chooses=True),
+    **dict.fromkeys(("torch.addmm", "torch.Tensor.addmm"), _added_product(2)),
+    **dict.fromkeys(("torch.baddbmm", "torch.Tensor.baddbmm"), _added_product(3)),
 }
+for _name, (_rewrite, _rounds) in _SCALED.items():
+    _REWRITES |= dict.fromkeys((f"torch.{_name}", f"torch.Tensor.{_name}"), _of_floats(_rewrite, rounds=_rounds))
+    _REWRITES[f"torch.Tensor.{_name}_"] = _of_floats(_rewrite, rounds=_rounds, writes=True)
+_FOREACH = "add sub mul div addcmul addcdiv lerp pow clamp_min clamp_max"
 
 FLOAT_FORMS: dict[str, Callable[..., Any]] = {
     name: _form(name, rewrite) for name, rewrite in _REWRITES.items() if listed(name) is not None
 }
 """See `absint.forms`; of the calls that this torch has."""
+for _name, _writes in itertools.product(_FOREACH.split(), (False, True)):
+    _function = f"torch._foreach_{_name}{'_' * _writes}"
+    if listed(_function) is not None:
+        FLOAT_FORMS[_function] = _form(_function, _each(_name, _writes))

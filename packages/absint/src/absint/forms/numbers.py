@@ -113,6 +113,11 @@ def _maker(make: Callable[..., Any]) -> Callable[..., Any]:
     return form
 
 
+def new_tensor(self: Any, data: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
+    """`torch.Tensor.new_tensor`."""
+    return _maker(self.new_tensor)(data, dtype=dtype or self.dtype, device=device or self.device, **rest)
+
+
 def _stacked(part: Any, dtype: torch.dtype, device: Any) -> Any:
     if isinstance(part, (list, tuple)):
         return torch.stack([_stacked(item, dtype, device) for item in part])
@@ -189,6 +194,7 @@ NUMBER_FORMS: dict[str, Callable[..., Any]] = {
     "torch.Tensor.item": item,
     "torch.tensor": _maker(torch.tensor),
     "torch.as_tensor": _maker(torch.as_tensor),  # which keeps the memory and the gradient of a tensor
+    "torch.Tensor.new_tensor": new_tensor,
     "torch.linspace": linspace,
     "torch.logspace": logspace,
     **dict.fromkeys(("torch.nn.functional.one_hot", "torch.ops.aten.one_hot", "aten.one_hot.default"), one_hot),
