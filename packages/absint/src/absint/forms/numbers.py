@@ -83,7 +83,10 @@ def _of_sizes(name: str) -> Callable[[Any], Any]:
     host = FUNCTIONS[name]
 
     def apply(number: Any) -> Any:
-        return make_float(number.node.env, name, number) if isinstance(number, torch.SymFloat) else host(number)
+        if not _is_open(number):
+            return host(number)
+        number = as_float(number)
+        return make_float(number.node.env, name, number)
 
     return apply
 

@@ -6,7 +6,7 @@ env      ::= (symbol range hint)* fact* relation*   relation: assumed by the hin
 """
 
 from absint.symbolic.floats import SizeFloat, Term, create_float, make_float
-from absint.symbolic.questions import Questions, Steps
+from absint.symbolic.questions import Questions
 from absint.symbolic.shape_env import ShapeEnv, SymbolRecord, from_dim
 from absint.symbolic.size import Size, dim_of, hint_of, is_symbolic, make_size, unwrap
 
@@ -15,7 +15,6 @@ __all__ = [
     "ShapeEnv",
     "Size",
     "SizeFloat",
-    "Steps",
     "SymbolRecord",
     "Term",
     "create_float",

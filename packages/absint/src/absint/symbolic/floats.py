@@ -18,12 +18,11 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from absint.symbolic.nodes import Node, SizeNode, TruthNode
-from absint.symbolic.questions import steps_of
 from stagewire.polynomial import Polynomial, constant
 
 if TYPE_CHECKING:
@@ -41,7 +40,13 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
 # Doubles hold integers up to 2**53. What a short factor makes of a size that memory can hold stays below that.
 _SHORT = 1 << 12
 
-Fraction = tuple[Polynomial, int]
+
+class Ratio(NamedTuple):
+    """above / below, up to rounding. is_exact: without any, on the way too; `below` is a short power of two."""
+
+    above: Polynomial
+    below: Polynomial
+    is_exact: bool
 
 
 @dataclass(frozen=True)
@@ -52,42 +57,23 @@ class Term:
     operands: tuple[Any, ...]
 
     @cached_property
-    def fraction(self) -> Fraction | None:
-        """(a, b) where it is a / b without any rounding on the way: b is a short power of two."""
+    def ratio(self) -> Ratio | None:
+        """What it is as a fraction of sizes. One with rounding is whole, or equal to a short number, where a / b is:
+        what is not lies farther off than rounding reaches."""
         match self.operator:
             case "size":
-                return self.operands[0], 1
-            case "number":
-                return _short(self.operands[0])
-            case "symbol":
-                return None
-            case "neg" | "add" | "sub" | "mul":
-                parts = [part.fraction for part in self.operands]
-                return None if None in parts else _lowest(_EXACTLY[self.operator](*parts))
-            case "truediv":
-                above, below = (part.fraction for part in self.operands)
-                if above is None or below is None or below[1] != 1 or below[0].number is None:
+                return Ratio(self.operands[0], constant(1), True)
+            case "number" if math.isfinite(self.operands[0]):
+                return _lowest(*map(constant, self.operands[0].as_integer_ratio()))
+            case name if name in _FRACTIONS:
+                parts = [part.ratio for part in self.operands]
+                if None in parts:
                     return None
-                divisor = below[0].number
-                is_power = 0 < divisor < _SHORT and divisor & (divisor - 1) == 0
-                return _lowest((above[0], above[1] * divisor)) if is_power else None
-        return None
-
-    @cached_property
-    def quotient(self) -> tuple[Polynomial, Polynomial] | None:
-        """(a, b) where it is a / b up to rounding. It is whole, or equal to a short number, where a / b is: what is not
-        lies farther off than rounding reaches."""
-        if self.fraction is not None:
-            return self.fraction[0], constant(self.fraction[1])
-        match self.operator:
-            case "truediv":
-                above, below = (part.fraction for part in self.operands)
-                return None if above is None or below is None else (above[0] * below[1], below[0] * above[1])
-            case "add" | "sub" as name if any(part.fraction is not None for part in self.operands):
-                (a, b), (c, d) = sides = [part.quotient or (None, None) for part in self.operands]
-                if (None, None) in sides:
-                    return None
-                return (a * d + c * b if name == "add" else a * d - c * b), b * d  # type: ignore[operator]
+                made, exact = _FRACTIONS[name](*parts), [part.is_exact for part in parts]
+                if all(exact) and (lowest := _lowest(*made)) is not None:
+                    return lowest
+                is_near = all(exact) if name == "truediv" else any(exact) and name in ("add", "sub")
+                return Ratio(*made, False) if is_near else None
         return None
 
     @cached_property
@@ -128,32 +114,23 @@ class Term:
         return f"{self.operator}({', '.join(map(str, self.operands))})"
 
 
-def _short(number: float) -> Fraction | None:
-    if not math.isfinite(number):
-        return None
-    above, below = number.as_integer_ratio()
-    return (constant(above), below) if abs(above) < _SHORT and below < _SHORT else None
-
-
-def _sum(left: Fraction, right: Fraction) -> Fraction:
-    return left[0] * right[1] + right[0] * left[1], left[1] * right[1]
-
-
-_EXACTLY: dict[str, Callable[..., Fraction]] = {
-    "add": _sum,
-    "sub": lambda left, right: _sum(left, (-right[0], right[1])),
-    "mul": lambda left, right: (left[0] * right[0], left[1] * right[1]),
-    "neg": lambda part: (-part[0], part[1]),
+_FRACTIONS: dict[str, Callable[..., tuple[Polynomial, Polynomial]]] = {
+    "add": lambda left, right: (left.above * right.below + right.above * left.below, left.below * right.below),
+    "sub": lambda left, right: (left.above * right.below - right.above * left.below, left.below * right.below),
+    "mul": lambda left, right: (left.above * right.above, left.below * right.below),
+    "truediv": lambda left, right: (left.above * right.below, left.below * right.above),
+    "neg": lambda part: (-part.above, part.below),
 }
 
 
-def _lowest(value: Fraction) -> Fraction | None:
-    """In lowest terms; None where it is not short any more."""
-    above, below = value
-    common = math.gcd(below, *above.terms.values())
-    above, below = above.over(common), below // common
-    is_short = below < _SHORT and all(abs(count) < _SHORT for count in above.terms.values())
-    return (above, below) if is_short else None
+def _lowest(above: Polynomial, below: Polynomial) -> Ratio | None:
+    """The exact one in lowest terms; None where doubles may round it."""
+    if below.number is None or below.number <= 0:
+        return None
+    common = math.gcd(below.number, *above.terms.values())
+    above, divisor = above.over(common), below.number // common
+    is_short = divisor < _SHORT and all(abs(count) < _SHORT for count in above.terms.values())
+    return Ratio(above, constant(divisor), True) if is_short and divisor & (divisor - 1) == 0 else None
 
 
 class SizeFloat(Node, torch.SymFloat):
@@ -200,25 +177,29 @@ class SizeFloat(Node, torch.SymFloat):
         """Its value; fixes the sizes in it."""
         return self.term.evaluate(self.env.specialize, self.env.questions.fix)
 
-    def ask(self, function: builtins.str, *arguments: float) -> Any:
+    def ask(self, function: Callable[..., Any], *arguments: float) -> Any:
         """What a C function of a float says of it, and does in each call; None where no guard can ask that."""
-        known = steps_of(self.term)
-        return None if known is None else self.env.questions.ask(known[0], (*known[1], (function, *arguments)))
+        return self.env.questions.ask(self.term, function, *arguments)
+
+    @property
+    def is_defined(self) -> bool:
+        """Whether Python computes a float for all sizes that the guards let through (of what data decides: or the graph
+        raises what Python raises)."""
+        return self.is_unbacked or _is_defined(self.env, self.term.operator, self.term.operands)
 
     def is_constant(self) -> bool:
         return self.term.operator == "number"
 
     def whole(self, host: Callable[[float], int]) -> Polynomial:
         """math.floor, math.ceil, math.trunc or round of it: by integers, as a size of its own, or for this call."""
-        env, quotient = self.env, self.term.quotient
-        if quotient is not None and host is not round and env.known_nonnegative(quotient[1] - 1):
-            above, below = map(env.reduce, quotient)
+        env, ratio = self.env, self.term.ratio
+        if ratio is not None and host is not round and env.known_nonnegative(ratio.below - 1):
+            above, below = map(env.reduce, ratio[:2])
             if host is math.ceil:
                 return -env.divide(-above, below)
             if host is math.floor or env.known_nonnegative(above):
                 return env.divide(above, below)
-        known, function = steps_of(self.term), "float.__round__" if host is round else f"math.{host.__name__}"
-        made = None if known is None else env.questions.whole(known[0], (*known[1], (function,)))
+        made = env.questions.whole(self.term, float.__round__ if host is round else host)
         return constant(host(self.number())) if made is None else made
 
     def compare(self, name: builtins.str, other: SizeFloat) -> TruthNode:
@@ -229,24 +210,24 @@ class SizeFloat(Node, torch.SymFloat):
             return of_sizes
         asked: bool | None = None  # as a guard can do it
         if other.term.plain is not None:
-            asked = self.ask(f"float.__{name}__", other.term.plain)
+            asked = self.ask(getattr(float, f"__{name}__"), other.term.plain)
         elif self.term.plain is not None:
-            asked = other.ask(f"float.__{_MIRRORED[name]}__", self.term.plain)
+            asked = other.ask(getattr(float, f"__{_MIRRORED[name]}__"), self.term.plain)
         return self.wrap_bool(getattr(operator, name)(self.number(), other.number()) if asked is None else asked)
 
     def can_compare(self, number: float) -> bool:
         """Whether a comparison with a number fixes nothing."""
-        other = SizeFloat(self.env, Term("number", (number,)))
-        return self._gap(other) is not None or (self.term.has_floats and steps_of(self.term) is not None)
+        if self.term.has_floats and self.env.questions.can_ask(self.term):
+            return True
+        return self._gap(SizeFloat(self.env, Term("number", (number,)))) is not None
 
     def _gap(self, other: SizeFloat) -> Polynomial | None:
         """A polynomial with the sign of `self - other`."""
-        sides = (self.term.quotient, other.term.quotient)
-        if None in sides or (self.term.fraction is None and other.term.fraction is None):
+        left, right = self.term.ratio, other.term.ratio
+        if left is None or right is None or not (left.is_exact or right.is_exact):
             return None
-        (a, b), (c, d) = sides  # type: ignore[misc]
-        is_positive = all(self.env.known_nonnegative(side - 1) for side in (b, d))
-        return a * d - c * b if is_positive else None
+        is_positive = all(self.env.known_nonnegative(side.below - 1) for side in (left, right))
+        return left.above * right.below - right.above * left.below if is_positive else None
 
     # What Python asks.
 
@@ -282,11 +263,11 @@ class SizeFloat(Node, torch.SymFloat):
     def __round__(self, ndigits: int | None = None) -> Any:
         if ndigits is None:
             return make_whole(self, round)
-        rounded = self.ask("float.__round__", ndigits)
+        rounded = self.ask(float.__round__, ndigits)
         return round(self.number(), ndigits) if rounded is None else rounded
 
     def is_integer(self) -> bool:
-        asked: bool | None = self.ask("float.is_integer")
+        asked: bool | None = self.ask(float.is_integer)
         return self.number().is_integer() if asked is None else asked
 
     # What C++ asks, beside the operators.
@@ -353,15 +334,29 @@ def make_float(env: ShapeEnv, name: str, *operands: Any) -> Any:
     made = SizeFloat(env, Term(name, terms))
     if made.is_unbacked:
         return env.questions.define(made)
-    return made if _is_defined(env, name, terms) else made.number()  # type: ignore[arg-type]
+    return made if made.is_defined else made.number()
+
+
+# What the last operand has to be.
+_DOMAINS: dict[str, tuple[str, float]] = {
+    "truediv": ("ne", 0.0), "sqrt": ("ge", 0.0), "exp": ("le", 700.0), "expm1": ("le", 700.0),
+    **dict.fromkeys(("log", "log2", "log10", "log1p"), ("gt", 0.0)),
+}  # fmt: skip
+_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 def _is_defined(env: ShapeEnv, name: str, parts: tuple[Term, ...]) -> bool:
-    """Whether Python gives a float for all sizes that the guards let through."""
-    if SizeFloat(env, Term(name, parts)).is_unbacked:
-        return True  # else the graph raises what Python raises
-    check = _DOMAINS.get(name)
-    return check is None or check(env, *parts)
+    if name in _DOMAINS:
+        return _holds(env, parts[-1], *_DOMAINS[name])
+    return _is_tame(env, *parts) if name == "pow" else name in ("add", "sub", "mul", "neg")
+
+
+def _holds(env: ShapeEnv, term: Term, name: str, number: float) -> bool:
+    """Whether the comparison with a number holds, now and for all sizes that the guards let through."""
+    if name in ("ne", "ge", "gt") and number == 0 and _is_positive(env, term):
+        return True
+    node = SizeFloat(env, term)
+    return node.can_compare(number) and node.compare(name, _beside(node, number)).decide()
 
 
 def _is_positive(env: ShapeEnv, term: Term) -> bool:
@@ -378,38 +373,16 @@ def _is_positive(env: ShapeEnv, term: Term) -> bool:
     return False
 
 
-def _holds(env: ShapeEnv, name: str, term: Term, number: float) -> bool:
-    """Whether the comparison with a number holds, now and for all sizes that the guards let through."""
-    node, other = SizeFloat(env, term), SizeFloat(env, Term("number", (number,)))
-    return node.can_compare(number) and node.compare(name, other).decide()
-
-
 def _is_tame(env: ShapeEnv, base: Term, power: Term) -> bool:
-    """Whether a small power of it is a float: it is positive, and neither huge nor tiny."""
-    if not base.has_floats:
-        return _is_positive(env, base)
-    is_whole = power.plain is not None and power.plain >= 0 and power.plain.is_integer()
-    return _holds(env, "ge", base, -1e70 if is_whole else 1e-70) and _holds(env, "le", base, 1e70)
-
-
-def _is_small(env: ShapeEnv, power: Term) -> bool:
+    """Whether a power is a float: it is a small one of what is positive, and neither huge nor tiny."""
     if power.has_floats:
-        return _holds(env, "ge", power, -4.0) and _holds(env, "le", power, 4.0)
-    if power.fraction is None:
-        return power.plain is not None and abs(power.plain) <= 4
-    return power.fraction[0].number is not None and abs(power.fraction[0].number) <= 4
-
-
-_LOGARITHM: Callable[[ShapeEnv, Term], bool] = lambda env, part: _is_positive(env, part) or _holds(env, "gt", part, 0.0)  # noqa: E731
-_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-_DOMAINS: dict[str, Callable[..., bool]] = {
-    "truediv": lambda env, above, below: _is_positive(env, below) or _holds(env, "ne", below, 0.0),
-    "pow": lambda env, base, power: _is_small(env, power) and _is_tame(env, base, power),
-    "sqrt": lambda env, part: _is_positive(env, part) or _holds(env, "ge", part, 0.0),
-    **dict.fromkeys(("log", "log2", "log10", "log1p"), _LOGARITHM),
-    **dict.fromkeys(("exp", "expm1"), lambda env, part: _holds(env, "le", part, 700.0)),
-    **dict.fromkeys(("floordiv", "mod", "abs", "sin", "cos", "tanh"), lambda env, *parts: False),
-}  # fmt: skip
+        is_small = _holds(env, power, "ge", -4.0) and _holds(env, power, "le", 4.0)
+    else:
+        is_small = power.plain is not None and abs(power.plain) <= 4
+    if not is_small or not base.has_floats:
+        return is_small and _is_positive(env, base)
+    is_whole = power.plain is not None and power.plain >= 0 and power.plain.is_integer()
+    return _holds(env, base, "ge", -1e70 if is_whole else 1e-70) and _holds(env, base, "le", 1e70)
 
 
 def _in_c(name: str, first: float, *rest: float) -> float:
@@ -428,11 +401,10 @@ def _computed(name: str) -> Callable[..., SizeFloat]:
     """What C++ calls: as in C++, dividing by zero gives an infinity or nan."""
 
     def method(self: SizeFloat, *others: Any) -> SizeFloat:
-        env, terms = self.env, (self.term, *map(term_of, others))
-        if _is_defined(env, name, terms):  # type: ignore[arg-type]
-            return SizeFloat(env, Term(name, terms))
-        numbers = [self.number(), *[_beside(self, other).number() for other in others]]
-        return self.wrap_float(_in_c(name, *numbers))
+        made = SizeFloat(self.env, Term(name, (self.term, *map(term_of, others))))
+        if made.is_defined:
+            return made
+        return self.wrap_float(_in_c(name, self.number(), *[_beside(self, other).number() for other in others]))
 
     return method
 

@@ -205,10 +205,7 @@ def _in_floats(size: Size, name: str, left: Any, right: Any) -> Any:
     return _HOSTS[name](unwrap_number(left), unwrap_number(right))
 
 
-_HOSTS: dict[str, Callable[[Any, Any], Any]] = {
-    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")},
-    "min": min, "max": max,
-}  # fmt: skip
+_HOSTS: dict[str, Callable[..., Any]] = {**OPERATORS, "min": min, "max": max}
 
 
 def _beside_float(size: Size, name: str, other: object) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from absint import symbolic
+from absint.forms import symbolic_form
 from absint.symbolic import Size, SizeFloat, Term, make_float
 from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float
 from absint.wire import to_arg
@@ -164,20 +165,17 @@ def compute_of_sizes(function: Callable[..., Any], args: list[Value]) -> Any:
         return None
     if function in _OF_ONE and len(args) == 1:
         return _OF_ONE[function](args[0].host())  # type: ignore[attr-defined]
-    name = _NAMES.get(function)
-    if name is None or len(args) != (2 if name == "pow" else 1):
+    if function is not math.pow or len(args) != 2:
         return None
     sides = [as_float(arg.host()) for arg in args]  # type: ignore[arg-type]
-    env = next(side.node.env for side in sides if isinstance(side, SizeFloat))
-    if function is math.pow and any(side.node.is_unbacked for side in sides if isinstance(side, SizeFloat)):
-        name = "math.pow"  # which is never complex
-    found = make_float(env, name, *sides)
-    return None if found is NotImplemented else found
+    nodes = [side.node for side in sides if isinstance(side, SizeFloat)]
+    # (Of data it is a step of its own, which is never complex.)
+    return make_float(nodes[0].env, "math.pow" if any(node.is_unbacked for node in nodes) else "pow", *sides)
 
 
-_NAMES: dict[Any, str] = {getattr(math, name): name for name in (*FUNCTIONS, "pow")}
 _OF_ONE: dict[Any, Callable[[Any], Any]] = {
     float: as_float, int: math.trunc,
+    **{getattr(math, name): symbolic_form(getattr(math, name)) for name in FUNCTIONS},
     **{each: each for each in (math.floor, math.ceil, math.trunc, round, abs, operator.neg, operator.pos)},
 }  # fmt: skip
 

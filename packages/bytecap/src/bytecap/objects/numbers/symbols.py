@@ -22,7 +22,7 @@ import torch
 
 from absint import DataDependentError, Meta
 from absint.meta import from_tensor
-from absint.symbolic import Questions, ShapeEnv, SizeFloat, Steps, Term, create_float, make_size
+from absint.symbolic import Questions, ShapeEnv, SizeFloat, Term, create_float, make_size
 from absint.wire import to_arg
 from bytecap.context_types import Tracer
 from bytecap.errors import FixedMarkedSize, UnsupportedCall
@@ -37,14 +37,16 @@ from bytecap.objects.numbers.unbacked import define_float, define_int
 from stagewire.capture import Attribute, Item, Local, Reading, Source, Symbol
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, Ref, SourceLine, leaves
-from stagewire.polynomial import Polynomial, constant
+from stagewire.polynomial import Polynomial, constant, symbol
 from stagewire.types import ScalarType, TensorType
 
 SIZE = "torch.Tensor.size"
 STRIDE = "torch.Tensor.stride"
 _OF_TENSORS: dict[str, Callable[..., Any]] = {SIZE: torch.Tensor.size, STRIDE: torch.Tensor.stride}
 _FREE = SizeMark("maybe")
-_WHOLE = ((("math.floor",),), (("math.ceil",),), (("math.trunc",),))
+_WHOLE = (math.floor, math.ceil, math.trunc)
+# A guard does all steps again in each call.
+_MOST_STEPS = 20
 _CPU = torch.device("cpu")
 
 
@@ -194,27 +196,27 @@ class Symbols(Questions):
             raise DataDependentError(f"the number {name} {what}")
         return self.env.hints[name]
 
-    def ask(self, leaf: Term, steps: Steps) -> Any:
-        place = self._place(leaf)
-        if place is None:
+    def can_ask(self, term: Term) -> bool:
+        return self._reading(term) is not None
+
+    def ask(self, term: Term, function: Callable[..., Any], *arguments: float) -> Any:
+        reading = self._reading(term)
+        if reading is None:
             return None
-        found, reading = self._read(*place, steps)
-        if reading is not None:
-            self.tracer.guards.equals(reading, to_arg(found), self.tracer.line())
+        found = function(SizeFloat(self.env, term).hint, *arguments)
+        self.tracer.guards.equals(self._read(function, reading, *arguments), to_arg(found), self.tracer.line())
         return found
 
-    def whole(self, leaf: Term, steps: Steps) -> Polynomial | None:
-        name = leaf.operands[0]
-        if name in self.made:
-            return self.make(int, _function(steps[0][0]), SymbolicNumber(SizeFloat(self.env, leaf))).node.value  # type: ignore[no-any-return]
-        if leaf.operator == "symbol" and name not in self.env.hints and steps in _WHOLE:
-            return define_int(self.tracer, steps[0][0], Ref(name)).node.value  # type: ignore[no-any-return]
-        place = self._place(leaf)
-        if place is None:
-            return None
-        found, reading = self._read(*place, steps)
+    def whole(self, term: Term, function: Callable[..., Any]) -> Polynomial | None:
+        if term.operator == "symbol" and (name := term.operands[0]) not in self.env.hints:
+            if name in self.made:
+                return self.make(int, function, SymbolicNumber(SizeFloat(self.env, term))).node.value  # type: ignore[no-any-return]
+            if function in _WHOLE:
+                return define_int(self.tracer, f"math.{function.__name__}", Ref(name)).node.value  # type: ignore[no-any-return]
+        reading = self._reading(term)
         if reading is None:
-            return constant(found)
+            return None
+        found, reading = function(SizeFloat(self.env, term).hint), self._read(function, reading)
         if found < 2:  # as of sizes: these decide too much
             self.tracer.guards.equals(reading, to_arg(found), self.tracer.line())
             return constant(found)
@@ -223,24 +225,47 @@ class Symbols(Questions):
             size = self._by_source[reading] = self._int(found, reading)
         return size.node.value  # type: ignore[no-any-return]
 
-    def _place(self, leaf: Term) -> tuple[Any, Source | None] | None:
-        """(value, where it is read or None where that is fixed) of a symbol; None of a size that the data decides."""
-        name = str(leaf.operands[0])
-        source = self.sources.get(name)
-        if leaf.operator == "symbol":
-            return self._value(name), None if name in self._fixed else source
-        if isinstance(source, Reading) and source.function in _OF_TENSORS:
-            self.tracer.names.objects.setdefault(source.function, _OF_TENSORS[source.function])
-        return None if source is None else (self.env.hint(leaf.operands[0]), source)
+    def _reading(self, term: Term) -> Source | None:
+        """Where a guard reads a number that is computed of one given number and of constants, step by step; None of
+        what is fixed, of others, and of what takes many steps."""
+        steps: list[tuple[Callable[..., Any], list[float]]] = []
+        while term.operator not in ("symbol", "size", "number") and len(steps) < _MOST_STEPS:
+            plain = [part.plain for part in term.operands]
+            if plain.count(None) != 1:
+                return None
+            at = plain.index(None)
+            steps.append((_step(term.operator, swapped=at == 1), plain[:at] + plain[at + 1 :]))
+            term = term.operands[at]
+        match term.operator:
+            case "symbol":
+                reading = None if term.operands[0] in self._fixed else self.sources.get(term.operands[0])
+            case "size":
+                reading = self._reading_of_size(term.operands[0])
+            case _:
+                reading = None
+        for host, others in reversed(steps):
+            reading = None if reading is None else self._read(host, reading, *others)
+        return reading
 
-    def _read(self, value: Any, reading: Source | None, steps: Steps) -> tuple[Any, Source | None]:
-        """(what is computed, where it is read)."""
-        for function, *arguments in steps:
-            host = _function(function)
-            value = host(value, *arguments)
-            if reading is not None:
-                reading = Reading(self.tracer.names.of(host), reading, tuple(map(to_arg, arguments)))
-        return value, reading
+    def _reading_of_size(self, size: Polynomial) -> Source | None:
+        """Where a guard reads `a * n + b` as a float."""
+        if len(size.symbols) != 1:
+            return None
+        (name,) = size.symbols
+        slope = next(count for key, count in size.terms.items() if key)
+        reading = self.sources.get(name)
+        if reading is None or size - size.offset != symbol(name) * slope:
+            return None
+        if isinstance(reading, Reading) and reading.function in _OF_TENSORS:
+            self.tracer.names.objects.setdefault(reading.function, _OF_TENSORS[reading.function])
+        if slope != 1:
+            reading = self._read(int.__mul__, reading, slope)
+        if size.offset:
+            reading = self._read(int.__add__, reading, size.offset)
+        return self._read(int.__float__, reading)
+
+    def _read(self, host: Callable[..., Any], base: Source, *arguments: float) -> Reading:
+        return Reading(self.tracer.names.of(host), base, tuple(map(to_arg, arguments)))
 
     def add_input(self, name: str) -> str:
         """The name of a float in the graph: of the node that reads it off the input."""
@@ -329,9 +354,9 @@ def _is_argument(source: Source) -> bool:
     return isinstance(source, Local)
 
 
-def _function(name: str) -> Callable[..., Any]:
-    owner, _, rest = name.partition(".")
-    return getattr({"float": float, "int": int, "math": math}[owner], rest)  # type: ignore[no-any-return]
+def _step(operator: str, *, swapped: bool) -> Callable[..., Any]:
+    """The C function that computes it, which takes a float first."""
+    return getattr(float, f"__{'r' * swapped}{operator}__", None) or getattr(math, operator)  # type: ignore[no-any-return]
 
 
 def _sample(part: Any) -> Any:
