@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from absint.symbolic.nodes import Node, SizeNode, TruthNode
+from absint.symbolic.nodes import Node, SizeNode, TruthNode, polynomial_of
 from stagewire.polynomial import Polynomial, constant
 
 if TYPE_CHECKING:
@@ -279,9 +279,6 @@ class SizeFloat(Node, torch.SymFloat):
         some = self.env.questions.some_number
         return self.number() if some is None or not self.is_unbacked else some
 
-    def guard_bool(self, file: builtins.str, line: int) -> bool:
-        return bool(self.number())
-
     def sym_float(self) -> SizeFloat:
         return self
 
@@ -295,18 +292,12 @@ def create_float(env: ShapeEnv, name: str, hint: float | None = None) -> SizeFlo
 
 def term_of(value: Any) -> Term | None:
     """A size, an int, a float or a node of one as a step; None for what is no such number."""
-    match value:
-        case torch.SymFloat() if isinstance(value.node, SizeFloat):
-            return value.node.term
-        case torch.SymInt() if isinstance(value.node, SizeNode):
-            return Term("size", (value.node.value,))
-        case SizeNode():
-            return Term("size", (value.value,))
-        case int():
-            return Term("size", (constant(int(value)),))
-        case float():
-            return Term("number", (float(value),))
-    return None
+    if isinstance(value, float):
+        return Term("number", (float(value),))
+    if isinstance(value, torch.SymFloat):
+        return value.node.term if isinstance(value.node, SizeFloat) else None
+    size = polynomial_of(value)
+    return None if size is None else Term("size", (size,))
 
 
 def as_float(number: Any) -> Any:
@@ -423,17 +414,16 @@ def _compared(name: str) -> Callable[[SizeFloat, Any], Any]:
     return method
 
 
-for _name in OPERATORS:
+for _name in ("add", "sub", "mul", "truediv", "pow"):
     setattr(SizeFloat, _name, _computed(_name))
-for _name, _host in (("floor", math.floor), ("ceil", math.ceil), ("trunc", math.trunc)):
-    setattr(SizeFloat, _name, lambda self, host=_host: SizeNode(self.env, self.whole(host)))
-    setattr(SizeFloat, f"__{_name}__", lambda self, host=_host: make_whole(self, host))
 for _name in ("float_truediv", "float_pow"):
     setattr(SizeFloat, _name, getattr(SizeFloat, _name.removeprefix("float_")))
-for _name, _host in (("mod", math.fmod), ("sym_min", min), ("sym_max", max)):
+for _name, _host in (("sym_min", min), ("sym_max", max)):
     setattr(SizeFloat, _name, lambda self, other, host=_host: self.wrap_float(
         host(self.number(), _beside(self, other).number())
     ))  # fmt: skip
+for _name, _host in (("floor", math.floor), ("ceil", math.ceil), ("trunc", math.trunc)):
+    setattr(SizeFloat, f"__{_name}__", lambda self, host=_host: make_whole(self, host))
 for _name in _MIRRORED:
     setattr(SizeFloat, _name, lambda self, other, name=_name: self.compare(name, _beside(self, other)))
     setattr(SizeFloat, f"__{_name}__", _compared(_name))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from absint.symbolic.shape_env import ShapeEnv
 from stagewire.polynomial import ZERO, Polynomial, constant
 
@@ -157,6 +159,14 @@ class SizeNode(Node):
 
     def gt(self, other: SizeNode) -> TruthNode:
         return other.lt(self)
+
+
+def polynomial_of(value: Any) -> Polynomial | None:
+    """What an int, a size or its node is in polynomials, else None."""
+    if isinstance(value, int):
+        return constant(int(value))
+    node = value.node if isinstance(value, torch.SymInt) else value
+    return node.value if isinstance(node, SizeNode) else None
 
 
 OPERATIONS: dict[str, Callable[[ShapeEnv, Polynomial, Polynomial], Polynomial]] = {

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from absint.errors import DataDependentError
-from absint.symbolic.floats import OPERATORS, SizeFloat, make_float, term_of
+from absint.symbolic.floats import OPERATORS, make_float
 from absint.symbolic.nodes import OPERATIONS as SIZE_OPERATIONS
-from absint.symbolic.nodes import SizeNode
+from absint.symbolic.nodes import SizeNode, polynomial_of
 from absint.symbolic.shape_env import ShapeEnv
 from stagewire import expr
 from stagewire.expr import Dim
@@ -117,9 +117,9 @@ class Size(torch.SymInt):
         return known
 
     def _find(self, name: str, other: object) -> Any:
-        second = _polynomial(other)
+        second = polynomial_of(other)
         if second is None:
-            return _beside_float(self, name, other)
+            return getattr(self.node.sym_float(), f"__{name}__")(other)
         return _COMPARISONS[name](self.node.env, self.node._value - second)
 
 
@@ -152,17 +152,6 @@ def unwrap_number(value: Any) -> Any:
     return float(value) if isinstance(value, torch.SymFloat) else value
 
 
-def _polynomial(value: object) -> Polynomial | None:
-    """What an int or a size is in polynomials, else None."""
-    if type(value) is Size:
-        return value.node.value
-    if isinstance(value, int):
-        return constant(int(value))
-    if isinstance(value, torch.SymInt) and isinstance(value.node, SizeNode):
-        return value.node.value
-    return None
-
-
 def _exact(name: str, operation: Callable[[Any, Any], Any]) -> Callable[[Size, Any], Any]:
     """An operation that is one on polynomials."""
 
@@ -177,7 +166,7 @@ def _exact(name: str, operation: Callable[[Any, Any], Any]) -> Callable[[Size, A
 
 def _combine(name: str, left: Any, right: Any, size: Size) -> Any:
     """An operation on sizes, of which `size` is one; with another kind of number it leaves the integers."""
-    first, second = _polynomial(left), _polynomial(right)
+    first, second = polynomial_of(left), polynomial_of(right)
     if first is None or second is None:
         return _in_floats(size, name, left, right)
     return make_size(size.node.env, SIZE_OPERATIONS[name](size.node.env, first, second))
@@ -206,14 +195,6 @@ def _in_floats(size: Size, name: str, left: Any, right: Any) -> Any:
 
 
 _HOSTS: dict[str, Callable[..., Any]] = {**OPERATORS, "min": min, "max": max}
-
-
-def _beside_float(size: Size, name: str, other: object) -> Any:
-    """A comparison with what is no int."""
-    term = term_of(other)
-    if term is None:
-        return NotImplemented
-    return size.node.sym_float().compare(name, SizeFloat(size.node.env, term)).decide()
 
 
 def make_size(env: ShapeEnv, value: Polynomial) -> Any:
@@ -293,7 +274,7 @@ def surely_equal(left: Any, right: Any) -> bool:
     if type(left) is int and type(right) is int:
         return left == right
     node = (left if isinstance(left, torch.SymInt) else right).node
-    first, second = _polynomial(left), _polynomial(right)
+    first, second = polynomial_of(left), polynomial_of(right)
     return first is second or bool(node.env.known_zero(first - second))  # type: ignore[operator]
 
 

@@ -20,6 +20,7 @@ from absint import symbolic
 from absint.forms import symbolic_form
 from absint.symbolic import Size, SizeFloat, Term, make_float
 from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float
+from absint.targets import resolve
 from absint.wire import to_arg
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild
@@ -152,11 +153,7 @@ def _emit(emitter: Any, term: Term) -> None:
         case name:
             for part in term.operands:
                 _emit(emitter, part)
-            module, _, function = target_of(name).rpartition(".")
-            emitter.call_function(getattr(_MODULES[module], function), arguments=len(term.operands))
-
-
-_MODULES = {"torch": torch, "operator": operator, "math": math}
+            emitter.call_function(resolve(target_of(name)), arguments=len(term.operands))
 
 
 def compute_of_sizes(function: Callable[..., Any], args: list[Value]) -> Any:
