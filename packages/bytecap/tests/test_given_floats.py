@@ -69,6 +69,19 @@ def test_questions_are_guards(program: Callable[..., Any], guards: list[str]) ->
     assert [guard for guard in asked if "rate" in guard] == guards
 
 
+def test_its_absolute_value_asks_for_no_sign() -> None:
+    def program(x: torch.Tensor, rate: float) -> tuple[torch.Tensor, float, str]:
+        return x * abs(rate), abs(rate - 1), str(math.sqrt(abs(rate)))
+
+    backend = Backend()
+    call = bytecap.optimize(program, backend, fullgraph=True)
+    for value in (0.5, 0.25, -4.0, -0.0):
+        found, expected = call(torch.ones(3), value), program(torch.ones(3), value)
+        assert found[0].tolist() == expected[0].tolist()
+        assert found[1:] == expected[1:]
+    assert len(backend.captures) == 2
+
+
 def test_an_int_that_is_computed_of_it_is_a_size() -> None:
     backend = Backend()
     call = bytecap.optimize(lambda x, rate: x * int(rate * 8), backend, fullgraph=True)

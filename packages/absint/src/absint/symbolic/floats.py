@@ -256,9 +256,9 @@ class SizeFloat(Node, torch.SymFloat):
         return NotImplemented if term_of(other) is None else (other // self, other % self)
 
     def __abs__(self) -> Any:
-        if self.is_unbacked:
+        if self.term.has_floats or self.is_unbacked:
             return make_float(self.env, "abs", self)
-        return self if self >= 0 else -self
+        return self if self > 0 else -self if self < 0 else 0.0
 
     def __round__(self, ndigits: int | None = None) -> Any:
         if ndigits is None:
@@ -339,7 +339,7 @@ _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "
 def _is_defined(env: ShapeEnv, name: str, parts: tuple[Term, ...]) -> bool:
     if name in _DOMAINS:
         return _holds(env, parts[-1], *_DOMAINS[name])
-    return _is_tame(env, *parts) if name == "pow" else name in ("add", "sub", "mul", "neg")
+    return _is_tame(env, *parts) if name == "pow" else name in ("add", "sub", "mul", "neg", "abs")
 
 
 def _holds(env: ShapeEnv, term: Term, name: str, number: float) -> bool:
