@@ -62,8 +62,8 @@ def _of_floats(
 ) -> Callable[..., Any]:
     """The form of a function of float tensors: of halves computed in float32, as ATen does, and rounded once.
 
-    rounds: whether ATen rounds numbers to halves too. chooses: whether it only chooses between what an operator gives
-    and others, by a comparison: halves stay halves, and no tensor is complex. writes: whether it writes its result into
+    rounds: whether ATen rounds numbers to halves too. chooses: whether it only picks elements by a comparison, after
+    one operator at most: halves stay halves, and complex tensors are refused. writes: whether it writes its result into
     its first argument, as one does that is called with `inplace=True`.
     """
     signature = inspect.signature(rewrite)
