@@ -34,6 +34,11 @@ def in_place(x: torch.Tensor, f: float) -> torch.Tensor:
     return y.fill_(f) + y
 
 
+def out(x: torch.Tensor, f: float) -> torch.Tensor:
+    y = x.detach()
+    return torch.mul(y, f, out=torch.empty_like(y)) + torch.add(y, f, out=torch.empty_like(y)) + x
+
+
 def each(x: torch.Tensor, f: float) -> list[torch.Tensor]:
     rows = [x * 1, x + 1]
     torch._foreach_add_(rows, [x, x * 2], alpha=f)
@@ -54,6 +59,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, float], Any]] = {
     "activated": lambda x, f: functional.leaky_relu(x - 0.5, f) + functional.elu(x - 0.5, f),
     "thresholds": lambda x, f: functional.threshold(x, 0.5, f),
     "in_place": in_place,
+    "out": out,
     "each": each,
 }
 

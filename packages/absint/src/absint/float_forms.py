@@ -45,21 +45,23 @@ def with_floats(mode: AbstractMode, func: OpOverload, args: tuple[Any, ...], kwa
     """Answer an op with such arguments."""
     names = [argument.name for argument in func._schema.arguments[: len(args)]]
     given = {name: unwrap(value) for name, value in (*zip(names, args, strict=True), *kwargs.items())}
-    stem = func._overloadpacket.__name__.removesuffix("_")
-    is_known = stem in _TAKES_TENSORS or stem in _MAKES_TENSOR
-    number_of = (lambda number: 0.5) if is_known else (lambda number: number.guard_float(__file__, 0))
+    stem = func._overloadpacket.__name__.removesuffix("_") if func.namespace == "aten" else ""
+    has_form = stem in _TAKES_TENSORS or stem in _MAKES_TENSOR
+    number_of = (lambda number: 0.5) if has_form else (lambda number: number.guard_float(__file__, 0))
     plain = {name: number_of(value) if type(value) is SizeFloat else value for name, value in given.items()}
     args, kwargs = tuple([plain.pop(name) for name in names]), plain
     with mode:
+        if not has_form or not any(map(_is_open, given.values())):
+            return func(*args, **kwargs)
         if stem in _MAKES_TENSOR:
             memory, value = func(*args, **kwargs), next(filter(_is_open, given.values()))
-            return aten.fill.Tensor(memory, _tensor(mode, value, memory.dtype, memory.device))
-        if stem not in _TAKES_TENSORS or not any(map(_is_open, given.values())):
-            return func(*args, **kwargs)
+            fill = aten.fill_.Tensor if func._schema.is_mutable else aten.fill.Tensor
+            return fill(memory, _tensor(mode, value, memory.dtype, memory.device))
         dtype = mode.result_types(mode.record(func), args, kwargs).dtype  # refuses what the op refuses
         made = _on_tensors(mode, stem, given, len(names), dtype)
         made = made if made.dtype is dtype else aten._to_copy.default(made, dtype=dtype)
-        return aten.copy_.default(given["self"], made) if func._schema.is_mutable else made
+        is_in_place = func._schema.is_mutable and "out" not in given
+        return aten.copy_.default(given["self"], made) if is_in_place else made
 
 
 def _is_open(value: Any) -> bool:
