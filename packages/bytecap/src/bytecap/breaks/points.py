@@ -92,15 +92,6 @@ class Segment:
     indices: tuple[int | None, ...] = ()
 
 
-@dataclass(frozen=True)
-class Given:
-    """What a broken instruction gives: the segment that goes on with it, the local there; whether it is a text."""
-
-    segment: Segment
-    name: str
-    is_text: bool
-
-
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What a driver is made from, each by its instruction: the points where it takes over, the segments it calls.
@@ -190,18 +181,17 @@ class Resumption:
         with self._lock:
             self.plan = replace(self.plan, graphless=self.plan.graphless | {segment.point.index})
 
-    def result_of(self, index: int) -> Given | None:
-        """Where the result of an instruction that broke is, if it gives one and a segment starts behind it."""
+    def result_of(self, index: int) -> tuple[Segment, str, bool] | None:
+        """The segment behind a call or f-string that broke, the local with its result there, whether it is a text."""
         while self._name(index) in CALL_PARTS:
             index += 1
-        if self._name(index) not in _CALLS | _FORMATS:
-            return None
-        segment = self.plan.segments.get(self._carried(index + 1))
+        is_text = self._name(index) in _FORMATS
+        segment = self.plan.segments.get(self._carried(index + 1)) if is_text or self._name(index) in _CALLS else None
         if segment is None:
             return None
         names, store = segment.point.names, self.flow.program.instructions[index + 1]
         name = names[-1] if segment.point.index == index + 1 else store.argval
-        return Given(segment, name, self._name(index) in _FORMATS) if name in names else None
+        return (segment, name, is_text) if name in names else None
 
     def _pass_from(self, start: int, plan: Plan) -> tuple[bool, set[int]]:
         """Whether no tensor work but what breaks comes behind `start` before control breaks or a loop has ended, and
@@ -450,7 +440,7 @@ class Breaks:
             if index is not None and resumption.can_enter(index):
                 yield Break(count, resumption, segment)
 
-    def result_behind(self, code: CodeType, trace: InstructionTrace) -> Given | None:
+    def result_of(self, code: CodeType, trace: InstructionTrace) -> tuple[Segment, str, bool] | None:
         """See `Resumption.result_of`, for the instruction at the end of the trace."""
         resumption, segment = self._part(code)
         last = (segment or resumption).indices[trace.indices[-1]]

@@ -462,15 +462,17 @@ class Engine:
 
     def _open_behind(self, code: CodeType, error: errors.CannotCapture, result: CaptureResult, until: Break) -> None:
         """Have the segments behind a break leave open what differs in each call: what data decides, to begin with."""
-        found = result.of_data | size_changes.known_open(self._policy_of(code))
-        opened = [(each, found, each.point.names) for each in until.resumption.plan.segments.values() if found]
-        given = self._breaks.result_behind(code, error.trace) if isinstance(error, errors.DataDependent) else None
-        if given is not None and given.is_text:
-            self._leave_open(given.segment.code, {Local(given.name)})
+        policy = self._policy_of(code)
+        found = result.of_data.union(policy.dimensions, ((source, None) for source in policy.of_any_value))
+        given = self._breaks.result_of(code, error.trace) if isinstance(error, errors.DataDependent) else None
+        opened = dict.fromkeys(until.resumption.plan.segments.values() if found else (), found)
+        if given is not None and given[2]:
+            self._leave_open(given[0].code, {Local(given[1])})
         elif given is not None and self.policy.of_data:
-            opened.append((given.segment, frozenset({(Local(given.name), None)}), (given.name,)))
-        for segment, places, names in opened:
-            self._policies[segment.code] = size_changes.with_open(self._policy_of(segment.code), places, names)
+            opened[given[0]] = found | {(Local(given[1]), None)}
+        for segment, places in opened.items():
+            own = self._policy_of(segment.code)
+            self._policies[segment.code] = size_changes.with_open(own, places, segment.point.names)
 
     # -- refusals
 

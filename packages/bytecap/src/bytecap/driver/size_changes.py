@@ -57,9 +57,8 @@ def of_data(frame: Frame) -> frozenset[Open]:
     for name, value in {**frame.locals, **on_stack}.items():
         source = capture.Local(name)
         if isinstance(value, TensorValue):
-            meta = value.abstract.meta
-            places = [dim for dim, size in enumerate(meta.shape) if has_unbacked(size)]
-            places += [-1 - dim for dim, step in enumerate(meta.stride) if has_unbacked(step)]
+            places = [dim for dim, size in enumerate(value.abstract.meta.shape) if has_unbacked(size)]
+            places += [-1 - dim for dim, step in enumerate(value.abstract.meta.stride) if has_unbacked(step)]
             found.update((source, place) for place in places)
             if name in on_stack:
                 item = capture.Reading(UPCOMING, source, (0,))
@@ -67,11 +66,6 @@ def of_data(frame: Frame) -> frozenset[Open]:
         elif isinstance(value, SymbolicNumber) and value.is_unbacked:
             found.add((source, None))
     return frozenset(found)
-
-
-def known_open(policy: SizePolicy) -> frozenset[Open]:
-    """What is open for a frame with that policy."""
-    return policy.dimensions.union((source, None) for source in policy.of_any_value)
 
 
 def with_open(policy: SizePolicy, found: Iterable[Open], names: Iterable[str]) -> SizePolicy:
