@@ -257,14 +257,19 @@ class Repeat:
         def zones(step: Step) -> Set[int]:
             made = {bases[name] for name in writes_of(step)}
             read = {value for name in reads_of(step) if bases[name] not in made for value in values[bases[name]]}
-            pending = [self.value_of(name) for name in writes_of(step)]
-            seen: set[int] = set()
+            written = {makers[value] for name in writes_of(step) if (value := self.value_of(name)) in makers}
+            behind, pending = set[int](), [*written]
             while pending:
-                number = makers.get(pending.pop())
-                if number is not None and number not in seen:
-                    seen.add(number)
-                    pending += [name for name in operands[number] if name not in read] if read else []
-            return {places[number] for number in seen}
+                number = pending.pop()
+                if number not in behind:
+                    behind.add(number)
+                    pending += [makers[name] for name in operands[number] if name not in read and name in makers]
+            computed, known = set[int](), set(read)
+            for number in sorted(behind):
+                if number in written or not operands[number] or not known.isdisjoint(operands[number]):
+                    computed.add(number)
+                    known.update(one.name for one in short.nodes[number].results)
+            return {places[number] for number in computed}
 
         before = [-1 if self.place.keys().isdisjoint(names) else 0 for names in operands[: self.start]]
         rest = range(len(operands) - self.start)
