@@ -145,6 +145,28 @@ def test_inputs_and_values_that_all_copies_share() -> None:
     assert items_seen(text) < 8 * COUNT
 
 
+def test_kernels_that_write_a_part_of_a_value_each() -> None:
+    """Such a kernel computes nothing of the other parts; one of them reads what all layers read."""
+
+    def layer(number: int, x: str) -> str:
+        return (
+            product(number, x).replace(f"%y{number}", f"%r{number}")
+            + f"""\
+%k{number}: {F} = prims.mul(%r{number}, %v)
+%d{number}: {F} = aten.mm.default(%r{number}, %w{number})
+%j{number}: f32[4, 16] = prims.cat([%d{number}, %k{number}], 1)
+%e{number}: {F} = aten.mm.default(%j{number}, %t)
+%z{number}: {F} = prims.sign(%e{number})
+%y{number}: {F} = prims.add(%z{number}, %r{number})
+"""
+        )
+
+    text = stack(layer, start=f"{INPUT}input %v: {F}\ninput %t: f32[16, 8]\n")
+    short, whole = check(text)
+    assert digest(short) == digest(whole)
+    assert items_seen(text) < 10 * COUNT
+
+
 def test_layers_that_read_two_layers_back() -> None:
     def layer(number: int, x: str) -> str:
         before = f"y{number - 2}" if number > 1 else "x"

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from stagewire.graph import ORDERED, Arg, Graph, Node, definitions, node_references, references
 from stagewire.graph_passes import rename, rename_node
-from stagewire.loop import Buffer, Decision, Free, Kernel, LoopGraph, Step
+from stagewire.loop import Buffer, Decision, Extern, Free, Kernel, LoopGraph, Step
 from stagewire.statements import buffers_of, map_buffers, reads_of, writes_of
 from stagewire.types import TensorType
 
@@ -231,6 +231,7 @@ class Repeat:
             if copy < highest - 1:  # those before were the last copies of something, these are the first of another
                 moves, highest = False, 0
             highest = max(copy, highest)
+            moves = moves or copy == KEPT - 1
             distance, stays = distances[position], not moves
             if stays and repeats(position, distance):
                 block, copies, moves = range(position, position + distance), [*range(self.left_out + 1)], True
@@ -253,6 +254,7 @@ class Repeat:
             values.setdefault(base, set()).add(self.value_of(name))
         makers = {one.name: number for number, node in enumerate(short.nodes) for one in node.results}
         operands = [node_references(node) for node in short.nodes]
+        called = {name for step in loops.steps if isinstance(step, Extern) for name in step.results}
 
         def zones(step: Step) -> Set[int]:
             made = {bases[name] for name in writes_of(step)}
@@ -263,7 +265,8 @@ class Repeat:
                 number = pending.pop()
                 if number not in behind:
                     behind.add(number)
-                    pending += [makers[name] for name in operands[number] if name not in read and name in makers]
+                    left = (name for name in operands[number] if name not in read and name not in called)
+                    pending += [makers[name] for name in left if name in makers]
             computed, known = set[int](), set(read)
             for number in sorted(behind):
                 if number in written or not operands[number] or not known.isdisjoint(operands[number]):
