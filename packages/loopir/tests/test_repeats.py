@@ -167,6 +167,20 @@ def test_kernels_that_write_a_part_of_a_value_each() -> None:
     assert items_seen(text) < 10 * COUNT
 
 
+def test_what_stands_behind_all_copies_and_reads_none() -> None:
+    """It is computed where that pays, with what stands before them."""
+
+    def layer(number: int, x: str) -> str:
+        return product(number, x if number else "i")
+
+    start = f"{INPUT}input %w: f32[8, 8]\n%a: {F} = prims.sign(%x)\n%i: {F} = aten.mm.default(%a, %w)\n"
+    end = f"%b: {F} = prims.mul(%a, 0.5)\n%o: {F} = aten.mm.default(%b, %w)\nreturn %o, %y{COUNT - 1}\n"
+    text = stack(layer, start=start, end=end)
+    short, whole = check(text)
+    assert short == whole
+    assert items_seen(text) < 8 * COUNT
+
+
 def test_layers_that_read_two_layers_back() -> None:
     def layer(number: int, x: str) -> str:
         before = f"y{number - 2}" if number > 1 else "x"

@@ -244,9 +244,10 @@ class Repeat:
         return made
 
     def _zones(self, short: Graph, loops: LoopGraph) -> list[Set[int]]:
-        """For each step where the nodes stand that it computes: numbers of copies, `KEPT` behind them, -1 before.
+        """For each step where the nodes stand that it computes: numbers of copies, -1 for those of none.
 
         What is before them and reads the input of a copy is like the first copy: it is right where it stands alone.
+        What is behind them and reads something of a copy, has the number `KEPT`.
         """
         bases = {one.name: one.base or one.name for one in loops.buffers}
         values: dict[str, set[str]] = {}
@@ -274,9 +275,11 @@ class Repeat:
                     known.update(one.name for one in short.nodes[number].results)
             return {places[number] for number in computed}
 
-        before = [-1 if self.place.keys().isdisjoint(names) else 0 for names in operands[: self.start]]
-        rest = range(len(operands) - self.start)
-        places = [*before, *(min(number // self.period, KEPT) for number in rest)]
+        places = []
+        for number, names in enumerate(operands):
+            copy = (number - self.start) // self.period
+            alone = self.place.keys().isdisjoint(names) and not 0 <= copy < KEPT
+            places.append(-1 if alone else min(max(copy, 0), KEPT))
         return [zones(step) for step in loops.steps]
 
     def _moved_step(self, step: Step, copies: int) -> Step:
