@@ -4,7 +4,8 @@
 
 Every measurement is a first call in a process of its own with an empty cache: seconds of the whole call (forward, and
 backward where the program trains), those of each stage, of processors (compilers are processes) and the growth of the
-process in MiB. The exponent is that of seconds above those of the smallest program, fitted over the sizes: 1 is linear.
+process in MiB. The exponent is that of seconds above those of the smallest program, fitted over the sizes: 1 is linear;
+and behind it stands how many times the smallest program the largest takes.
 --peer: torch.compile's seconds for the same program (of at most 200 ops, which take it half a minute).
 """
 
@@ -91,6 +92,33 @@ def layers(size: int) -> Program:
     return nn.Sequential(*(Layer() for _ in range(size))), (torch.rand(8, 32),)
 
 
+def encoder(size: int) -> Program:
+    """`size` layers of torch's transformer encoder, training, with dropout."""
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    return nn.TransformerEncoder(layer, size, enable_nested_tensor=False), (torch.randn(2, 16, 64),)
+
+
+def language_model(family: str, size: int, **changes: int) -> Program:
+    """The logits of a small model of transformers with `size` layers, training."""
+    import transformers
+
+    sizes = {"vocab_size": 128, "use_cache": False, "bos_token_id": 0, "eos_token_id": 0}
+    model = getattr(transformers, f"{family}LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM")
+    made = model(getattr(transformers, f"{family}Config")(**sizes, **changes)).train()
+    return lambda tokens: made(tokens).logits, (torch.randint(0, 128, (2, 16)),)
+
+
+def llama(size: int) -> Program:
+    """Layers of Llama: rotary positions, grouped heads, a gated MLP."""
+    widths = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    return language_model("Llama", size, num_hidden_layers=size, **widths)
+
+
+def gpt2(size: int) -> Program:
+    """Layers of GPT-2: dropout, biases, one product for queries, keys and values."""
+    return language_model("GPT2", size, n_layer=size, n_embd=64, n_head=4, n_positions=32)
+
+
 def inputs(size: int) -> Program:
     """`size` tensors, each multiplied, all summed."""
 
@@ -129,14 +157,17 @@ PROGRAMS: dict[str, tuple[Callable[[int], Program], tuple[int, ...]]] = {
     "alternating": (alternating, (50, 200, 800)),
     "wide": (wide, (50, 200, 800, 3200)),
     "layers": (layers, (4, 16, 64)),
+    "encoder": (encoder, (4, 16, 48)),
+    "llama": (llama, (4, 16, 48)),
+    "gpt2": (gpt2, (4, 16, 48)),
     "inputs": (inputs, (10, 100, 1000)),
     "inputs, dynamic": (inputs, (10, 100, 300)),
     "symbols": (symbols, (1, 10, 100)),
     "guards": (guards, (100, 1000, 10_000, 100_000)),
 }
 DYNAMIC = ("inputs, dynamic", "symbols")
-PEER_MOST = {"chain": 200, "alternating": 200, "wide": 200, "layers": 16, "inputs": 100, "inputs, dynamic": 100,
-             "symbols": 10, "guards": 1000}  # fmt: skip
+PEER_MOST = {"chain": 200, "alternating": 200, "wide": 200, "layers": 16, "encoder": 4, "llama": 4, "gpt2": 4,
+             "inputs": 100, "inputs, dynamic": 100, "symbols": 10, "guards": 1000}  # fmt: skip
 
 
 def measure(name: str, size: int, peer: bool) -> dict[str, Any]:
@@ -207,7 +238,7 @@ def main() -> None:
         found = []
         for size in sizes:
             row = in_process(name, size, peer=False)
-            found.append(row["seconds"])
+            found.append((row["seconds"], row["processors"]))
             line = f"{name:16} {size:7} {row['seconds']:8.2f} s {row['processors']:8.2f} s of processors"
             line += f" {row['MiB']:8.1f} MiB"
             if options.peer and size <= PEER_MOST[name]:
@@ -217,7 +248,9 @@ def main() -> None:
             if options.detail:
                 print("   " + "  ".join(f"{stage} {taken:.2f}" for stage, taken in row["stages"].items()), flush=True)
         if len(sizes) > 1:
-            print(f"{name:16} exponent {exponent(sizes, found):.2f}", flush=True)
+            seconds, used = ([row[place] for row in found] for place in (0, 1))
+            times = f"{seconds[-1] / seconds[0]:.2f} times as long, {used[-1] / used[0]:.2f} of processors"
+            print(f"{name:16} exponent {exponent(sizes, seconds):.2f}; {sizes[-1]}: {times}", flush=True)
 
 
 if __name__ == "__main__":
