@@ -15,6 +15,7 @@ from stagewire.types import ValueType
 from stagewire.vocabulary import find, is_prim
 
 
+@cache
 def packet_of(target: str) -> str:
     """An op without its overload.
 

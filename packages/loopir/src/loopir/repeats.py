@@ -25,7 +25,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from stagewire.graph import ORDERED, Arg, Graph, Node, definitions, node_references, references
+from stagewire.graph import ORDERED, Arg, Graph, definitions, node_references, references
 from stagewire.graph_passes import rename, rename_node
 from stagewire.loop import Buffer, Decision, Extern, Free, Kernel, LoopGraph, Step
 from stagewire.statements import buffers_of, map_buffers, reads_of, writes_of
@@ -54,11 +54,13 @@ Key = tuple[tuple[str, ...], int]
 class Repeat:
     """A part of `graph`: `count` copies of `period` nodes, from number `start` on.
 
-    rows: names of what corresponds to each other in copies, in order; place: for a name its row and its position there.
-    copy_of: for what the nodes of a copy make, its number. defined: every name of the graph. is_paired: see `in_pairs`.
+    uses: what each node uses. rows: names of what corresponds to each other in copies, in order; place: for a name its
+    row and its position there. copy_of: for what the nodes of a copy make, its number. defined: every name of the
+    graph. is_paired: see `in_pairs`.
     """
 
     graph: Graph
+    uses: Sequence[tuple[str, ...]]
     start: int
     period: int
     count: int
@@ -103,14 +105,14 @@ class Repeat:
         """The graph with `KEPT` copies; None if what follows reads others than the last ones, if an output is the input
         of one, or if a copy acts and gives nothing."""
         nodes, last = self.graph.nodes, self.start + self.count * self.period
-        used = {name for node in nodes for name in node_references(node)}
+        used = {name for names in self.uses for name in names}
         used.update(name for arg in self.graph.outputs for name in references(arg))
         acts = (node for node in nodes[self.start : last] if node.effect in ORDERED)
         given = {name for arg in self.graph.outputs for name in references(arg) if name not in self.copy_of}
         if not self.place.keys().isdisjoint(given) or any(used.isdisjoint(one.name for one in n.results) for n in acts):
             return None
         back: dict[str, str] = {}
-        for name in {name for node in nodes[last:] for name in node_references(node)} & self.place.keys():
+        for name in {name for names in self.uses[last:] for name in names} & self.place.keys():
             row, position = self.place[name]
             if position - self.left_out < 1:
                 return None
@@ -124,7 +126,7 @@ class Repeat:
         """The same with two copies as one: a sum that layers add to, say, is in memory behind every other layer."""
         if self.is_paired or self.count // 2 < FEWEST:
             return None
-        found = Repeat(self.graph, self.start, 2 * self.period, self.count // 2, is_paired=True)
+        found = Repeat(self.graph, self.uses, self.start, 2 * self.period, self.count // 2, is_paired=True)
         left = {name for name, copy in self.copy_of.items() if copy == 2 * found.count}
         rows = [[name for name in row if name not in left] for row in self.rows]
         found.place_rows([row[first::2] for row in rows for first in (0, 1)])
@@ -376,19 +378,20 @@ def find_repeat(graph: Graph, marks: Sequence[Hashable], kinds: dict[str, Hashab
     marks: what else has to be equal of the outputs of a graph. kinds: the same of its inputs; those that are not in it
     are the same in every copy.
     """
-    keys = _keys(graph, marks)
+    uses = [node_references(node) for node in graph.nodes]
+    keys = _keys(graph, uses, marks)
     runs = [(length, period, start) for period in _periods(keys) for start, length in _runs(keys, period)]
     # a copy less of `period` nodes for each that is left out
     for length, period, start in sorted(runs, key=lambda run: (-run[0], run[1]))[:_TRIED]:
         count = length // period + 1
         if count >= FEWEST:
-            found = _verified(Repeat(graph, start, period, count), kinds)
+            found = _verified(Repeat(graph, uses, start, period, count), kinds)
             if found is not None:
                 return found
     return None
 
 
-def _keys(graph: Graph, marks: Sequence[Hashable]) -> list[int]:
+def _keys(graph: Graph, uses: Sequence[tuple[str, ...]], marks: Sequence[Hashable]) -> list[int]:
     """A number for each node, equal for nodes that are equal up to the names of values."""
     seen: dict[tuple[bytes, Hashable], int] = {}
     roles: dict[str, list[Hashable]] = {}
@@ -397,8 +400,8 @@ def _keys(graph: Graph, marks: Sequence[Hashable]) -> list[int]:
             roles.setdefault(name, []).append(mark)
     encode = msgspec.msgpack.Encoder().encode
     found = []
-    for node in graph.nodes:
-        nameless = dict.fromkeys(node_references(node), "")
+    for node, names in zip(graph.nodes, uses, strict=True):
+        nameless = dict.fromkeys(names, "")
         args = [rename(arg, nameless) for arg in node.args]
         kwargs = {key: rename(arg, nameless) for key, arg in node.kwargs.items()}
         text = encode((node.target, args, kwargs, [one.type for one in node.results], node.line, node.effect))
@@ -431,13 +434,11 @@ def _runs(keys: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
 
 def _verified(repeat: Repeat, kinds: dict[str, Hashable]) -> Repeat | None:
     """The repeat with what corresponds to each other, and with the copies alone whose operands do; None if too few."""
-    nodes, period = repeat.graph.nodes, repeat.period
     following: dict[str, str] = {}
     preceding: dict[str, str] = {}
     shared: set[str] = set()
     for copy in range(repeat.count - 1):
-        start = repeat.start + copy * period
-        found = _pairs(nodes[start : start + 2 * period], following, kinds, shared, is_first=copy == 0)
+        found = _pairs(repeat, copy, following, kinds, shared)
         if found is None or not preceding.keys().isdisjoint(found.values()):
             repeat.count = copy + 1
             break
@@ -456,22 +457,24 @@ def _verified(repeat: Repeat, kinds: dict[str, Hashable]) -> Repeat | None:
 
 
 def _pairs(
-    nodes: Sequence[Node], following: dict[str, str], kinds: dict[str, Hashable], shared: set[str], *, is_first: bool
+    repeat: Repeat, copy: int, following: dict[str, str], kinds: dict[str, Hashable], shared: set[str]
 ) -> dict[str, str] | None:
-    """What the second half of the nodes has in place of what the first has, where that is new; None if they differ.
+    """What the copy behind a copy has in place of what that one has, where that is new; None if they differ: only the
+    first may read anything.
 
-    shared: what every copy before had, in the same place; grows. is_first: whether the first half may read anything.
+    shared: what every copy before had, in the same place; grows.
     """
     found: dict[str, str] = {}
-    period = len(nodes) // 2
-    for node, later in zip(nodes[:period], nodes[period:], strict=True):
-        for old, new in zip(node_references(node), node_references(later), strict=True):
+    start = repeat.start + copy * repeat.period
+    for number in range(start, start + repeat.period):
+        node, later = repeat.graph.nodes[number], repeat.graph.nodes[number + repeat.period]
+        for old, new in zip(repeat.uses[number], repeat.uses[number + repeat.period], strict=True):
             known = found.get(old) or following.get(old)
             if known is None and old == new:
                 shared.add(old)
             elif known is None and old not in shared and old in kinds and kinds[old] == kinds.get(new):
                 found[old] = new
-            elif known != new and not is_first:
+            elif known != new and copy:
                 return None
         found.update((one.name, other.name) for one, other in zip(node.results, later.results, strict=True))
     return None if len(set(found.values())) < len(found) else found

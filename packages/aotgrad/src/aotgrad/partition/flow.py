@@ -64,7 +64,7 @@ class FlowNetwork:
         level[source] = 0
         queue = deque([source])
         head, left = self._head, self._left
-        while queue:
+        while queue and level[sink] < 0:
             vertex = queue.popleft()
             for edge in self._out[vertex]:
                 if left[edge] > 0 and level[head[edge]] < 0:
