@@ -14,6 +14,12 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory):
+    """Machine code of all tests of the run (it is keyed by content): the native executor is compiled once, too."""
+    return tmp_path_factory.mktemp("code")
+
+
 @pytest.fixture
 def two_threads():
     """torch's kernels, and so ours, have two threads."""

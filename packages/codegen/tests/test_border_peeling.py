@@ -96,13 +96,13 @@ def clamped(clamps: Clamps, rows: Dim, columns: Dim, low: int, high: int, *, wei
     st.sampled_from(sorted(CLAMPS)), st.integers(1, 5), st.integers(4, 70), st.integers(0, 3), st.integers(0, 3),
     st.sampled_from((1, 1 << 40)), st.booleans(),
 )  # fmt: skip
-def test_parts_mean_what_the_whole_means(tmp_path_factory, name, rows, columns, low, high, threshold, weighted):
+def test_parts_mean_what_the_whole_means(directory, name, rows, columns, low, high, threshold, weighted):
     kernel = clamped(CLAMPS[name], rows, columns, low, high, weighted=weighted)
     types = contiguous("float32", (rows, columns)), contiguous("float32", (rows, columns + low + high))
     buffers = (Buffer("a", types[0], "input"), Buffer("y", types[1], "kernel"))
     graph = LoopGraph(buffers=buffers, inputs=("a",), outputs=(Ref("y"),), steps=(kernel,))
     inputs = sample_inputs(graph, 0)
-    unit = load(emit(graph, Options(parallel_threshold=threshold)), tmp_path_factory.getbasetemp() / "code")
+    unit = load(emit(graph, Options(parallel_threshold=threshold)), directory)
     (found,) = unit(inputs["a"].as_strided((rows, columns), (columns, 1)))
     assert_same(found.flatten(), run_graph(graph, inputs)["y"])
 

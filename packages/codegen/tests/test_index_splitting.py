@@ -84,10 +84,10 @@ def conditional_kernels(draw: st.DrawFn) -> tuple[Kernel, int, int]:
 
 @QUICK
 @given(conditional_kernels(), st.sampled_from((1, 1 << 40)))
-def test_pieces_mean_what_the_whole_means(tmp_path_factory, drawn, threshold):
+def test_pieces_mean_what_the_whole_means(directory, drawn, threshold):
     graph = graph_of(*drawn)
     inputs = sample_inputs(graph, 0)
-    (found,) = load(emit(graph, Options(parallel_threshold=threshold)), tmp_path_factory.getbasetemp() / "code")(
+    (found,) = load(emit(graph, Options(parallel_threshold=threshold)), directory)(
         *(inputs[name].as_strided(drawn[1:], (drawn[2], 1)) for name in "ab")
     )
     flat = found.as_strided((span(graph.buffers[2].type),), (1,))
@@ -121,7 +121,7 @@ def joined(axis: str, first: int, rows: int, columns: int) -> Kernel:
 
 @pytest.mark.parametrize(("axis", "first"), [("j", 48), ("i", 3)])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_concatenation_has_no_condition(axis, first, threads, tmp_path):
+def test_a_concatenation_has_no_condition(axis, first, threads, directory):
     rows, columns = 37, 100
     graph = graph_of(joined(axis, first, rows, columns), rows, columns)
     unit = emit(graph, Options(parallel_threshold=1))
@@ -130,7 +130,7 @@ def test_a_concatenation_has_no_condition(axis, first, threads, tmp_path):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
-        (found,) = load(unit, tmp_path)(a, b)
+        (found,) = load(unit, directory)(a, b)
     finally:
         torch.set_num_threads(before)
     dim = "ij".index(axis)

@@ -61,11 +61,6 @@ def compare(run, graph, inputs, *, at_end, sizes=()):
         assert_identical(one, after[name])  # an input was written, or one that is to be written was not
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("code")
-
-
 threshold = st.sampled_from((1, 1 << 40))
 executor = st.sampled_from(("fast", "reference"))
 

@@ -20,11 +20,6 @@ from stagewire.verify import verify
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("code")
-
-
 def check(graph, run, seed):
     generator = torch.Generator().manual_seed(seed)
     types = {buffer.name: buffer.type for buffer in graph.buffers}

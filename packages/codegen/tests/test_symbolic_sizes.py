@@ -29,11 +29,6 @@ from stagewire.testing.symbolic import instantiated
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("code")
-
-
 def steps() -> LoopGraph:
     return parse_document(SYMBOLIC_STEPS).forward
 

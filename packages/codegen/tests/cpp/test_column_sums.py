@@ -27,21 +27,21 @@ def column_sums(first: int, second: int, columns: int, dtype: str) -> LoopGraph:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int64", "bool"])
 @pytest.mark.parametrize("threshold", [1, 1 << 30])
 @pytest.mark.parametrize("sizes", [(0, 3), (1, 1), (9, 1), (3, 9), (70, 1), (5, 13), (2, 67), (300, 9), (130, 64)])
-def test_any_number_of_rows(sizes, threshold, dtype, tmp_path):
+def test_any_number_of_rows(sizes, threshold, dtype, directory):
     torch.manual_seed(0)
     x = torch.randint(0, 2, (*sizes, 33)).to(getattr(torch, dtype))
     unit = emit(column_sums(*sizes, 33, dtype), Options(parallel_threshold=threshold))
-    (found,) = load(unit, tmp_path)(x)
+    (found,) = load(unit, directory)(x)
     expected = x.any(0).any(0) if dtype == "bool" else x.double().sum((0, 1)).to(found.dtype)
     assert torch.equal(found, expected)
 
 
-def test_long_sums_are_as_good_as_short_ones(tmp_path):
+def test_long_sums_are_as_good_as_short_ones(directory):
     """In float32 alone the sum of 200,000 tenths and a large first element would be off by 2e-3. A lane of the first
     block of 1,024 points is: it has a quarter of them in vectors of 128 bits."""
     x = torch.full((200_000, 1, 3), 0.1)
     x[0] = 1e7
-    (found,) = load(emit(column_sums(200_000, 1, 3, "float32"), Options()), tmp_path)(x)
+    (found,) = load(emit(column_sums(200_000, 1, 3, "float32"), Options()), directory)(x)
     torch.testing.assert_close(found, x.double().sum((0, 1)).float(), rtol=3e-6, atol=0.0)
 
 

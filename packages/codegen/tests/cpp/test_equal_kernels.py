@@ -35,17 +35,17 @@ def graph_of(*made):
     )  # fmt: skip
 
 
-def written(graph, tmp_path):
+def written(graph, directory):
     """How often kernels were written, and what they give for inputs of ones, counted up."""
     with mock.patch.object(emitter, "_write", wraps=emitter._write) as write:
         unit = emit(graph, Options())
     inputs = [torch.full(one.type.shape, n + 1.0, dtype=getattr(torch, one.type.dtype))
               for n, one in enumerate(b for b in graph.buffers if b.role == "input")]  # fmt: skip
-    return write.call_count, [one.tolist() for one in load(unit, tmp_path)(*inputs)]
+    return write.call_count, [one.tolist() for one in load(unit, directory)(*inputs)]
 
 
-def test_equal_kernels_are_written_once_and_each_has_its_own_buffers(tmp_path):
-    count, results = written(graph_of(*(scaled(number) for number in range(5))), tmp_path)
+def test_equal_kernels_are_written_once_and_each_has_its_own_buffers(directory):
+    count, results = written(graph_of(*(scaled(number) for number in range(5))), directory)
     assert count == 1
     assert results == [[3.0 * (number + 1)] * 8 for number in range(5)]
 
@@ -53,20 +53,20 @@ def test_equal_kernels_are_written_once_and_each_has_its_own_buffers(tmp_path):
 @pytest.mark.parametrize(
     "change", [{"by": 3.0}, {"dtype": "float64"}, {"size": 9}, {"other": "x0"}], ids=lambda change: next(iter(change))
 )
-def test_others_are_written_apart(change, tmp_path):
-    count, results = written(graph_of(scaled(0), scaled(1, **change)), tmp_path)
+def test_others_are_written_apart(change, directory):
+    count, results = written(graph_of(scaled(0), scaled(1, **change)), directory)
     assert count == 2
     x = 2.0
     expected = x * change.get("by", 2.0) + (1.0 if "other" in change else x)
     assert results == [[3.0] * 8, [expected] * change.get("size", 8)]
 
 
-def test_memory_that_is_shared_is_told_from_memory_that_is_not(tmp_path):
+def test_memory_that_is_shared_is_told_from_memory_that_is_not(directory):
     """The second kernel writes where its input is: no promise to the compiler that these lie apart."""
     graph = graph_of(scaled(0), scaled(1))
     first, second = graph.buffers[:2], graph.buffers[2:]
     taken = Buffer(second[1].name, second[1].type, "kernel", reuse=second[0].name)
     graph = LoopGraph(buffers=(*first, second[0], taken), inputs=graph.inputs, outputs=graph.outputs, steps=graph.steps)
-    count, results = written(graph, tmp_path)
+    count, results = written(graph, directory)
     assert count == 2
     assert results == [[3.0] * 8, [6.0] * 8]

@@ -47,23 +47,23 @@ def run(graph: LoopGraph, directory: Path, *inputs: torch.Tensor, **options: int
 
 @pytest.mark.parametrize("threshold", [0, 1 << 40])
 @pytest.mark.parametrize(("causal", "factor"), [(False, 1.0), (True, 1.0), (False, 2.0), (True, 2.0)])
-def test_results_and_statistics(causal: bool, factor: float, threshold: int, tmp_path: Path) -> None:
+def test_results_and_statistics(causal: bool, factor: float, threshold: int, directory: Path) -> None:
     functions = [function(TWICE) if factor != 1 else "", function(CAUSAL, "b8") if causal else ""]
     given = [each.detach() for each in operands()]
-    found = run(attention(functions), tmp_path, *given, parallel_threshold=threshold)
+    found = run(attention(functions), directory, *given, parallel_threshold=threshold)
     torch.testing.assert_close(found, expected(*given, causal=causal, factor=factor))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("width", [8, 40, 256])
-def test_half_precision_and_other_widths(dtype: str, width: int, tmp_path: Path) -> None:
+def test_half_precision_and_other_widths(dtype: str, width: int, directory: Path) -> None:
     sizes = (1, 2, 70, 131)
     torch.manual_seed(0)
     query, key, value = (
         torch.randn(1, heads, n, width).to(getattr(torch, dtype)) for heads, n in ((2, 70), (1, 131), (1, 131))
     )
     graph = attention([function(TWICE, sizes=sizes), ""], dtype=dtype, width=width, sizes=sizes)
-    found = run(graph, tmp_path, query, key, value)[0]
+    found = run(graph, directory, query, key, value)[0]
     wide = [each.double() for each in (query, key, value)]
     wanted = (wide[0] @ wide[1].mT * 0.5).softmax(-1) @ wide[2]
     torch.testing.assert_close(found, wanted.to(found.dtype), rtol=1e-2, atol=1e-3)
@@ -71,7 +71,7 @@ def test_half_precision_and_other_widths(dtype: str, width: int, tmp_path: Path)
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("length", [1, 3])
-def test_few_queries(length: int, dtype: str, tmp_path: Path) -> None:
+def test_few_queries(length: int, dtype: str, directory: Path) -> None:
     sizes = (BATCH, HEADS, length, 300)
     torch.manual_seed(0)
     query, key, value = (
@@ -79,7 +79,7 @@ def test_few_queries(length: int, dtype: str, tmp_path: Path) -> None:
     )
     seen = ["%q: i64 = index i1", "%k: i64 = index i2", "%e: i64 = add(%q, 100)", "%out: b8 = ge(%e, %k)"]
     functions = [function(TWICE, sizes=sizes), function(seen, "b8", sizes=sizes)]
-    found = run(attention(functions, dtype=dtype, width=24, sizes=sizes), tmp_path, query, key, value)
+    found = run(attention(functions, dtype=dtype, width=24, sizes=sizes), directory, query, key, value)
     keys, values = (each.double().repeat_interleave(HEADS // 2, 1) for each in (key, value))
     scores = query.double() @ keys.mT * 0.5
     scores = scores.masked_fill(torch.ones(length, 300).triu(101).bool(), -math.inf)
@@ -110,7 +110,7 @@ MASK_MODS = [
 
 @settings(max_examples=15, deadline=None, derandomize=True)
 @drawn(st.integers(0, 2**64 - 1))
-def test_drawn_functions_sizes_and_blocks(tmp_path_factory: pytest.TempPathFactory, number: int) -> None:
+def test_drawn_functions_sizes_and_blocks(directory: Path, number: int) -> None:
     order = random.Random(number)
     among = (1, 2), (1, 2, 4), (1, 4, 5, 64, 70, 130), (1, 33, 64, 200)
     batch, heads, length, keys = sizes = tuple(order.choice(each) for each in among)
@@ -139,18 +139,18 @@ def test_drawn_functions_sizes_and_blocks(tmp_path_factory: pytest.TempPathFacto
                 lists += [table.sum(-1).int()[None, None], first.int()[None, None]]
     graph = attention(functions, blocks=kinds, width=width, sizes=stated)
     threshold = order.choice((0, 1 << 40))
-    found = run(graph, tmp_path_factory.mktemp("code"), query, key, value, *lists, parallel_threshold=threshold)
+    found = run(graph, directory, query, key, value, *lists, parallel_threshold=threshold)
     wide = [query.double(), *(each.double().repeat_interleave(heads // shared, 1) for each in (key, value))]
     scores = score_mod(wide[0] @ wide[1].mT * 0.25, h, q, k).masked_fill(~seen, -math.inf)
     wanted = [scores.softmax(-1).nan_to_num(0) @ wide[2], scores.logsumexp(-1) / LOG2, scores.amax(-1) / LOG2]
     torch.testing.assert_close(found, tuple(each.float() for each in wanted), rtol=1e-4, atol=1e-4)
 
 
-def test_rows_without_a_key_are_zero_and_nan_stays_in_its_row(tmp_path: Path) -> None:
+def test_rows_without_a_key_are_zero_and_nan_stays_in_its_row(directory: Path) -> None:
     given = [each.detach() for each in operands()]
     given[0][0, 1, 5] = math.nan
     seen = ["%q: i64 = index i1", "%out: b8 = ge(%q, 3)"]
-    out, logsumexp, largest = run(attention(["", function(seen, "b8")]), tmp_path, *given)
+    out, logsumexp, largest = run(attention(["", function(seen, "b8")]), directory, *given)
     assert (out[:, :, :3] == 0).all()
     assert (logsumexp[:, :, :3] == -math.inf).all()
     assert (largest[:, :, :3] == -math.inf).all()
@@ -161,19 +161,19 @@ def test_rows_without_a_key_are_zero_and_nan_stays_in_its_row(tmp_path: Path) ->
     torch.testing.assert_close(out[:, :, 6:], wanted[:, :, 6:])
 
 
-def test_blocks_that_are_not_listed_are_not_computed(tmp_path: Path) -> None:
+def test_blocks_that_are_not_listed_are_not_computed(directory: Path) -> None:
     given = [each.detach() for each in operands()]
     rows, columns = 3, 4
     counts, of_keys = torch.ones(1, 1, rows, dtype=torch.int32), torch.ones(1, 1, columns, dtype=torch.int32)
     places, of_places = (torch.zeros(1, 1, *shape, dtype=torch.int32) for shape in ((rows, columns), (columns, rows)))
     for each in given[1:]:
         each[:, :, 16:] = math.nan
-    found = run(attention(["", ""], blocks=("partial",)), tmp_path, *given, counts, places, of_keys, of_places)
+    found = run(attention(["", ""], blocks=("partial",)), directory, *given, counts, places, of_keys, of_places)
     first = [given[0], *(each[:, :, :16] for each in given[1:])]
     torch.testing.assert_close(found[0], expected(*first, causal=False, factor=1.0)[0])
 
 
-def test_an_index_out_of_range_is_reported(tmp_path: Path) -> None:
+def test_an_index_out_of_range_is_reported(directory: Path) -> None:
     """A function that reads a table at what another table says."""
     lines = [
         "%at: i64 = load %place[i1]", "%checked: i64 = check_index(%at, 4)",
@@ -198,10 +198,10 @@ def test_an_index_out_of_range_is_reported(tmp_path: Path) -> None:
         inputs=(*graph.inputs, "place", "table"),
     )
     given, table = [each.detach() for each in operands()], torch.tensor([0.0, 1.0, 2.0, 3.0])
-    found = run(graph, tmp_path, *given, torch.arange(LENGTH) % 4, table)
+    found = run(graph, directory, *given, torch.arange(LENGTH) % 4, table)
     torch.testing.assert_close(found[0], expected(*given, causal=False, factor=1.0)[0])  # a row's bias changes nothing
     with pytest.raises(IndexError):
-        run(graph, tmp_path, *given, torch.arange(LENGTH) % 5, table)
+        run(graph, directory, *given, torch.arange(LENGTH) % 5, table)
 
 
 def test_what_does_not_depend_on_the_key_is_computed_once_a_row() -> None:

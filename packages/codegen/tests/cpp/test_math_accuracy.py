@@ -52,11 +52,11 @@ def ulps(found: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("op", ULPS)
-def test_ulps(op, tmp_path):
+def test_ulps(op, directory):
     x = sweep()
     if op == "digamma":
         x = x[(x > 0.01) & (x < 1e30) & ((x - 1.4616321).abs() > 0.01)]  # relative error is unbounded at the zeros
-    (found,) = load(emit(unary_graph(op, x.numel()), Options()), tmp_path)(x)
+    (found,) = load(emit(unary_graph(op, x.numel()), Options()), directory)(x)
     exact = REFERENCE[op](x.double())
     rounded = exact.to(torch.float32)
     assert torch.equal(found.isnan(), rounded.isnan())
@@ -100,7 +100,7 @@ PAIRS = {
 @pytest.mark.parametrize("reach", [20.0, 0.5], ids=["any quotient", "moderate quotients"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("op", PAIRS)
-def test_pairs_as_eager(op, dtype, reach, tmp_path):
+def test_pairs_as_eager(op, dtype, reach, directory):
     """Without the special values all quotients are moderate, and other code runs."""
     generator = torch.Generator().manual_seed(0)
     x, y = (torch.randn(20000, generator=generator, dtype=dtype) * torch.exp(
@@ -111,7 +111,7 @@ def test_pairs_as_eager(op, dtype, reach, tmp_path):
         pairs = torch.cartesian_prod(special, special)
         x, y = torch.cat([x, pairs[:, 0]]), torch.cat([y, pairs[:, 1]])
     function, allowed = PAIRS[op]
-    (found,) = load(emit(binary_graph(op, x.numel(), str(dtype).removeprefix("torch.")), Options()), tmp_path)(x, y)
+    (found,) = load(emit(binary_graph(op, x.numel(), str(dtype).removeprefix("torch.")), Options()), directory)(x, y)
     exact = function(x, y)
     tolerance = allowed * torch.finfo(dtype).eps
     torch.testing.assert_close(found, exact, rtol=tolerance, atol=1e-45 if allowed else 0.0, equal_nan=True)
@@ -120,22 +120,22 @@ def test_pairs_as_eager(op, dtype, reach, tmp_path):
 
 
 @pytest.mark.parametrize("op", ["exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "tanh", "erf", "asinh"])
-def test_double_precision_as_eager(op, tmp_path):
+def test_double_precision_as_eager(op, directory):
     x = torch.randn(20001, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 9
     special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-310, 1e300, -1e300], dtype=torch.float64)
     x = torch.cat([x, special])
-    (found,) = load(emit(unary_graph(op, x.numel(), "float64"), Options()), tmp_path)(x)
+    (found,) = load(emit(unary_graph(op, x.numel(), "float64"), Options()), directory)(x)
     torch.testing.assert_close(found, REFERENCE[op](x), rtol=5e-15, atol=1e-300, equal_nan=True)
 
 
 @pytest.mark.parametrize("op", ["expm1", "log1p", "tanh", "erf", "sin", "neg"])
-def test_negative_zero_is_kept(op, tmp_path):
-    (found,) = load(emit(unary_graph(op, 3), Options()), tmp_path)(torch.tensor([-0.0, 0.0, -0.0]))
+def test_negative_zero_is_kept(op, directory):
+    (found,) = load(emit(unary_graph(op, 3), Options()), directory)(torch.tensor([-0.0, 0.0, -0.0]))
     expected = [True, False, True] if op != "neg" else [False, True, False]
     assert found.signbit().tolist() == expected
 
 
-def test_pow(tmp_path):
+def test_pow(directory):
     values = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1e30, -1e30, 1e-30, 1e-40, 7.5,
                            1.0001, torch.inf, -torch.inf, torch.nan, 16777217.0, 101.0])  # fmt: skip
     generator = torch.Generator().manual_seed(0)
@@ -150,7 +150,7 @@ def test_pow(tmp_path):
     buffers = (Buffer("x", type_, "input"), Buffer("y", type_, "input"), Buffer("z", type_, "kernel"))
     graph = LoopGraph(buffers=buffers, inputs=("x", "y"), outputs=(Ref("z"),),
                       steps=(Kernel("kernel", (Axis("i", n),), (Section((), body),)),))  # fmt: skip
-    (found,) = load(emit(graph, Options()), tmp_path)(x, y)
+    (found,) = load(emit(graph, Options()), directory)(x, y)
     exact = torch.pow(x.double(), y.double())
     rounded = exact.float()
     special = ~(rounded.isfinite() & (rounded != 0))
@@ -161,23 +161,23 @@ def test_pow(tmp_path):
 
 
 @pytest.mark.parametrize("op", ["sin", "cos"])
-def test_ulps_of_near_arguments(op, tmp_path):
+def test_ulps_of_near_arguments(op, directory):
     """Arguments below 32768 alone take a form of their own; those next to multiples of pi/2 are the hard ones."""
     turns = torch.arange(0, 20860, dtype=torch.float64) * (torch.pi / 2)
     hard = [torch.nextafter(turns.float(), torch.tensor(end)) for end in (-1e9, 1e9)]
     x = torch.cat([sweep(), turns.float(), *hard])
     x = x[~(x.abs() >= 32768)]
-    (found,) = load(emit(unary_graph(op, x.numel()), Options()), tmp_path)(x)
+    (found,) = load(emit(unary_graph(op, x.numel()), Options()), directory)(x)
     exact = REFERENCE[op](x.double())
     assert torch.equal(found.isnan(), x.isnan())
     assert ulps(found, exact).nan_to_num(0.0).max() <= ULPS[op]
-    (beyond,) = load(emit(unary_graph(op, 3), Options()), tmp_path)(torch.tensor([1.0, 1e30, float("inf")]))
+    (beyond,) = load(emit(unary_graph(op, 3), Options()), directory)(torch.tensor([1.0, 1e30, float("inf")]))
     assert ulps(beyond[:2], REFERENCE[op](torch.tensor([1.0, 1e30]).double())).max() <= ULPS[op]
     assert beyond[2].isnan()
 
 
 @pytest.mark.parametrize("op", ["exp", "log1p", "tanh", "erf", "sigmoid", "sin", "cos"])
-def test_functions_that_are_called_give_what_inlined_ones_give(op, tmp_path):
+def test_functions_that_are_called_give_what_inlined_ones_give(op, directory):
     """In many places of a unit a function is compiled once: the same bits as where it is inlined."""
     x = sweep()[:5003]
     lengths = range(x.numel(), x.numel() + TUNED.inlined_places + 1)
@@ -194,8 +194,8 @@ def test_functions_that_are_called_give_what_inlined_ones_give(op, tmp_path):
     unit = emit(many, Options())
     assert f"SF_CALLED f32 sf_{op}_f32" in unit.source
     assert "SF_CALLED f32" not in single.source
-    (inlined,) = load(single, tmp_path)(x)
-    called, *_ = load(unit, tmp_path)(*(torch.cat([x, x[: length - x.numel()]]) for length in lengths))
+    (inlined,) = load(single, directory)(x)
+    called, *_ = load(unit, directory)(*(torch.cat([x, x[: length - x.numel()]]) for length in lengths))
     assert torch.equal(called.view(torch.int32), inlined.view(torch.int32))
 
 

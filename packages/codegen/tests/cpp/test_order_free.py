@@ -32,7 +32,7 @@ def rows() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("threshold", [1, 1 << 30])
-def test_no_order_is_left(threshold, tmp_path):
+def test_no_order_is_left(threshold, directory):
     load_x = Load("v", "x", POINT, "float64")
     moments = Reduce(("mean", "squares", "count"), "welford", Ref("v"), "float64")
     body = (load_x, Reduce(("k",), "argmin", Ref("v"), "int64"), moments, Reduce(("t",), "sum", Ref("v"), "float64"))
@@ -41,13 +41,13 @@ def test_no_order_is_left(threshold, tmp_path):
     assert kinds == {"min", "sum"}
     x = rows()
     x[1, 5] = float("nan")
-    place, mean, squares = load(emit(loops, Options(parallel_threshold=threshold)), tmp_path)(x)
+    place, mean, squares = load(emit(loops, Options(parallel_threshold=threshold)), directory)(x)
     assert torch.equal(place, x.argmin(1))
     torch.testing.assert_close(mean, x.mean(1), equal_nan=True)
     torch.testing.assert_close(squares, x.var(1, correction=0) * SIZE, equal_nan=True)
 
 
-def test_a_loop_that_writes_what_it_reads_is_computed_before(tmp_path):
+def test_a_loop_that_writes_what_it_reads_is_computed_before(directory):
     """z = 0 where v was read: a second look at the same memory would find zeros."""
     body = (Load("v", "z", POINT, "float64"), Reduce(("k",), "argmax", Ref("v"), "int64"), Store("z", POINT, 0.0))
     first = Kernel("copy", (Axis("i", ROWS), Axis("j", SIZE)),
@@ -55,12 +55,12 @@ def test_a_loop_that_writes_what_it_reads_is_computed_before(tmp_path):
     loops = graph(Section((Axis("j", SIZE),), body), {"k": "int64"})
     loops = LoopGraph(buffers=loops.buffers, inputs=("x",), outputs=loops.outputs, steps=(first, *loops.steps))
     x = rows()
-    place, cleared = load(emit(loops, Options()), tmp_path)(x)
+    place, cleared = load(emit(loops, Options()), directory)(x)
     assert torch.equal(place, x.argmax(1))
     assert not cleared.any()
 
 
-def test_equal_points_are_found_at_the_first(tmp_path):
+def test_equal_points_are_found_at_the_first(directory):
     body = (Reduce(("k",), "argmax", 3.0, "int64"),)
-    (place,) = load(emit(graph(Section((Axis("j", SIZE),), body), {"k": "int64"}), Options()), tmp_path)(rows())
+    (place,) = load(emit(graph(Section((Axis("j", SIZE),), body), {"k": "int64"}), Options()), directory)(rows())
     assert place.tolist() == [0] * ROWS

@@ -68,34 +68,34 @@ def check(graph: LoopGraph, directory, threshold: int = 1000) -> None:
 
 
 @pytest.mark.parametrize(("size", "threshold"), [(600, 20_000), (SIZE, 20_000), (20_000, 80_000)])
-def test_kernels_that_differ_in_their_buffers_alone_are_turns_of_one_loop(size, threshold, two_threads, tmp_path):
+def test_kernels_that_differ_in_their_buffers_alone_are_turns_of_one_loop(size, threshold, two_threads, directory):
     """One thread does one of a single tile, all share a larger one."""
     graph = graph_of(*(adding(n, "x", "y", f"r{n}", turned=n % 3 == 0, size=size) for n in range(40)),
                      results=tuple(f"r{n}" for n in range(40)), size=size)  # fmt: skip
     source = emit(graph, Options(parallel_threshold=threshold)).source
     assert source.count("turn++") == source.count("omp for") == 2
     assert source.count("omp for schedule(dynamic") == (0 if size == 20_000 else 2)
-    check(graph, tmp_path, threshold)
+    check(graph, directory, threshold)
 
 
-def test_independent_kernels_need_no_barrier(two_threads, tmp_path):
+def test_independent_kernels_need_no_barrier(two_threads, directory):
     graph = graph_of(*(adding(n, "x", "y", f"r{n}", turned=n % 2 == 0) for n in range(5)),
                      results=tuple(f"r{n}" for n in range(5)))  # fmt: skip
     source = emit(graph, Options(parallel_threshold=50_000)).source
     assert source.count("omp parallel") == 1, "each alone would be below the threshold"
     assert "barrier" not in source
     assert launches(graph, 50_000) == 1
-    check(graph, tmp_path, 50_000)
+    check(graph, directory, 50_000)
 
 
-def test_a_barrier_stands_before_what_is_needed(two_threads, tmp_path):
+def test_a_barrier_stands_before_what_is_needed(two_threads, directory):
     steps = [adding(0, "x", "y", "r0"), *(adding(n, f"r{n - 1}", "y", f"r{n}", turned=True) for n in range(1, 6))]
     graph = graph_of(*steps, results=("r5",))
     source = emit(graph, Options(parallel_threshold=1000)).source
     assert source.count("omp parallel") == 1
     assert source.count("omp barrier") == 5
     for _ in range(5):
-        check(graph, tmp_path)
+        check(graph, directory)
 
 
 def test_small_kernels_that_need_each_other_stay_alone():
@@ -103,22 +103,22 @@ def test_small_kernels_that_need_each_other_stay_alone():
     assert launches(graph_of(*steps, results=("r1",)), 1 << 20) == 2
 
 
-def test_a_call_ends_a_group(tmp_path):
+def test_a_call_ends_a_group(directory):
     call = Extern("aten.neg.default", (Ref("r0"),), {}, ("c",))
     graph = graph_of(adding(0, "x", "y", "r0"), call, adding(1, "c", "y", "r1"), results=("r1",))
     assert launches(graph) == 2
 
 
-def test_memory_that_is_taken_over(two_threads, tmp_path):
+def test_memory_that_is_taken_over(two_threads, directory):
     """The second kernel writes where the first one still reads; what is made in a group is not taken over in it."""
     first, second = adding(0, "t", "y", "r0", turned=True), adding(1, "t", "y", "r1")
     graph = graph_of(adding(9, "x", "y", "t"), Extern("aten.neg.default", (Ref("t"),), {}, ("c",)), first, second,
                      results=("r0", "r1", "c"), reuse={"r1": "t"})  # fmt: skip
     assert "omp barrier" in emit(graph, Options(parallel_threshold=1000)).source
-    check(graph, tmp_path)
+    check(graph, directory)
     inside = graph_of(adding(9, "x", "y", "t"), adding(0, "t", "x", "u"), Free("x"), adding(1, "u", "y", "r1"),
                       results=("r1",), reuse={"r1": "t"})  # fmt: skip
-    check(inside, tmp_path)
+    check(inside, directory)
 
 
 @st.composite
@@ -133,10 +133,10 @@ def programs(draw: st.DrawFn) -> LoopGraph:
 
 @QUICK
 @given(programs(), st.sampled_from((1000, 13_000, 30_000)))
-def test_programs_of_kernels(tmp_path_factory, graph, threshold):
+def test_programs_of_kernels(directory, graph, threshold):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        check(graph, tmp_path_factory.getbasetemp() / "code", threshold)
+        check(graph, directory, threshold)
     finally:
         torch.set_num_threads(before)

@@ -29,12 +29,12 @@ def turned(rows: int, columns: int, dtype: str, *, backward: bool = False) -> Lo
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "uint8", "int64"])
 @pytest.mark.parametrize(("rows", "columns"), [(8, 8), (64, 128), (67, 13), (9, 130)])
-def test_turned_reads(rows, columns, dtype, tmp_path):
+def test_turned_reads(rows, columns, dtype, directory):
     kind = getattr(torch, dtype)
     x = torch.randint(0, 100, (columns, rows)).to(kind)
     z = torch.randint(0, 100, (rows, columns)).to(kind)
     for backward, expected in ((False, x.t() + z), (True, x.flip(0).t() + z)):
         unit = emit(turned(rows, columns, dtype, backward=backward), Options(parallel_threshold=1000))
         assert "sf_tile<" in unit.source
-        (found,) = load(unit, tmp_path)(x, z)
+        (found,) = load(unit, directory)(x, z)
         assert torch.equal(found, expected)

@@ -110,11 +110,11 @@ def test_what_stays_as_it_is(name: str) -> None:
     st.integers(1, 3), st.integers(1, 19), st.sampled_from((8, 20, 32, 96, 144)), st.integers(1, 5), st.integers(1, 2),
     st.booleans(), st.sampled_from((1, 1 << 40)),
 )  # fmt: skip
-def test_it_means_the_same(tmp_path_factory, rows, width, channels, taps, step, masked, threshold) -> None:
+def test_it_means_the_same(directory, rows, width, channels, taps, step, masked, threshold) -> None:
     graph = normalised(rows, width, channels, taps, step, masked)
     torch.manual_seed(0)
     x, a = (torch.rand(buffer.type.shape) + 0.5 for buffer in graph.buffers[:2])
     unit = emit(graph, Options(parallel_threshold=threshold))
-    (found,) = load(unit, tmp_path_factory.getbasetemp() / "code")(x, a)
+    (found,) = load(unit, directory)(x, a)
     expected = run_graph(graph, {"x": x.flatten(), "a": a})["y"]
     torch.testing.assert_close(found.flatten(), expected, rtol=1e-6, atol=1e-6)

@@ -55,8 +55,8 @@ def resident() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc/self/statm")
-def test_most_of_a_large_arena_is_given_back(tmp_path):
-    run = load(twice_sines(), tmp_path)
+def test_most_of_a_large_arena_is_given_back(directory):
+    run = load(twice_sines(), directory)
     small, large = torch.ones(100), torch.ones(30_000_000)
     torch.testing.assert_close(run(small)[0], small.sin().sin().neg().sin())
     before = resident()

@@ -16,11 +16,6 @@ from stagewire.types import TensorType
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("code")
-
-
 def inputs_of(unit, seed):
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(type_.shape, generator=generator) / 4 for type_ in unit.input_types]

@@ -3,7 +3,6 @@
 import weakref
 
 import msgspec
-import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -41,11 +40,6 @@ def placed(unit, devices):
 
     types = tuple(at(*pair) for pair in zip(unit.inputs, unit.input_types, strict=True))
     return msgspec.structs.replace(unit, input_types=types, instructions=tuple(map(moved, unit.instructions)))
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("code")
 
 
 @EXAMPLES

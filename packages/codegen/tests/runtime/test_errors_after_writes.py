@@ -60,8 +60,8 @@ def updating(target: str, *operands: str, first: bool = False) -> LoopGraph:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_operator_that_raises_before_the_write(executor, tmp_path):
-    run = load(emit(updating("aten.cholesky.default", "m", first=True), Options()), tmp_path, executor=executor)
+def test_an_operator_that_raises_before_the_write(executor, directory):
+    run = load(emit(updating("aten.cholesky.default", "m", first=True), Options()), directory, executor=executor)
     x = torch.zeros(16)
     with pytest.raises(RuntimeError, match="positive-definite"):
         run(x, -torch.eye(4), LONG)
@@ -69,8 +69,8 @@ def test_an_operator_that_raises_before_the_write(executor, tmp_path):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_operator_that_raises_after_the_write(executor, tmp_path):
-    run = load(emit(updating("aten.cholesky.default", "m"), Options()), tmp_path, executor=executor)
+def test_an_operator_that_raises_after_the_write(executor, directory):
+    run = load(emit(updating("aten.cholesky.default", "m"), Options()), directory, executor=executor)
     x = torch.zeros(16)
     with pytest.raises(PartlyDone) as caught:
         run(x, -torch.eye(4), LONG)
@@ -79,9 +79,9 @@ def test_an_operator_that_raises_after_the_write(executor, tmp_path):
     assert run(x, torch.eye(4), LONG)[1].equal(torch.eye(4))
 
 
-def test_an_operator_of_the_c_interface_that_fails_after_the_write(tmp_path):
+def test_an_operator_of_the_c_interface_that_fails_after_the_write(directory):
     """A product of matrices that do not fit."""
-    run = load(emit(updating("aten.mm.default", "m", "long"), Options()), tmp_path)
+    run = load(emit(updating("aten.mm.default", "m", "long"), Options()), directory)
     x = torch.zeros(16)
     with pytest.raises(PartlyDone) as caught:
         run(x, torch.eye(4), LONG)
@@ -91,8 +91,8 @@ def test_an_operator_of_the_c_interface_that_fails_after_the_write(tmp_path):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_interrupt_is_no_error(executor, tmp_path):
-    run = load(emit(updating("mylib.stop.default", "m"), Options()), tmp_path, executor=executor)
+def test_an_interrupt_is_no_error(executor, directory):
+    run = load(emit(updating("mylib.stop.default", "m"), Options()), directory, executor=executor)
     with pytest.raises(KeyboardInterrupt):
         run(torch.zeros(16), torch.eye(4), LONG)
 
@@ -111,7 +111,7 @@ def stopping():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_kernel_that_checks_does_not_share_its_function_with_one_that_writes_an_input(threads, tmp_path):
+def test_a_kernel_that_checks_does_not_share_its_function_with_one_that_writes_an_input(threads, directory):
     """What a function reports is seen when all of it has run."""
     size = 4096
     type_ = contiguous("float32", (size,))
@@ -121,7 +121,7 @@ def test_a_kernel_that_checks_does_not_share_its_function_with_one_that_writes_a
     graph = graph_of((rows(size), add_one(size)), buffers, ("x", "t", "at"), ("y", "z"))
     unit = emit(graph, Options(parallel_threshold=1000))
     assert sum(isinstance(one, Launch) for one in unit.instructions) == 2
-    run = load(unit, tmp_path)
+    run = load(unit, directory)
     x, at = torch.zeros(size), torch.arange(size)
     at[size - 1] = size
     before = torch.get_num_threads()

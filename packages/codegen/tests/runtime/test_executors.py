@@ -34,11 +34,6 @@ from stagewire.types import TensorType
 EXECUTORS = ("fast", "reference")
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("code")
-
-
 def type_of(tensor):
     return TensorType(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tuple(tensor.stride()))
 

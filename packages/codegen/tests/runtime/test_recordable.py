@@ -20,11 +20,6 @@ from stagewire.program import CallExtern, MakeView, Unit
 from stagewire.types import TensorType
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("code")
-
-
 def on_gpu(*shape):
     return TensorType("float32", shape, tuple(torch.empty(shape, device="meta").stride()), device="cuda:0")
 

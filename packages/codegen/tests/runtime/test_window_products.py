@@ -25,11 +25,6 @@ IMAGES = ((1, 1, 1), (4, 2, 2), (2, 3, 5), (4, 4, 4), (3, 9, 8), (0, 4, 4))
 """How many, and their height and width."""
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("code")
-
-
 @pytest.fixture(params=("fast", "reference"))
 def executor(request):
     return request.param

@@ -45,11 +45,6 @@ def device() -> str:
     return "cuda" if ON_GPU else "cpu"
 
 
-@pytest.fixture(scope="session")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("triton")
-
-
 COMPILE = """
 import json, sys
 from pathlib import Path

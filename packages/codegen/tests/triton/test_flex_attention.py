@@ -46,7 +46,7 @@ OPEN = (symbol("b"), HEADS, symbol("m"), symbol("n"))
 
 @pytest.mark.parametrize("sizes", [(), OPEN], ids=["fixed", "open"])
 @pytest.mark.parametrize("case", FUNCTIONS)
-def test_results_and_gradients(case, sizes, tmp_path, device):
+def test_results_and_gradients(case, sizes, directory, device):
     causal, factor = FUNCTIONS[case]
     score = function(TWICE, sizes=sizes) if factor != 1 else ""
     mask = function(CAUSAL, "b8", sizes=sizes) if causal else ""
@@ -54,19 +54,19 @@ def test_results_and_gradients(case, sizes, tmp_path, device):
     given = operands()
     wanted = expected(*given, causal=causal, factor=factor)
     plain = [each.detach() for each in given]
-    found = run(attention([score, mask], **of_sizes), tmp_path, device, *plain)
+    found = run(attention([score, mask], **of_sizes), directory, device, *plain)
     torch.testing.assert_close(found, wanted)
     grad = torch.randn_like(wanted[0])
     delta = (grad * wanted[0]).sum(-1).detach()
     gradient = function(TWICE_BACK, inputs=2, sizes=sizes) if score else ""
     backward = attention([score, mask, gradient], backward=True, **of_sizes)
-    gradients = run(backward, tmp_path, device, *plain, grad, wanted[1].detach(), delta)
+    gradients = run(backward, directory, device, *plain, grad, wanted[1].detach(), delta)
     torch.testing.assert_close(gradients, torch.autograd.grad(wanted[0], given, grad), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("keys", [300, symbol("n")], ids=str)
 @pytest.mark.parametrize("length", [1, 7])
-def test_few_queries_share_the_keys_among_programs(length, keys, tmp_path, device):
+def test_few_queries_share_the_keys_among_programs(length, keys, directory, device):
     sizes = (BATCH, HEADS, length, keys)
     torch.manual_seed(0)
     query, key, value = (torch.randn(BATCH, h, n, 16) for h, n in ((HEADS, length), (SHARED, 300), (SHARED, 300)))
@@ -78,17 +78,17 @@ def test_few_queries_share_the_keys_among_programs(length, keys, tmp_path, devic
     scores = query @ keys.mT * 0.5
     scores = scores.masked_fill(torch.ones(length, 300).triu(101).bool(), -math.inf)
     wanted = scores.softmax(-1) @ values, scores.logsumexp(-1) / math.log(2), scores.amax(-1) / math.log(2)
-    torch.testing.assert_close(run(graph, tmp_path, device, query, key, value), wanted)
+    torch.testing.assert_close(run(graph, directory, device, query, key, value), wanted)
 
 
 @pytest.mark.parametrize("sizes", [(BATCH, HEADS, 40, 50), OPEN], ids=["fixed", "open"])
-def test_blocks_that_are_not_listed_are_not_computed(sizes, tmp_path, device):
+def test_blocks_that_are_not_listed_are_not_computed(sizes, directory, device):
     given = [each.detach() for each in operands()]
     rows, columns = 3, 4
     counts, of_keys = torch.ones(1, 1, rows, dtype=torch.int32), torch.ones(1, 1, columns, dtype=torch.int32)
     places, of_places = (torch.zeros(1, 1, *shape, dtype=torch.int32) for shape in ((rows, columns), (columns, rows)))
     graph = attention(["", ""], blocks=("partial",), sizes=sizes)
-    found = run(graph, tmp_path, device, *given, counts, places, of_keys, of_places)
+    found = run(graph, directory, device, *given, counts, places, of_keys, of_places)
     first = [given[0], *(each[:, :, :16] for each in given[1:])]
     torch.testing.assert_close(found[0], expected(*first, causal=False, factor=1.0)[0])
 
