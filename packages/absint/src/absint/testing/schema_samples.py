@@ -8,9 +8,11 @@ Calls between a forward and its backward are left out: their operands belong tog
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -50,10 +52,17 @@ def schema_samples(target: str) -> tuple[Sample, ...]:
     order, found = random.Random(target), list[Sample]()
     for _ in range(ATTEMPTS):
         sample = _attempt(target, order)
-        plain = tree_map(lambda leaf: _own(leaf, False), sample)
-        if len(found) < SAMPLES:
-            found += [one for one in (sample, plain) if _runs(target, one)][:1]
+        found += itertools.islice((one for one in _forms(sample) if _runs(target, one)), 1)
+        if len(found) == SAMPLES:
+            break
     return tuple(found)
+
+
+def _forms(sample: Sample) -> Iterator[Sample]:
+    """A sample, then one for which no gradient is wanted, if that is another."""
+    yield sample
+    if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(sample)):
+        yield tree_map(lambda leaf: _own(leaf, False), sample)
 
 
 def _attempt(target: str, order: random.Random) -> Sample:
