@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import nox
@@ -15,6 +17,9 @@ PACKAGES = ("stagewire", "absint", "loopir", "primops", "codegen", "aotgrad", "b
 """In an order in which each comes after what it declares, quick suites first."""
 
 TORCH_FREE = ("stagewire", "loopir")
+
+KEEP_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
+"""Else each of hundreds of processes compiles what it imports."""
 
 INTEGRATION = ("pytest", "hypothesis", "numpy", "transformers", "networkx", "expecttest", "llvmlite", "triton")
 """What the tests of all packages together need."""
@@ -52,17 +57,53 @@ nox.options.reuse_venv = "yes"
 
 
 def install(session: nox.Session, *requirements: str, torch: bool = True) -> None:
-    """Install under constraints.txt; torch first, so that nothing pulls another build of it."""
+    """Install under constraints.txt; torch first, so that nothing pulls another build of it.
+
+    A package of this repository is its wheel, as `wheels` makes it; torch's Python is compiled by importing it, which
+    leaves out what nobody uses.
+    """
+    pip = ("-q", "-c", "constraints.txt")
     if torch:
-        session.install("-q", "-c", "constraints.txt", "torch==2.13.0")
-    session.install("-q", "-c", "constraints.txt", *requirements)
+        session.install(*pip, "--no-compile", "torch==2.13.0")
+        session.run("python", "-c", "import torch", env=KEEP_BYTECODE, silent=True)
+    if any(name.startswith("stagefold") for name in requirements):
+        own = wheels(session)
+        old = Path(session.virtualenv.location).glob("lib/python*/site-packages/stagefold*.dist-info")
+        if names := [f"stagefold-{name}" for name in PACKAGES[:-1]] + ["stagefold"] if any(old) else []:
+            session.run("python", "-m", "pip", "uninstall", "-q", "-y", *names, silent=True)  # the version is the same
+        pip = (*pip, "-c", str(own / "constraints.txt"))
+    session.install(*pip, *requirements)
+
+
+@cache
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="stagefold-wheels-")
+
+
+def wheels(session: nox.Session) -> Path:
+    """A directory with the wheels of all packages, made once in a run of nox, and constraints that name them."""
+    directory = Path(_directory().name)
+    constraints = directory / "constraints.txt"
+    if not constraints.exists():
+        builder = str(directory / "builder")  # the environment of the session stays without it
+        session.install("-q", "-c", "constraints.txt", "--target", builder, "setuptools")
+        session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(directory),
+                    *sources(), env={"PYTHONPATH": builder, "STAGEFOLD_RELEASE": "1"})  # fmt: skip
+        made = {path.name.partition("-")[0].replace("_", "-"): path.as_uri() for path in directory.glob("*.whl")}
+        constraints.write_text("".join(f"{name} @ {uri}\n" for name, uri in sorted(made.items())))
+    return directory
+
+
+def sources() -> list[str]:
+    """Paths of all packages, for pip."""
+    for package in PACKAGES:
+        shutil.rmtree(ROOT / "packages" / package / "build", ignore_errors=True)  # setuptools keeps deleted files there
+    return [f"./packages/{package}" for package in PACKAGES]
 
 
 def local(*packages: str, extra: str = "") -> list[str]:
-    """Paths for pip; the siblings that a package declares come along (see its setup.py)."""
-    for package in PACKAGES:
-        shutil.rmtree(ROOT / "packages" / package / "build", ignore_errors=True)  # setuptools keeps deleted files there
-    return [f"./packages/{package}{extra}" for package in packages]
+    """Requirements for `install`; the siblings that a package declares come along (see its setup.py)."""
+    return [f"stagefold{extra}" if name == "stagefold" else f"stagefold-{name}{extra}" for name in packages]
 
 
 def run_tests(session: nox.Session, *arguments: str, env: dict[str, str] | None = None) -> None:
@@ -72,8 +113,8 @@ def run_tests(session: nox.Session, *arguments: str, env: dict[str, str] | None 
     """
     session.install("-q", "-c", "constraints.txt", "pytest-xdist")
     threads = os.environ.get("OMP_NUM_THREADS", "2")
-    limits = {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive", **(env or {})}
-    session.run("pytest", "-n", "auto", "--maxprocesses", "8", *arguments, env=limits)
+    limits = {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive", **KEEP_BYTECODE, **(env or {})}
+    session.run("pytest", "-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", *arguments, env=limits)
 
 
 @nox.session
@@ -99,7 +140,10 @@ def integration(session: nox.Session) -> None:
     install(session, *local(*PACKAGES, extra="[testing]"), *INTEGRATION)
     run_tests(session, "integration_tests", "--durations=5", *session.posargs)
     for level in () if session.posargs else LIMITS:
-        run_limited(session, level, ON_EACH_TARGET)
+        if level == own_level():
+            session.log(f"this processor is an {level}: all tests of all packages have been run at that level already")
+        else:
+            run_limited(session, level, ON_EACH_TARGET)
 
 
 @nox.session
@@ -113,9 +157,15 @@ def targets(session: nox.Session, level: str) -> None:
     run_limited(session, level, session.posargs or ON_EACH_TARGET)
 
 
+def own_level() -> str:
+    """The highest level of x86-64 that this processor has, by what each adds."""
+    words = set(Path("/proc/cpuinfo").read_text().split())
+    return "x86-64-v4" if {"avx512f", "avx512vl"} <= words else "x86-64-v3" if "avx2" in words else "x86-64-v2"
+
+
 def run_limited(session: nox.Session, level: str, paths: Iterable[str]) -> None:
     """Run tests as on a processor of a level of x86-64, if this one has it."""
-    if level == "x86-64-v3" and " avx2 " not in Path("/proc/cpuinfo").read_text():
+    if level > own_level():
         session.log("this processor lacks AVX2: nothing is run at x86-64-v3")
         return
     run_tests(session, *paths, "--durations=5", env=LIMITS[level])
@@ -296,7 +346,7 @@ def wheelhouse(session: nox.Session) -> None:
     builder = session.create_tmp() + "/build/bin/python"
     session.run(builder, "-m", "pip", "install", "-q", "-c", "constraints.txt", "setuptools", "wheel", external=True)
     session.run(builder, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(out),
-                *local(*PACKAGES), env={"STAGEFOLD_RELEASE": "1"}, external=True)  # fmt: skip
+                *sources(), env={"STAGEFOLD_RELEASE": "1"}, external=True)  # fmt: skip
     session.run(builder, "-m", "pip", "download", "-q", "--only-binary=:all:", "-c", "constraints.txt", "-d", str(out),
                 "msgspec", "sympy", "bytecode", "networkx", "platformdirs", "filelock", "rich", "hypothesis", "pytest",
                 "numpy", external=True)  # fmt: skip

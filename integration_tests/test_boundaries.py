@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from torch import nn
 
 import stagefold
+from integration_tests.fresh_processes import run_module
 from integration_tests.zoo.traces import unpacked
 from stagefold.backend import StagefoldBackend
 from stagefold.options import Options
@@ -68,8 +68,8 @@ def _recording(function, seen):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_finishing_in_another_process_gives_the_same_bytes(saved: Path, boundary: str, tmp_path: Path) -> None:
     out = tmp_path / "out.pt"
-    command = [sys.executable, "-m", "stagefold", "run", f"{saved / boundary}.json", f"{saved}/inputs.pt", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    arguments = ("run", f"{saved / boundary}.json", f"{saved}/inputs.pt", str(out))
+    done = run_module("stagefold", os.environ, *arguments)
     assert done.returncode == 0, done.stderr
     expected, got = torch.load(saved / "outputs.pt"), torch.load(out)
     assert len(got) == len(expected)

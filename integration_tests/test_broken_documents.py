@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import msgspec
@@ -12,6 +11,7 @@ import torch
 
 import stagefold
 import stagewire
+from integration_tests.fresh_processes import run_module
 from integration_tests.zoo.traces import unpacked
 from stagefold.cli import main
 from stagewire.codec import form_of
@@ -53,8 +53,7 @@ def assert_names_the_place(text: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", READERS)
 def test_a_stage_refuses_it(broken: Path, kind: str, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    command = [sys.executable, "-m", READERS[kind], str(broken / f"{kind}.json"), "-o", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_module(READERS[kind], os.environ, str(broken / f"{kind}.json"), "-o", str(out))
     assert done.returncode == 1
     assert_names_the_place(done.stderr, kind)
     assert not out.exists()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from integration_tests.fresh_processes import run_script
 
 SCRIPT = """
 import sys, warnings, torch, stagefold
@@ -28,7 +29,7 @@ def run(cache: Path, *, compiler: bool = True, script: str = SCRIPT) -> subproce
         environment.pop("CXX", None)
         environment.pop("CC", None)
         script = f"import sys; sys.modules['ziglang'] = None\n{script}"  # nor is that found, where it is installed
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    return run_script(script, environment)
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +95,7 @@ def test_a_damaged_entry_is_ignored_with_a_warning(filled: Path, pattern: str, d
 def test_an_unwritable_cache_is_a_warning(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
-    environment = {**os.environ, "STAGEFOLD_CACHE_DIR": str(blocked)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment)
+    done = run(blocked)
     assert done.returncode == 0, done.stderr
     assert "cache" in done.stderr
 
@@ -115,8 +115,7 @@ pwd.getpwuid = nobody
 def test_any_name_of_a_directory_will_do(tmp_path: Path) -> None:
     """No part of it is an option of the compiler."""
     environment = {**os.environ, "STAGEFOLD_CACHE_DIR": "-o x"}
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    done = run_script(SCRIPT, environment, directory=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     assert entries(tmp_path / "-o x", "*.so")

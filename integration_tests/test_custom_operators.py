@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ import torch
 import stagefold
 import stagewire
 from aotgrad.tracer import custom_writers
+from integration_tests.fresh_processes import run_script
 from primops.stage import Primops
 
 
@@ -233,8 +232,9 @@ def test_programs_that_write_by_operators_are_cached(tmp_path: Path) -> None:
     """Whoever reads one registers the functional forms again; the operator itself is that of the process."""
 
     def cached(more: str) -> str:
-        command = [sys.executable, "-c", PROGRAM_OF_ANOTHER_PROCESS.format(more=more)]
         environment = os.environ | {"STAGEFOLD_CACHE_DIR": str(tmp_path)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+        done = run_script(PROGRAM_OF_ANOTHER_PROCESS.format(more=more), environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     assert [cached(""), cached(""), cached(" + 1")] == ["False", "True", "True"]

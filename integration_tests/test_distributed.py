@@ -25,6 +25,7 @@ from torch._library.opaque_object import get_opaque_obj_info
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import stagefold
+from integration_tests.fresh_processes import FRESH
 from integration_tests.zoo.devices import TWO_GPUS
 
 pytestmark = [
@@ -259,9 +260,7 @@ def free_port() -> int:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=TWO_GPUS)])
 @pytest.mark.parametrize("body", [run_modules, pytest.param(run_collectives, marks=OF_CONSTANT_GROUPS)])
-def test_two_processes_find_what_eager_finds(
-    body: Callable[[int, str], None], device: str, code_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = Path(__file__).resolve().parent.parent
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep))
-    mp.spawn(process, (free_port(), str(code_cache), device, body), nprocs=2)
+def test_two_processes_find_what_eager_finds(body: Callable[[int, str], None], device: str, code_cache: Path) -> None:
+    mp.start_processes(
+        process, (free_port(), str(code_cache), device, body), nprocs=2, start_method=FRESH.get_start_method()
+    )

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import stagefold
+from integration_tests.fresh_processes import FRESH
 
 if dist.is_available():
     import torch.distributed._functional_collectives as functional
@@ -419,7 +420,6 @@ def process(rank: int, store: str, cache: str) -> None:
         dist.destroy_process_group()
 
 
-def test_two_processes_find_what_eager_finds(code_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = Path(__file__).resolve().parent.parent
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep))
-    mp.spawn(process, (str(tmp_path / "store"), str(code_cache)), nprocs=WORLD)
+def test_two_processes_find_what_eager_finds(code_cache: Path, tmp_path: Path) -> None:
+    arguments = (str(tmp_path / "store"), str(code_cache))
+    mp.start_processes(process, arguments, nprocs=WORLD, start_method=FRESH.get_start_method())

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -69,6 +69,7 @@ def test_parts_go_on_from_each_other(rows, size, dtype, device, directory):
         torch.testing.assert_close(found, EAGER[kind](operand).to(found.dtype), **loose)
 
 
+@settings(max_examples=25, deadline=None)
 @given(place=st.integers(0, 36), value=st.sampled_from((torch.inf, -torch.inf, torch.nan)))
 def test_what_is_not_finite_stays_in_what_comes_behind(place, value, device, directory):
     x = torch.randn(2, 37)
