@@ -77,7 +77,7 @@ def test_reductions(directory, graph, seed, threshold, executor):
     check(graph, seed, threshold, executor, directory)
 
 
-@settings(QUICK, max_examples=80)
+@settings(QUICK, max_examples=40)
 @given(st.integers(0, 2**64 - 1))
 def test_whatever_the_vocabulary_has(directory, number):
     order = random.Random(number)
@@ -123,7 +123,7 @@ def test_masked(directory, graph, seed, threshold, executor):
     check(graph, seed, threshold, executor, directory)
 
 
-@settings(QUICK, max_examples=60)
+@settings(QUICK, max_examples=30)
 @given(graph_lists(), st.sampled_from((1, 4, 0, 2)), st.sampled_from((30, 100, 300, 1000)), executor,
        st.sampled_from((True, True, True, False)))  # fmt: skip
 def test_several_kernels(two_threads, directory, graphs, seed, threshold, executor, updates):
