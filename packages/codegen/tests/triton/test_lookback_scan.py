@@ -50,7 +50,7 @@ EAGER = {
 }
 
 
-@pytest.mark.parametrize(("rows", "size"), [(1, 9), (1, 300), (3, 64), (5, 37)])
+@pytest.mark.parametrize(("rows", "size"), [(1, 9), (1, 300), (3, 24), (5, 21)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "int32", "int16"])
 def test_parts_go_on_from_each_other(rows, size, dtype, device, directory):
     """The operands make sums that are exact in any order, and products that stay finite."""
