@@ -160,8 +160,8 @@ def compute_of_sizes(function: Callable[..., Any], args: list[Value]) -> Any:
     """A function of numbers, of which one is computed of sizes, as a number that still is; None where it is none."""
     if not args or not all(isinstance(arg, Constant) for arg in args) or not any(map(is_symbolic, args)):
         return None
-    if function in _OF_ONE and len(args) == 1:
-        return _OF_ONE[function](args[0].host())  # type: ignore[attr-defined]
+    if (function in _OF_ONE or function in _OF_DOUBLES) and len(args) == 1:
+        return (_OF_ONE.get(function) or symbolic_form(function))(args[0].host())  # type: ignore[attr-defined]
     if function is not math.pow or len(args) != 2:
         return None
     sides = [as_float(arg.host()) for arg in args]  # type: ignore[arg-type]
@@ -170,9 +170,9 @@ def compute_of_sizes(function: Callable[..., Any], args: list[Value]) -> Any:
     return make_float(nodes[0].env, "math.pow" if any(node.is_unbacked for node in nodes) else "pow", *sides)
 
 
+_OF_DOUBLES = frozenset(getattr(math, name) for name in FUNCTIONS)
 _OF_ONE: dict[Any, Callable[[Any], Any]] = {
     float: as_float, int: math.trunc,
-    **{getattr(math, name): symbolic_form(getattr(math, name)) for name in FUNCTIONS},
     **{each: each for each in (math.floor, math.ceil, math.trunc, round, abs, operator.neg, operator.pos)},
 }  # fmt: skip
 
