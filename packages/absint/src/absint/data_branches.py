@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from absint.errors import DataDependentError
-from absint.meta import leaves, map_leaves
+from absint.meta import map_leaves
 from absint.mode import AbstractMode, abstract_call, asks_layout
-from absint.tensor import AbstractTensor
+from absint.tensor import AbstractTensor, tensors_in
 from stagewire.errors import StageError
 
 _MOST_READS = 8
@@ -54,7 +54,7 @@ class Trace(AbstractMode):
         result = super().on_op(func, args, kwargs)
         self.calls.append((func, args, kwargs, result))
         is_number = isinstance(result, AbstractTensor) and not result.dim() and result.device.type == "cpu"
-        if is_number and all(id(tensor) in self.numbers for tensor in _tensors_in((args, kwargs))):
+        if is_number and all(id(tensor) in self.numbers for tensor in tensors_in((args, kwargs))):
             real = map_leaves((args, kwargs), lambda leaf: self.numbers.get(id(leaf), leaf))
             self.numbers[id(result)] = func(*real[0], **real[1])
         return result
@@ -94,9 +94,5 @@ def _traced(
         pass
     except (StageError, RuntimeError, IndexError, ValueError, Warning):
         return None
-    given = {id(tensor.storage_record) for tensor in _tensors_in((args, kwargs))}
+    given = {id(tensor.storage_record) for tensor in tensors_in((args, kwargs))}
     return None if any(id(memory) in given for memory in trace.written) else trace
-
-
-def _tensors_in(tree: Any) -> list[AbstractTensor]:
-    return [leaf for leaf in leaves(tree) if isinstance(leaf, AbstractTensor)]

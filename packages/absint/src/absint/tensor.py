@@ -16,7 +16,7 @@ import torch
 from torch.utils.weak import TensorWeakRef
 
 from absint.errors import DataDependentError, NoActiveMode
-from absint.meta import CPU, Meta
+from absint.meta import CPU, Meta, leaves
 from absint.rules.shapes import wrap_dim
 from absint.strides import contiguous_stride
 from absint.symbolic.size import layout_key, surely_equal
@@ -216,3 +216,8 @@ class AbstractTensor(torch.Tensor):
 
     def __format__(self, spec: str) -> str:
         return format(repr(self), spec)
+
+
+def tensors_in(tree: Any) -> list[AbstractTensor]:
+    """The abstract tensors of a tree, flattened in order."""
+    return [leaf for leaf in leaves(tree) if isinstance(leaf, AbstractTensor)]

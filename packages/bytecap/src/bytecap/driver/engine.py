@@ -200,8 +200,9 @@ class Engine:
         reason = explain(known[0].guard, view, _symbols_of(known[0])) if known else None
         payload = known[0].payload if known else None
         counted = payload.counted if isinstance(payload, _Compiled) else frozenset()
-        changed = frozenset() if self.fullgraph else size_changes.changed_values(known, view, counted, self.limit)
-        self._leave_open(code, changed)
+        changed = () if self.fullgraph else size_changes.changed_values(known, view, counted, self.limit)
+        if changed:
+            self._leave_open(code, changed)
         if known:
             policy = self._policy_of(code)
             self._policies[code] = size_changes.with_changes(policy, known, view, _symbols_of(known[0]))

@@ -47,7 +47,7 @@ def with_changes(
     return policy.with_changes(dims, changed, _fixed_numbers(last, view, symbols))
 
 
-def of_data(frame: Frame) -> frozenset[Open]:
+def decided_by_data(frame: Frame) -> frozenset[Open]:
     """What of the frame's variables and stack the data decides: other calls have others.
 
     A tensor on the stack may be what a loop starts to iterate over, so that its place is an iterator's from there on.

@@ -18,7 +18,7 @@ from absint.errors import DataDependentError, SpecializedSize
 from bytecap import errors
 from bytecap.breaks.points import Break
 from bytecap.bytecode.decode import InstructionTrace
-from bytecap.driver.size_changes import Open, of_data
+from bytecap.driver.size_changes import Open, decided_by_data
 from bytecap.driver.undo import Changes
 from bytecap.evaluator.frame import Frame
 from bytecap.evaluator.tracer import Tracer, new_tracer
@@ -150,9 +150,7 @@ def capture(
         try:
             frame = _first_frame(tracer, view)
             frame.trace = trace
-            emitter = _evaluate_and_emit(tracer, frame, view, options, until)
-            if is_rest and until is None and tracer.inputs.has_views_only:
-                raise errors.NoTensorWork(f"{view.code.co_qualname} computes nothing but views behind a break")
+            emitter = _evaluate_and_emit(tracer, frame, view, until, not options.allow_empty, is_rest)
             written, is_final = changes_of(tracer)
         except Exception as error:
             refused = _refusal(tracer, error, state, trace, view.code)
@@ -160,7 +158,7 @@ def capture(
                 raise refused from refused.__cause__
             finally:
                 del refused  # an exception in a variable of a frame that it went through is a cycle
-    return _result(tracer, view, state, emitter, written, is_final, of_data(frame))
+    return _result(tracer, view, state, emitter, written, is_final, decided_by_data(frame))
 
 
 def _result(
@@ -271,7 +269,9 @@ def _as_refusal(error: Exception) -> errors.CannotCapture:
     return fault
 
 
-def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options, until: Break | None) -> Emitter:
+def _evaluate_and_emit(
+    tracer: Tracer, frame: Frame, view: Any, until: Break | None, needs_work: bool, is_rest: bool
+) -> Emitter:
     guard_modes(tracer)
     emitter = Emitter(tracer, view.code, view.globals)
     with tracer.frames.entering(frame):
@@ -282,8 +282,10 @@ def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options
             point = until.resumption.target(until.index_of(frame.pc))
             emit_leave(emitter, frame, point, until.resumption if until.segment is None else None)
         else:
-            if not tracer.graph.has_work and not options.allow_empty:
+            if needs_work and not tracer.graph.has_work:
                 raise errors.NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
+            if needs_work and is_rest and tracer.inputs.has_views_only:
+                raise errors.NoTensorWork(f"{view.code.co_qualname} computes nothing but views behind a break")
             emit_epilogue(emitter, result)
         check_choices(tracer, emitter.outputs)
         tracer.guards.written()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from absint import AbstractTensor
-from absint.meta import from_tensor, leaves, to_wire
+from absint.meta import from_tensor, to_wire
 from bytecap.errors import UnsupportedValue
 from stagewire.capture import (
     CUSTOM,
@@ -239,11 +239,6 @@ class GraphBuilder:
     def has_work(self) -> bool:
         """Whether any node computes something."""
         return any(node.target not in STATE_TARGETS for node in self.nodes)
-
-
-def tensors_in(tree: Any) -> list[AbstractTensor]:
-    """The abstract tensors of a tree, flattened in order."""
-    return [leaf for leaf in leaves(tree) if isinstance(leaf, AbstractTensor)]
 
 
 def tensor_type(tensor: Any) -> TensorType:

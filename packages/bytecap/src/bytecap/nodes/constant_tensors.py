@@ -20,7 +20,7 @@ import torch
 from absint import AbstractTensor, DataDependentError, Meta
 from absint.meta import CPU, from_tensor, leaves, map_leaves
 from absint.symbolic.size import is_unbacked
-from absint.tensor import Storage
+from absint.tensor import Storage, tensors_in
 from bytecap.context_types import Tracer
 from bytecap.objects.arrays.tensors import TensorValue
 from stagewire.capture import Source
@@ -64,7 +64,7 @@ def note_content(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], r
         result.storage_record.constant = torch.full(result.meta.shape, answer)
         return
     given = list(leaves((args, kwargs)))
-    tensors = [leaf for leaf in given if isinstance(leaf, AbstractTensor)]
+    tensors = tensors_in(given)
     if not all(_is_small(tensor) for tensor in tensors) or (tensors and function in _MAKERS):
         return
     if any(tensor.storage_record.is_deferred for tensor in tensors):

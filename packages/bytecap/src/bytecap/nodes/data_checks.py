@@ -19,11 +19,12 @@ import torch
 
 from absint.data_branches import Trace, passing
 from absint.meta import map_leaves
+from absint.tensor import tensors_in
 from bytecap.breaks.flow import reached, successors_of
 from bytecap.bytecode.decode import Program
 from bytecap.context_types import Frame, Tracer
 from bytecap.errors import DataDependent
-from bytecap.graph.builder import tensor_type, tensors_in
+from bytecap.graph.builder import tensor_type
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, PythonRaise, Value
 from bytecap.objects.numbers.symbolic import as_value

@@ -13,10 +13,10 @@ from absint.cpu_kernels import onednn_takes_lstm
 from absint.errors import SpecializedSize, TypeRuleError
 from absint.symbolic.size import is_unbacked as is_open_size
 from absint.targets import target_name
+from absint.tensor import tensors_in
 from absint.wire import to_arg
 from bytecap.context_types import Tracer
 from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
-from bytecap.graph.builder import tensors_in
 from bytecap.nodes import call_arguments
 from bytecap.nodes.constant_tensors import note_content, with_numbers
 from bytecap.nodes.data_checks import call_checked

@@ -12,9 +12,10 @@ import msgspec
 from absint import AbstractMode, AbstractTensor
 from absint.functions import custom_functions, run_graph
 from absint.symbolic import from_dim, make_size
+from absint.tensor import tensors_in
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.graph.builder import GraphBuilder, tensors_in
+from bytecap.graph.builder import GraphBuilder
 from bytecap.nodes.bodies import all_tensors, recording, wires
 from bytecap.nodes.torch_calls import evaluate
 from bytecap.objects.arrays.tensors import TensorValue
