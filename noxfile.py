@@ -89,18 +89,19 @@ def wheels(session: nox.Session) -> Path:
     if not constraints.exists():
         builder = str(directory / "builder")  # the environment of the session stays without it
         session.install("-q", "-c", "constraints.txt", "--target", builder, "setuptools")
-        session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(directory),
-                    *sources(), env={"PYTHONPATH": builder, "STAGEFOLD_RELEASE": "1"})  # fmt: skip
+        build_wheels(session, "python", directory, PYTHONPATH=builder)
         made = {path.name.partition("-")[0].replace("_", "-"): path.as_uri() for path in directory.glob("*.whl")}
         constraints.write_text("".join(f"{name} @ {uri}\n" for name, uri in sorted(made.items())))
     return directory
 
 
-def sources() -> list[str]:
-    """Paths of all packages, for pip."""
+def build_wheels(session: nox.Session, python: str, out: Path, **env: str) -> None:
+    """Build the wheels of all packages with an interpreter that has setuptools."""
     for package in PACKAGES:
         shutil.rmtree(ROOT / "packages" / package / "build", ignore_errors=True)  # setuptools keeps deleted files there
-    return [f"./packages/{package}" for package in PACKAGES]
+    paths = [f"./packages/{package}" for package in PACKAGES]
+    session.run(python, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(out), *paths,
+                env={"STAGEFOLD_RELEASE": "1", **env}, external=True)  # fmt: skip
 
 
 def local(*packages: str, extra: str = "") -> list[str]:
@@ -347,8 +348,7 @@ def wheelhouse(session: nox.Session) -> None:
     session.run(python, "-m", "venv", session.create_tmp() + "/build", external=True)
     builder = session.create_tmp() + "/build/bin/python"
     session.run(builder, "-m", "pip", "install", "-q", "-c", "constraints.txt", "setuptools", "wheel", external=True)
-    session.run(builder, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(out),
-                *sources(), env={"STAGEFOLD_RELEASE": "1"}, external=True)  # fmt: skip
+    build_wheels(session, builder, out)
     session.run(builder, "-m", "pip", "download", "-q", "--only-binary=:all:", "-c", "constraints.txt", "-d", str(out),
                 "msgspec", "sympy", "bytecode", "networkx", "platformdirs", "filelock", "rich", "hypothesis", "pytest",
                 "numpy", external=True)  # fmt: skip
