@@ -61,13 +61,11 @@ nox.options.reuse_venv = "yes"
 def install(session: nox.Session, *requirements: str, torch: bool = True) -> None:
     """Install under constraints.txt; torch first, so that nothing pulls another build of it.
 
-    A package of this repository is its wheel, as `wheels` makes it; torch's Python is compiled by importing it, which
-    leaves out what nobody uses.
+    A package of this repository is its wheel, as `wheels` makes it.
     """
     pip = ("-q", "-c", "constraints.txt")
     if torch:
-        session.install(*pip, "--no-compile", "torch==2.13.0")
-        session.run("python", "-c", "import torch", env=KEEP_BYTECODE, silent=True)
+        share_torch(session)
     if any(name.startswith("stagefold") for name in requirements):
         own = wheels(session)
         old = Path(session.virtualenv.location).glob("lib/python*/site-packages/stagefold*.dist-info")
@@ -75,6 +73,22 @@ def install(session: nox.Session, *requirements: str, torch: bool = True) -> Non
             session.run("python", "-m", "pip", "uninstall", "-q", "-y", *names, silent=True)  # the version is the same
         pip = (*pip, "-c", str(own / "constraints.txt"))
     session.install(*pip, *requirements)
+
+
+def share_torch(session: nox.Session) -> None:
+    """Put torch and what it requires, one directory for all environments of a Python, on an environment's path.
+
+    torch's Python is compiled by importing it, which leaves out what nobody uses.
+    """
+    site = next(Path(session.virtualenv.location).glob("lib/python*/site-packages"))
+    shared = ROOT / ".nox" / f"torch-{site.parent.name}"
+    if not shared.exists():
+        made = shared.with_name(f"{shared.name}.new")
+        shutil.rmtree(made, ignore_errors=True)
+        session.install("-q", "-c", "constraints.txt", "--no-compile", "--target", str(made), "torch==2.13.0")
+        session.run("python", "-c", "import torch", env={"PYTHONPATH": str(made), **KEEP_BYTECODE}, silent=True)
+        made.rename(shared)
+    (site / "torch.pth").write_text(f"{shared}\n")
 
 
 @cache

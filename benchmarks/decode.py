@@ -1,9 +1,9 @@
 """Decoding token by token with a static cache, on a GPU: milliseconds a token beside eager and torch.compile.
 
-    python benchmarks/decode.py [--layers 16] [--places 512] [--batch 1] [--dtype bfloat16]
+    python benchmarks/decode.py [--model 1b | 8b] [--layers N] [--places 512] [--batch 1] [--dtype bfloat16]
                                 [--weights int8 | int4] [--peer] [--profile]
 
-A Llama of the shape of Llama 3.2 1B with random weights. One step takes one token for each sequence, writes keys and
+A Llama of the shape of Llama 3.2 1B, or of Llama 3.1 8B, with random weights and 32,000 words. One step takes one token for each sequence, writes keys and
 values of every layer into a `transformers.StaticCache` and gives logits; positions go up by one. Each way of running
 decodes the same tokens from a cache of its own; the greatest difference of its logits from eager's is printed beside.
 Times are minima over runs of 32 tokens, with one synchronisation at the end of each. --peer: torch.compile with
@@ -25,11 +25,14 @@ import transformers
 import stagefold
 
 TOKENS = 32
+SHAPES = {"1b": (2048, 8192, 16), "8b": (4096, 14336, 32)}
+"""Width, inner width and number of layers."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--model", choices=SHAPES, default="1b")
+    parser.add_argument("--layers", type=int)
     parser.add_argument("--places", type=int, default=512)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--device", default="cuda")
@@ -38,10 +41,11 @@ def main() -> None:
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
+    width, inner, layers = SHAPES[options.model]
     config = transformers.LlamaConfig(
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=options.layers,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=options.layers or layers,
         num_attention_heads=32,
         num_key_value_heads=8,
         vocab_size=32000,
