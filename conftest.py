@@ -1,5 +1,7 @@
 """Property tests draw the same examples on every run, so that a run of the tests says something about the commit alone.
 
+An ordinary run draws half of the examples that a test states, where these are many.
+
 With HYPOTHESIS_PROFILE=fuzz (`nox -s fuzz`) only property tests run, on new examples, and on many more of them. Such a
 session says its seed (`--hypothesis-seed` repeats it) and keeps what it found in `.fuzz`: the report of each failure,
 and the smallest documents that fail.
@@ -18,8 +20,10 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 FUZZING = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
-TIMES = int(os.environ.get("FUZZ_TIMES", "34"))
-"""How many times the examples of an ordinary run."""
+TIMES = float(os.environ.get("FUZZ_TIMES", "34")) if FUZZING else 0.5
+"""How many times the examples that a test states."""
+FEWEST = 20
+"""Examples of which an ordinary run draws all."""
 
 # How long it takes to draw says something about what else the machine does, not about the commit.
 slow = (HealthCheck.too_slow,)
@@ -68,17 +72,12 @@ def _save_documents(found: pytest.ExceptionInfo[BaseException], path: Path) -> N
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not FUZZING:
-        return
     drawn = [item for item in items if is_hypothesis_test(getattr(item, "obj", None))]
-    config.hook.pytest_deselected(items=[item for item in items if item not in drawn])
-    items[:] = drawn
-    for item in drawn:
-        test = item.obj  # type: ignore[attr-defined]
+    if FUZZING:
+        config.hook.pytest_deselected(items=[item for item in items if item not in drawn])
+        items[:] = drawn
+    for test in {getattr(item.obj, "__func__", item.obj) for item in drawn}:  # type: ignore[attr-defined]
         chosen = getattr(test, "_hypothesis_internal_use_settings", settings.default)
-        test._hypothesis_internal_use_settings = settings(
-            chosen,
-            max_examples=chosen.max_examples * TIMES,
-            derandomize=False,
-            suppress_health_check=list(HealthCheck),
-        )
+        count = max(int(chosen.max_examples * TIMES), min(chosen.max_examples, FEWEST))
+        changed = {"derandomize": False, "suppress_health_check": list(HealthCheck)} if FUZZING else {}
+        test._hypothesis_internal_use_settings = settings(chosen, max_examples=count, **changed)

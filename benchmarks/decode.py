@@ -3,13 +3,13 @@
     python benchmarks/decode.py [--model 1b | 8b] [--layers N] [--places 512] [--batch 1] [--dtype bfloat16]
                                 [--weights int8 | int4] [--peer] [--profile]
 
-A Llama of the shape of Llama 3.2 1B, or of Llama 3.1 8B, with random weights and 32,000 words. One step takes one token for each sequence, writes keys and
-values of every layer into a `transformers.StaticCache` and gives logits; positions go up by one. Each way of running
-decodes the same tokens from a cache of its own; the greatest difference of its logits from eager's is printed beside.
-Times are minima over runs of 32 tokens, with one synchronisation at the end of each. --peer: torch.compile with
-mode="reduce-overhead" as well. --profile: the device's time by kernel of one step, of each way. --weights: all products
-but the last have weights of whole numbers, in plain operations, as libraries of quantization keep them: int8 with a
-scale for each row, int4 in pairs, with a scale for each 128 of a row.
+A Llama of the shape of Llama 3.2 1B, or of Llama 3.1 8B, with random weights and 32,000 words. One step takes a token
+of each sequence, writes keys and values of every layer into a `transformers.StaticCache` and gives logits; positions go
+up by one. Each way of running decodes the same tokens from a cache of its own; the greatest difference of its logits
+from eager's is printed beside. Times are minima over runs of 32 tokens, with one synchronisation at the end of each.
+--peer: torch.compile with mode="reduce-overhead" as well. --profile: the device's time by kernel of one step, of each
+way. --weights: all products but the last have weights of whole numbers, in plain operations, as libraries of
+quantization keep them: int8 with a scale for each row, int4 in pairs, with a scale for each 128 of a row.
 """
 
 from __future__ import annotations

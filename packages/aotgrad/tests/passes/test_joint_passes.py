@@ -291,3 +291,15 @@ input %x: f32[5, 4]
 return %x
 """
     assert targets(RemoveDeadCode()(joint(text)).graph).count("index_select") == calls
+
+
+@pytest.mark.parametrize(
+    ("function", "target"),
+    [(torch.linalg.svdvals, "aten._linalg_svd.default"), (torch.linalg.eigvalsh, "aten._linalg_eigh.default")],
+)
+def test_vectors_that_nobody_uses_are_not_computed(function, target) -> None:
+    for requires_grad in (False, True):
+        capture, inputs = capture_by_torch_function(function, [torch.randn(3, 4, 4, requires_grad=requires_grad)])
+        (node,) = [node for node in AotGrad().run(capture).joint.nodes if node.target == target]
+        assert (False in node.args[2:]) is not requires_grad
+        check_against_eager(capture, inputs)

@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from codegen import Options, load
 from codegen.cpp.tuning import TUNED
@@ -207,3 +208,37 @@ def _moved(graph: LoopGraph, number: int) -> tuple[Section, ...]:
         for s in section.statements
     )
     return (Section(section.axes, body),)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sixteen_bits_are_torchs(dtype, directory):
+    """All numbers of 16 bits widened, and what is rounded to them: stored, and computed with."""
+    narrow = getattr(torch, dtype)
+    every = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(narrow)
+    between = torch.stack([every.float().nextafter(torch.tensor(side)) for side in (-torch.inf, torch.inf)])
+    halves = (every.float() + every.float().roll(1)) / 2
+    x = torch.cat([sweep(), between.flatten(), halves, every.float()])
+    for given, wanted in ((every, torch.float32), (x, narrow)):
+        (found,) = load(emit(converted(given, wanted), Options()), directory)(given)
+        assert same_bits(found, given.to(wanted))
+    (found,) = load(emit(converted(x, narrow, "neg"), Options()), directory)(x)
+    assert same_bits(found, -x.to(narrow))
+
+
+def converted(given: torch.Tensor, dtype: torch.dtype, op: str = "") -> LoopGraph:
+    """The elements converted, and perhaps an op on what they are then, which is stored as well."""
+    names = [str(one).removeprefix("torch.") for one in (given.dtype, dtype)]
+    graph = unary_graph("convert", given.numel())
+    (kernel,) = graph.steps
+    load_, value, store = kernel.sections[0].statements
+    body = [replace(load_, dtype=names[0]), replace(value, dtype=names[1]), store]
+    if op:
+        body[2:] = [Compute("z", op, (Ref("w"),), names[1]), replace(store, value=Ref("z"))]
+    buffers = [replace(one, type=replace(one.type, dtype=name)) for one, name in zip(graph.buffers, names, strict=True)]
+    return replace(graph, buffers=tuple(buffers), steps=(replace(kernel, sections=(Section((), tuple(body)),)),))
+
+
+def same_bits(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Zeros of one sign, and any nan for another."""
+    kind = torch.int16 if found.itemsize == 2 else torch.int32
+    return bool(((found.view(kind) == wanted.view(kind)) | (found.isnan() & wanted.isnan())).all())

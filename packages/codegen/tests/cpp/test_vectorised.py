@@ -19,13 +19,13 @@ from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load,
 from stagewire.types import contiguous
 
 ROWS, SIZE = 8, 4096
-DTYPES = ("float32", "float64", "bfloat16", "int64", "int32", "uint8", "bool")
+DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool")
 UNARY = """neg abs sign ceil floor round trunc exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tanh
            erf sigmoid isnan isinf logical_not""".split()  # noqa: SIM905
 BINARY = """add sub mul div pow maximum minimum fmax fmin eq lt logical_and copysign""".split()  # noqa: SIM905
 LIBRARY = "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma".split()  # noqa: SIM905
 SCALAR = {("lgamma", "float64"), ("fmod", "float64"), ("remainder", "float64")}
-FROM_INT64 = {"int64_to_float32", "int64_to_float64"}
+FROM_INT64 = {f"int64_to_{dtype}" for dtype in ("float32", "float64", "bfloat16", "float16")}
 SCALAR_AT: dict[Isa, set[str]] = {
     # Before AVX-512DQ, 64-bit integers become floats one by one; before AVX2, lanes are all shifted by the same count
     # (sin and cos of large arguments).
@@ -149,7 +149,7 @@ def test_every_loop_is_vectorised(family, isa, tmp_path):
         case "conversions":
             kernels = [pointwise(f"{a}_to_{b}", "convert", (a,), b) for a in DTYPES for b in DTYPES if a != b]
         case "chains":
-            kernels = [chained(f"chained_{dtype}", dtype) for dtype in ("float32", "float64", "bfloat16")]
+            kernels = [chained(f"chained_{dtype}", dtype) for dtype in ("float32", "float64", "bfloat16", "float16")]
         case "calls":
             kernels = [repeated(op, dtype) for op in CALLED for dtype in ("float32", "bfloat16")]
         case "reductions":

@@ -13,7 +13,7 @@ SIZES = (1, 2, 300, 256)
 FUNCTIONS = [function(TWICE, sizes=SIZES), function(CAUSAL, "b8", sizes=SIZES)]
 GRADIENT = function(TWICE_BACK, inputs=2, sizes=SIZES)
 
-for dtype, width in (("bfloat16", 128), ("float16", 256), ("float32", 256)):
+for dtype, width in (("bfloat16", 128), ("float32", 256)):
     for backward, functions in ((False, FUNCTIONS), (True, [*FUNCTIONS, GRADIENT])):
         unit = unit_of(attention(functions, backward=backward, dtype=dtype, width=width, sizes=SIZES))
         module = module_of(unit.source)

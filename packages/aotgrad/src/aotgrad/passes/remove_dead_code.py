@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from operator import is_
 
 import msgspec
 import torch
@@ -29,7 +30,8 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 
 
 class RemoveDeadCode(msgspec.Struct, frozen=True):
-    """After it, every node is used by a later node or an output, or has an effect.
+    """After it, every node is used by a later node or an output, or has an effect, and no vectors of singular values or
+    eigenvalues are computed that nobody uses.
 
     A node of the forward that may raise because of its data (`absint.data_errors`) has the effect "acts" where no
     result of the forward needs it: it stays for its error.
@@ -38,9 +40,39 @@ class RemoveDeadCode(msgspec.Struct, frozen=True):
     def __call__(self, joint: Joint) -> Joint:
         graph = kept_for_their_errors(joint.graph, joint.results)
         kept = live_nodes(graph)
-        if len(kept) == len(graph.nodes) and graph is joint.graph:
+        if any(node.target in _VECTORS for node in kept):
+            kept = _with_values_alone(kept, graph.outputs)
+        if len(kept) == len(graph.nodes) and all(map(is_, kept, joint.graph.nodes)):
             return joint
         return joint.with_graph(with_nodes(graph, kept))
+
+
+_VECTORS: dict[str, tuple[Arg, tuple[int, ...]]] = {
+    "aten._linalg_svd.default": (False, (0, 2)),
+    "aten._linalg_eigh.default": ("L", (1,)),
+}
+"""Calls whose third argument asks for vectors: the second argument where it is left out, the numbers of these results.
+
+torch's `svdvals` and `eigvalsh` ask for them wherever a tensor is no plain one, as here."""
+
+
+def _with_values_alone(nodes: Sequence[Node], outputs: Sequence[Arg]) -> list[Node]:
+    """The nodes, with calls that ask for no vectors where nobody uses any."""
+    used = {name for node in nodes for name in operands(node)} | {name for arg in outputs for name in references(arg)}
+    found = []
+    for node in nodes:
+        second, vectors = _VECTORS.get(node.target, (None, ()))
+        if vectors and len(node.args) < 3 and used.isdisjoint([node.results[number].name for number in vectors]):
+            results = [_emptied(one) if n in vectors else one for n, one in enumerate(node.results)]
+            args = *node.args, *(second,)[: 2 - len(node.args)], False
+            node = replace(node, args=args, results=tuple(results))
+        found.append(node)
+    return found
+
+
+def _emptied(value: Value) -> Value:
+    assert isinstance(value.type, TensorType)
+    return Value(value.name, TensorType(value.type.dtype, (0,), (1,), 0, value.type.device))
 
 
 def kept_for_their_errors(graph: Graph, results: int) -> Graph:

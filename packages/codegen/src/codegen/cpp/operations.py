@@ -90,21 +90,27 @@ Numbers = tuple[float | None, ...]
 """Of operands, what those are that are numbers."""
 
 
-def expression(op: str, dtype: str, operands: tuple[str, ...], numbers: Numbers, form: str = "") -> str:
-    """The value of `op` on operands of `dtype` (for "where": the dtype of the branches), by a form of its function."""
+def expression(
+    op: str, dtype: str, operands: tuple[str, ...], numbers: Numbers, form: str = "", rounds: bool = True
+) -> str:
+    """The value of `op` on operands of `dtype` (for "where": the dtype of the branches), by a form of its function.
+
+    rounds: to the 16 bits of `dtype`, where it has these.
+    """
     kind = c_type(dtype)
+    rounding = kind.rounding if rounds else ""
     if "." in op:
         if op not in FORMS:
             raise UnknownOp(f"nobody registers a C++ form of the op {op!r}")
         text = str(FORMS[op](dtype, *operands))
-        return f"{kind.rounding}({text})" if kind.rounding else text
+        return f"{rounding}({text})" if rounding else text
     if dtype == "bool":
         if op not in _BOOL:
             raise UnsupportedType(f"the op {op!r} has no form on bool")
         return _BOOL[op].format(*operands)
     if dtype in FLOATS:
         text = _floating(op, "f" if kind.local == "f32" else "", kind.suffix, operands, numbers, form)
-        return f"{kind.rounding}({text})" if kind.rounding and op not in EXACT and op not in PREDICATES else text
+        return f"{rounding}({text})" if rounding and op not in EXACT and op not in PREDICATES else text
     patterns = _LONG if kind.suffix == "u64" else _UNSIGNED if dtype.startswith("u") else _INTEGER
     text = _filled(patterns, op, operands, "integers", suffix=kind.suffix, bits=INTEGERS[dtype][0])
     return text if op in _COMMON or op in PREDICATES else f"(({kind.local}){text})"
@@ -139,8 +145,8 @@ def _power(mark: str, suffix: str, a: str, b: str, exponent: float | None) -> st
     return f"sf_pow_f32({a}, {b})" if suffix == "f32" else f"pow({a}, {b})"
 
 
-def conversion(source: str, target: str, operand: str) -> str:
-    """A cast by torch's rules: floats to integers truncate, anything but 0 is true."""
+def conversion(source: str, target: str, operand: str, rounds: bool = True) -> str:
+    """A cast by torch's rules: floats to integers truncate, anything but 0 is true. rounds: see `expression`."""
     to, kind = c_type(target), c_type(source)
     if source == target:
         return operand
@@ -150,7 +156,7 @@ def conversion(source: str, target: str, operand: str) -> str:
         return f"({operand} ? ({to.local})1 : ({to.local})0)"  # gcc 12 does not vectorise the cast to a float
     if target in FLOATS:
         text = f"(({to.local}){operand})" if kind.local != to.local else operand
-        return f"{to.rounding}({text})" if to.rounding else text
+        return f"{to.rounding}({text})" if to.rounding and rounds else text
     if source in FLOATS and INTEGERS[target][0] < 64 and target != "int32":
         # through a wider signed type, as c10::convert does: narrow results wrap instead of being undefined
         return f"(({to.local})({'i64' if target in ('uint8', 'uint32') else 'i32'}){operand})"

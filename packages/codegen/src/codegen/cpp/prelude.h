@@ -58,11 +58,40 @@ SF_INLINE f32 sf_round_bf16(f32 x) {
   return SF_BITS(f32, x != x ? 0x7fc00000u : r);
 }
 
-SF_INLINE f32 sf_load_f16(_Float16 x) { return (f32)x; }
+// By bits: compilers make vectors of this, and none of _Float16 where a processor computes with float32 alone.
+// a: without the sign; from 2**16 on (0x47800000, as a half 0x0f800000) it is infinite or no number. A float32 that is
+// added to 2**13 times its own power of two, which is at least 2**-14 (0x38800000), is rounded to the places of a half.
 
-SF_INLINE _Float16 sf_store_f16(f32 x) { return (_Float16)x; }
+SF_INLINE f32 sf_load_f16(u16 x) {
+  i32 a = (x & 0x7fff) << 13;
+  u32 r = SF_BITS(u32, SF_BITS(f32, a) * 0x1p112f) | (a >= 0x0f800000 ? 0x7f800000u : 0u);
+  return SF_BITS(f32, r | (u32)(x & 0x8000) << 16);
+}
 
-SF_INLINE f32 sf_round_f16(f32 x) { return (f32)(_Float16)x; }
+SF_INLINE u16 sf_store_f16(f32 x) {
+  u32 u = SF_BITS(u32, x);
+  i32 a = u & 0x7fffffffu, e = a & 0x7f800000;
+  e = e < 0x38800000 ? 0x38800000 : e;
+  u32 over = e + 0x06800000u, places = SF_BITS(u32, SF_BITS(f32, a) + SF_BITS(f32, over)) - over;
+  u32 large = a > 0x7f800000 ? 0x7e00 | (a >> 13 & 0x3ff) : 0x7c00;
+  return (u16)((a < 0x47800000 ? places + ((e - 0x38800000) >> 13) : large) | (u >> 16 & 0x8000u));
+}
+
+SF_INLINE u16 sf_pack_f16(f32 x) {  // of a value that is rounded already
+  u32 u = SF_BITS(u32, x);
+  i32 a = u & 0x7fffffffu, small = SF_BITS(i32, SF_BITS(f32, a) + 0.5f) - 0x3f000000;
+  i32 large = a >= 0x7f800000 ? 0x7c00 | (a >> 13 & 0x3ff) : (a >> 13) - 0x1c000;
+  return (u16)((a < 0x38800000 ? small : large) | (u >> 16 & 0x8000u));
+}
+
+SF_INLINE f32 sf_round_f16(f32 x) {
+  u32 u = SF_BITS(u32, x);
+  i32 a = u & 0x7fffffffu, e = a & 0x7f800000;
+  f32 over = SF_BITS(f32, (e < 0x38800000 ? 0x38800000 : e) + 0x06800000u);
+  i32 large = a > 0x7f800000 ? (a | 0x400000) & ~0x1fff : 0x7f800000;
+  i32 r = a < 0x477ff000 ? SF_BITS(i32, SF_BITS(f32, a) + over - over) : large;
+  return SF_BITS(f32, r | (u & 0x80000000u));
+}
 
 // ---- float32, at most 2 ulp unless said otherwise
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from codegen.cpp.operations import EXACT, Numbers, conversion, expression, reinterpretation
 from codegen.cpp.types import c_type, literal
 from codegen.errors import NO_SUCH_VALUE, OUT_OF_RANGE, ZERO_DIVISOR, MalformedLoop
@@ -13,6 +15,7 @@ from stagewire.graph import Ref
 from stagewire.index import range_of
 from stagewire.literals import FLOATS, held, number
 from stagewire.loop_ops import DIVISIONS, INDEX_CHECKS, PREDICATES, may_raise
+from stagewire.statements import select, used_values
 from stagewire.types import TensorType
 
 TOO_LARGE = {
@@ -27,6 +30,7 @@ class Scope:
 
     `parameters`: buffers in order; `sizes`: symbolic sizes in order; `values`: text and dtype of every visible value;
     `rounded`: values of a 16-bit float dtype whose float32 is one of that dtype, so that a store need not round;
+    `stored`: values that nothing but stores of their own dtype uses, and these round;
     `tiles`: what stands for a load whose tile of memory was copied;
     `guard`: the condition under which the loop runs out of which statements are being moved ("" if it surely does).
     """
@@ -39,6 +43,7 @@ class Scope:
         self.values: dict[str, str] = {}
         self.dtypes: dict[str, str] = {}
         self.rounded: set[str] = set()
+        self.stored = _only_stored(kernel, buffers)
         self.tiles: dict[tuple[str, loop.Index], str] = {}
         self.axes: dict[str, str] = {}
         self.extents: dict[str, Dim] = {}
@@ -131,6 +136,20 @@ class Scope:
         return text
 
 
+def _only_stored(kernel: loop.Kernel, buffers: Mapping[str, TensorType]) -> set[str]:
+    stored: dict[str, str] = {}
+    used: set[str] = set()
+    for statement in (s for section in kernel.sections for s in section.statements):
+        match statement:
+            case loop.Store(buffer, value=Ref(name), mode="set") if stored.get(name) in (None, buffers[buffer].dtype):
+                stored[name] = buffers[buffer].dtype
+                used |= used_values(msgspec.structs.replace(statement, value=0))
+            case _:
+                used |= used_values(statement)
+    made = select(kernel.sections, loop.Compute)
+    return {one.result for one in made if stored.get(one.result) == one.dtype} - used
+
+
 def write_statement(scope: Scope, statement: loop.Statement) -> list[str]:
     """The lines of one statement other than `Reduce`."""
     match statement:
@@ -178,8 +197,8 @@ def _store(scope: Scope, store: loop.Store) -> str:
         before = f"{kind.load}({target})" if kind.load else target
         value = f"({before} | {value})" if memory == "bool" else f"({before} + {value})"
     exact = store.mode == "set" and scope.dtype(store.value, "") == memory and _is_rounded(scope, store.value)
-    pack = "sf_pack_bf16" if memory == "bfloat16" and exact else kind.store
-    line = f"{target} = {pack}({value});" if kind.store else f"{target} = {value};"
+    pack = (exact and kind.pack) or kind.store
+    line = f"{target} = {pack}({value});" if pack else f"{target} = {value};"
     return f"if ({scope.value(store.mask.name)}) {line}" if store.mask is not None else line
 
 
@@ -191,7 +210,9 @@ def _compute(scope: Scope, statement: loop.Compute) -> list[str]:
         source = scope.dtype(operand, dtype)
         change = conversion if op == "convert" else reinterpretation
         value = change(source, dtype, scope.operand(operand, dtype))
-        if op == "bitcast" or source != dtype or _is_rounded(scope, operand):
+        if op == "convert" and source != dtype and statement.result in scope.stored:
+            value = conversion(source, dtype, scope.operand(operand, dtype), rounds=False)
+        elif op == "bitcast" or source != dtype or _is_rounded(scope, operand):
             scope.rounded.add(statement.result)
         return [f"{local} {scope.define(statement.result, dtype)} = {value};"]
     if op in INDEX_CHECKS:
@@ -211,21 +232,28 @@ def _compute(scope: Scope, statement: loop.Compute) -> list[str]:
         value, low, high = texts
         inside = f"(({value} >= {low}) & ({value} <= {high}))"
         lines.append(f"bad |= {_guarded(scope, f'!{inside}')} ? {NO_SUCH_VALUE} : 0;")
-    if typed != dtype or op not in EXACT or all(_is_rounded(scope, o) for o in operands[len(condition) :]):
+    if typed == dtype and op in EXACT:
+        rounded = all(_is_rounded(scope, o) for o in operands[len(condition) :])
+    else:
+        rounded = statement.result not in scope.stored
+    if rounded:
         scope.rounded.add(statement.result)
     name = scope.define(statement.result, dtype)
-    lines.append(_definition(statement, name, typed, texts))
+    lines.append(_definition(scope, statement, name, typed, texts))
     return lines
 
 
-def _definition(statement: loop.Compute, name: str, typed: str, texts: tuple[str, ...], form: str = "") -> str:
+def _definition(
+    scope: Scope, statement: loop.Compute, name: str, typed: str, texts: tuple[str, ...], form: str = ""
+) -> str:
+    rounds = statement.result not in scope.stored
     numbers: Numbers = ()
     if typed in FLOATS:
         kind = "float32" if c_type(typed).local == "f32" else typed
         numbers = tuple([None if isinstance(o, Ref) else held(number(o), kind) for o in statement.operands])
-    text = expression(statement.op, typed, texts, numbers, form)
+    text = expression(statement.op, typed, texts, numbers, form, rounds or typed != statement.dtype)
     if statement.op not in PREDICATES and typed != statement.dtype:
-        text = conversion(typed, statement.dtype, text)
+        text = conversion(typed, statement.dtype, text, rounds)
     return f"{c_type(statement.dtype).local} {name} = {text};"
 
 
@@ -238,7 +266,7 @@ def range_guard(scope: Scope, statement: loop.Statement) -> tuple[str, str] | No
     if c_type(typed).suffix != "f32":
         return None
     texts = tuple(_as(scope, operand, typed) for operand in statement.operands)
-    near = _definition(statement, scope.value(statement.result), typed, texts, "near_")
+    near = _definition(scope, statement, scope.value(statement.result), typed, texts, "near_")
     return TOO_LARGE[statement.op].format(*texts), near
 
 

@@ -12,7 +12,8 @@ from stagewire.literals import FLOATS, INTEGERS, held, number
 
 class CType(NamedTuple):
     """`storage`: the type in memory; `local`: the type of a value; `load`, `store`: conversions ("" for none);
-    `suffix`: which family of prelude functions computes with it; `rounding`: applied after inexact arithmetic."""
+    `suffix`: which family of prelude functions computes with it; `rounding`: applied after inexact arithmetic; `pack`:
+    `store` of a value that is rounded."""
 
     storage: str
     local: str
@@ -20,13 +21,14 @@ class CType(NamedTuple):
     load: str = ""
     store: str = ""
     rounding: str = ""
+    pack: str = ""
 
 
 C_TYPES: dict[str, CType] = {
     "float32": CType("f32", "f32", "f32"),
     "float64": CType("f64", "f64", "f64"),
-    "bfloat16": CType("u16", "f32", "f32", "sf_load_bf16", "sf_store_bf16", "sf_round_bf16"),
-    "float16": CType("_Float16", "f32", "f32", "sf_load_f16", "sf_store_f16", "sf_round_f16"),
+    "bfloat16": CType("u16", "f32", "f32", "sf_load_bf16", "sf_store_bf16", "sf_round_bf16", "sf_pack_bf16"),
+    "float16": CType("u16", "f32", "f32", "sf_load_f16", "sf_store_f16", "sf_round_f16", "sf_pack_f16"),
     "int64": CType("i64", "i64", "i64"),
     "int32": CType("i32", "i32", "i64"),
     "int16": CType("i16", "i16", "i64"),
