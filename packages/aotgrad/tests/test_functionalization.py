@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from aotgrad import AotGrad, save_everything
+from aotgrad import AotGrad, bind_interpreted, cut, save_everything
 from aotgrad.errors import BackwardFailed
 from aotgrad.partition.stage import Options
 from aotgrad.testing import capture_by_torch_function, check_against_eager
@@ -515,3 +515,41 @@ def test_a_view_of_no_elements_returned_twice() -> None:
 
     capture, inputs = capture_by_torch_function(program, [torch.ones(1, 4, requires_grad=True)])
     check_against_eager(capture, inputs)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: x.unbind(),
+        lambda x: x.unbind(-1)[3:1:-1],
+        lambda x: x.split(2),
+        lambda x: x.split(2, dim=1)[::2],
+        lambda x: torch.split_with_sizes(x, [1, 3])[1:],
+        lambda x: x.chunk(2, 1),
+        lambda x: (x.t().unbind()[2].view(2, 2), x.t().unbind()[1]),
+    ],
+)
+@pytest.mark.parametrize("of_result", [False, True])
+def test_views_of_one_call_are_made_by_one_call(look, of_result) -> None:
+    """As in eager their gradients come back through one node, and nobody may write into one of them."""
+
+    def program(x: torch.Tensor) -> Any:
+        x = x * 2 if of_result else x
+        return (x, *look(x)) if of_result else look(x)
+
+    capture, inputs = capture_by_torch_function(program, [x46()])
+    check_against_eager(capture, inputs)
+    for recorded in (True, False):
+        view, eager = (call(x46(leaf=False))[-1] for call in (compiled(program), program))
+        with torch.set_grad_enabled(recorded):
+            if recorded:
+                assert type(view.grad_fn) is type(eager.grad_fn)
+                with pytest.raises(RuntimeError, match="returns multiple views"):
+                    view.add_(1)
+            else:
+                torch.testing.assert_close(view.add_(1), eager.add_(1))
+
+
+def compiled(program: Program) -> Program:
+    capture, _ = capture_by_torch_function(program, [x46(leaf=False)])
+    return bind_interpreted(cut(AotGrad().run(capture)))

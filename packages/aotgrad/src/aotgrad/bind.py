@@ -151,7 +151,9 @@ def _run_lines(binding: Binding, differentiable: bool) -> list[str]:
 
 
 def _output_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
-    lines, outputs = [], []
+    lines: list[str] = []
+    outputs: list[str] = []
+    calls: dict[tuple[str, str, bool], str] = {}
     for number, output in enumerate(binding.outputs):
         match output:
             case Fresh(result=result):
@@ -160,7 +162,7 @@ def _output_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
                 outputs.append(f"inputs[{index}]")
             case ViewOf(same_as=None):
                 lines += _size_lines(output, binding, names)
-                lines.append(f"    output{number} = {_view_expression(output, number, names)}")
+                lines += _view_lines(output, number, names, calls)
                 outputs.append(f"output{number}")
             case ViewOf(same_as=other):
                 outputs.append(f"output{other}")
@@ -170,10 +172,18 @@ def _output_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
     return [*lines, f"    return ({''.join(text + ', ' for text in outputs)})"]
 
 
-def _view_expression(output: ViewOf, number: int, names: dict[str, Any]) -> str:
-    text = f"{'inputs' if output.of == 'input' else 'results'}[{output.base}]"
+def _view_lines(
+    output: ViewOf, number: int, names: dict[str, Any], calls: dict[tuple[str, str, bool], str]
+) -> list[str]:
+    """The view as `output{number}`. calls: what has made several views of something; grows."""
+    lines, text = [], f"{'inputs' if output.of == 'input' else 'results'}[{output.base}]"
+    pieces = dict(output.pieces)
     for position, (target, args) in enumerate(output.chain):
         name = f"view{number}_{position}"
+        key = text, f"{target}{args}", position in output.other_mode
+        if position in pieces and key in calls:
+            text = f"{calls[key]}[{pieces[position]}]"
+            continue
         names[name] = _in_other_mode(resolve(target)) if position in output.other_mode else resolve(target)
         if _has_sizes(args):
             names[f"{name}_args"] = functools.partial(_evaluated, args)
@@ -181,7 +191,11 @@ def _view_expression(output: ViewOf, number: int, names: dict[str, Any]) -> str:
         else:
             names[f"{name}_args"] = tuple([from_arg(arg, lambda ref: ref) for arg in args])
             text = f"{name}({text}, *{name}_args)"
-    return text
+        if position in pieces:
+            calls[key] = f"pieces{number}_{position}"
+            lines.append(f"    {calls[key]} = {text}")
+            text = f"{calls[key]}[{pieces[position]}]"
+    return [*lines, f"    output{number} = {text}"]
 
 
 def _in_other_mode(function: Callable[..., Any]) -> Callable[..., Any]:

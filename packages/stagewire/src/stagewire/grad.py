@@ -63,7 +63,8 @@ class ViewOf(msgspec.Struct, frozen=True, tag="view_of", tag_field="kind"):
 
     The view is rebuilt on the runtime tensor by replaying `chain`: (view op target, arguments after the tensor).
     `same_as`: the earlier output, also a view, that is the very same object. `other_mode`: the positions in `chain` of
-    ops that run in the other grad mode than the call (a view made under no_grad has no history of its own).
+    ops that run in the other grad mode than the call (a view made under no_grad has no history of its own). `pieces`:
+    of ops in `chain` that give several views, the position, and the number of the view.
     """
 
     of: Literal["input", "result"]
@@ -72,6 +73,7 @@ class ViewOf(msgspec.Struct, frozen=True, tag="view_of", tag_field="kind"):
     type: TensorType
     same_as: int | None = None
     other_mode: tuple[int, ...] = ()
+    pieces: tuple[tuple[int, int], ...] = ()
 
 
 class Literally(msgspec.Struct, frozen=True, tag="literally", tag_field="kind"):

@@ -248,14 +248,19 @@ class TraceMode(AbstractMode):
         if splitter is None:
             raise NoInverse(f"{record.name} returns several views")
         calls = splitter(source.meta, *args[1:], **kwargs)
-        return [self._one_view(source, func, rest, {}, after) for (func, rest), after in zip(calls, types, strict=True)]
+        given = (*args[1:], *kwargs.values())
+        return [
+            self._one_view(source, func, rest, {}, after, (record.name, given, number))
+            for number, ((func, rest), after) in enumerate(zip(calls, types, strict=True))
+        ]
 
     def _one_view(
-        self, source: Traced, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], after: Meta
-    ) -> Traced:
+        self, source: Traced, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], after: Meta,
+        piece: tuple[str, tuple[Any, ...], int] | None = None,
+    ) -> Traced:  # fmt: skip
         if func is aten.as_strided.default:
             return self._as_strided(source, args, kwargs, after)
-        step = Step(func, self.record(func).name, args, kwargs, source.meta, after, torch.is_grad_enabled())
+        step = Step(func, self.record(func).name, args, kwargs, source.meta, after, torch.is_grad_enabled(), piece)
         return self._look(source, after, (step,), self._apply(step, self.content(source), source.memory))
 
     def _as_strided(self, source: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], after: Meta) -> Traced:

@@ -156,10 +156,11 @@ def _fresh(mode: TraceMode, plan: Plan, tensor: Traced, key: Traced | Memory, do
 
 def _view_of(of: Literal["input", "result"], number: int, output: Traced, base: Traced) -> ViewOf:
     chain, mode = _chain(output, base), torch.is_grad_enabled()
+    steps = output.steps[len(base.steps) :]
     # Where nothing has a history, the mode changes nothing.
-    steps = output.steps[len(base.steps) :] if base.requires_grad else ()
-    other = tuple(at for at, step in enumerate(steps) if step.grad is not mode)
-    return ViewOf(of, number, chain, to_wire(output.meta), other_mode=other)
+    other = tuple(at for at, step in enumerate(steps) if step.grad is not mode) if base.requires_grad else ()
+    pieces = tuple((at, step.piece[2]) for at, step in enumerate(steps) if step.piece is not None)
+    return ViewOf(of, number, chain, to_wire(output.meta), other_mode=other, pieces=pieces)
 
 
 def _chain(output: Traced, base: Traced) -> tuple[tuple[str, Any], ...]:
@@ -178,4 +179,5 @@ def _chain(output: Traced, base: Traced) -> tuple[tuple[str, Any], ...]:
 def _link(step: Step) -> tuple[str, Any]:
     if step.kwargs:
         raise UnsupportedOutput(f"a view output made with keyword arguments: {step.func}")
-    return step.target, tuple(to_arg(arg) for arg in step.args)
+    target, args = (step.target, step.args) if step.piece is None else step.piece[:2]
+    return target, tuple(to_arg(arg) for arg in args)

@@ -35,7 +35,8 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     """One view op on the way from a base to a view: `func`, named `target`, called as func(tensor, *args, **kwargs).
 
     `func` is None where at most autograd sees a difference (detach, alias). grad: the grad mode that it was made in,
-    which autograd remembers: a view made without has no history of its own.
+    which autograd remembers: a view made without has no history of its own. piece: of one of several views, the op that
+    gave them, its arguments after the tensor, and the view's number: `func` is another op, which gives this one alone.
     """
 
     func: OpOverload | None
@@ -45,6 +46,7 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     before: Meta
     after: Meta
     grad: bool = True
+    piece: tuple[str, tuple[Any, ...], int] | None = None
 
 
 class Memory(Storage):

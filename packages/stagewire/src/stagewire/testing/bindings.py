@@ -136,7 +136,16 @@ def _views(interface: Interface, of: str, bases: list[int]) -> st.SearchStrategy
         st.sampled_from(bases),
         st.lists(step, max_size=2).map(tuple),
         tensor_types(interface.names),
-    )
+    ).flatmap(_of_pieces)
+
+
+def _of_pieces(view: ViewOf) -> st.SearchStrategy[ViewOf]:
+    """A view whose last op perhaps gives several."""
+    *before, last = view.chain or (None,)
+    if last is None:
+        return st.just(view)
+    split = msgspec.structs.replace(view, chain=(*before, ("aten.unbind.int", (0,))), pieces=((len(before), 1),))  # type: ignore[arg-type]
+    return st.sampled_from((view, split))
 
 
 def _saved(draw: st.DrawFn, interface: Interface, tensors: list[int]) -> tuple[Saved, ...]:
