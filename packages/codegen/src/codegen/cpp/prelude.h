@@ -61,11 +61,12 @@ SF_INLINE f32 sf_round_bf16(f32 x) {
 // By bits: compilers make vectors of this, and none of _Float16 where a processor computes with float32 alone.
 // a: without the sign; from 2**16 on (0x47800000, as a half 0x0f800000) it is infinite or no number. A float32 that is
 // added to 2**13 times its own power of two, which is at least 2**-14 (0x38800000), is rounded to the places of a half.
+// No float32 on the way is denormal: where these count as zeros, small halves are still what they are, as in ATen.
 
 SF_INLINE f32 sf_load_f16(u16 x) {
-  i32 a = (x & 0x7fff) << 13;
-  u32 r = SF_BITS(u32, SF_BITS(f32, a) * 0x1p112f) | (a >= 0x0f800000 ? 0x7f800000u : 0u);
-  return SF_BITS(f32, r | (u32)(x & 0x8000) << 16);
+  i32 a = (x & 0x7fff) << 13, small = SF_BITS(i32, SF_BITS(f32, a + 0x38800000) - 0x1p-14f);
+  i32 r = a + (a >= 0x0f800000 ? 0x70000000 : 0x38000000);
+  return SF_BITS(f32, (u32)(a < 0x00800000 ? small : r) | (u32)(x & 0x8000) << 16);
 }
 
 SF_INLINE u16 sf_store_f16(f32 x) {
