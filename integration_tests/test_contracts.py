@@ -1,4 +1,4 @@
-"""The import contracts hold, and a deliberately bad import breaks them."""
+"""A deliberate fault is found by what `nox -s lint` runs over the sources; contracts that need imports hold."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ import private_names  # noqa: E402
 import retired_words  # noqa: E402
 
 
-def test_no_package_uses_a_forbidden_part_of_torch() -> None:
-    assert forbidden_imports.main([]) == 0
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -41,10 +37,6 @@ def test_a_bad_import_is_found(line: str, tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "bad.py").write_text(line + "\n")
     assert forbidden_imports.main([str(tmp_path)]) == 1
     assert "bad.py:" in capsys.readouterr().err
-
-
-def test_private_names_of_torch_stand_in_one_module_of_each_package() -> None:
-    assert private_names.main([]) == 0
 
 
 @pytest.mark.parametrize(
@@ -107,8 +99,7 @@ def test_the_page_of_one_op_is_what_the_stages_make() -> None:
     assert one_op.main(["--check"]) == 0, "python tools/one_op.py writes it"
 
 
-def test_no_name_is_a_retired_word(tmp_path: Path) -> None:
-    assert retired_words.main() == 0
+def test_a_retired_word_is_found(tmp_path: Path) -> None:
     words = retired_words.retired(retired_words.GLOSSARY.read_text())
     (tmp_path / "beside.py").write_text("def held_back(): ...\ndef beside(): ...\n")
     assert [fault.rpartition("/")[2] for fault in retired_words.faults(tmp_path, words)] == [
@@ -117,8 +108,7 @@ def test_no_name_is_a_retired_word(tmp_path: Path) -> None:
     ]
 
 
-def test_no_package_is_a_knot_of_imports(tmp_path: Path) -> None:
-    assert import_circles.main() == 0
+def test_a_knot_of_imports_is_found(tmp_path: Path) -> None:
     package = tmp_path / "bytecap"
     (package / "hook").mkdir(parents=True)
     (package / "driver").mkdir()
