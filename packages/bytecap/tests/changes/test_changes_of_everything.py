@@ -157,10 +157,13 @@ def check(questions: list[str], values: list[tuple[Any, Any]]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CaptureWarning)
         for k, m in values:
-            expected = outcome(program, x, k, m)
-            if isinstance(k, type(iter([]))):
-                k = iter([1])
-            assert not differences(outcome(compiled, x, k, m), expected), (questions, k, m)
+            expected, found = [outcome(call, x, *map(unused, (k, m))) for call in (program, compiled)]
+            assert not differences(found, expected), (questions, k, m)
+
+
+def unused(value: Any) -> Any:
+    """The value; a new one where it is an iterator."""
+    return iter([1]) if isinstance(value, type(iter([]))) else value
 
 
 @pytest.mark.parametrize("asked", QUESTIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from types import FunctionType, MemberDescriptorType, MethodType
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -60,6 +60,10 @@ class _Comparison:
         if isinstance(left, FunctionType | MethodType):
             if left.__code__ is not right.__code__:
                 yield f"{where}: another function"
+            return
+        if isinstance(left, ModuleType):
+            if left is not right:
+                yield f"{where}: another module"
             return
         if isinstance(left, dict):
             yield from self.mapping(left, right, where)
