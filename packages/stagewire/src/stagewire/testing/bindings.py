@@ -141,11 +141,11 @@ def _views(interface: Interface, of: str, bases: list[int]) -> st.SearchStrategy
 
 def _of_pieces(view: ViewOf) -> st.SearchStrategy[ViewOf]:
     """A view whose last op perhaps gives several."""
-    *before, last = view.chain or (None,)
-    if last is None:
+    if not view.chain:
         return st.just(view)
-    split = msgspec.structs.replace(view, chain=(*before, ("aten.unbind.int", (0,))), pieces=((len(before), 1),))  # type: ignore[arg-type]
-    return st.sampled_from((view, split))
+    before = view.chain[:-1]
+    piece = msgspec.structs.replace(view, chain=(*before, ("aten.unbind.int", (0,))), pieces=((len(before), 1),))
+    return st.sampled_from((view, piece))
 
 
 def _saved(draw: st.DrawFn, interface: Interface, tensors: list[int]) -> tuple[Saved, ...]:
