@@ -18,6 +18,8 @@ PACKAGES = ("stagewire", "absint", "loopir", "primops", "codegen", "aotgrad", "b
 
 TORCH_FREE = ("stagewire", "loopir")
 
+TORCH = "2.13.0"
+
 KEEP_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 """Else each of hundreds of processes compiles what it imports."""
 
@@ -81,11 +83,11 @@ def share_torch(session: nox.Session) -> None:
     torch's Python is compiled by importing it, which leaves out what nobody uses.
     """
     site = next(Path(session.virtualenv.location).glob("lib/python*/site-packages"))
-    shared = ROOT / ".nox" / f"torch-{site.parent.name}"
+    shared = ROOT / ".nox" / f"torch-{TORCH}-{site.parent.name}"
     if not shared.exists():
         made = shared.with_name(f"{shared.name}.new")
         shutil.rmtree(made, ignore_errors=True)
-        session.install("-q", "-c", "constraints.txt", "--no-compile", "--target", str(made), "torch==2.13.0")
+        session.install("-q", "-c", "constraints.txt", "--no-compile", "--target", str(made), f"torch=={TORCH}")
         session.run("python", "-c", "import torch", env={"PYTHONPATH": str(made), **KEEP_BYTECODE}, silent=True)
         made.rename(shared)
     (site / "torch.pth").write_text(f"{shared}\n")

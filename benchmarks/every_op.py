@@ -45,7 +45,7 @@ SIZES = ("small", "large")
 LARGE = {"XS": 16, "S": 48, "M": 64, "L": 96}
 """What the database's constants of sizes are for large samples: three dimensions of S have 110,000 elements."""
 LIMITS = {"small": 1.10, "large": 1.05}
-"""Above this share of eager's time an operator is named on the page."""
+"""Above this share of eager's time a figure is counted on the page."""
 SIDE = {"cpu": 512, "cuda": 4096}
 """Of the large square that operators are given that work on elements alone."""
 NAMED = {"cpu": 100, "cuda": 20}

@@ -13,7 +13,7 @@ from stagewire import loop
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import range_of
-from stagewire.literals import FLOATS, held, number
+from stagewire.literals import FLOATS, HALVES, held, number
 from stagewire.loop_ops import DIVISIONS, INDEX_CHECKS, PREDICATES, may_raise
 from stagewire.statements import select, used_values
 from stagewire.types import TensorType
@@ -30,7 +30,7 @@ class Scope:
 
     `parameters`: buffers in order; `sizes`: symbolic sizes in order; `values`: text and dtype of every visible value;
     `rounded`: values of a 16-bit float dtype whose float32 is one of that dtype, so that a store need not round;
-    `stored`: values that nothing but stores of their own dtype uses, and these round;
+    `stored`: values of a 16-bit float dtype that nothing but stores of their own dtype uses, and these round;
     `tiles`: what stands for a load whose tile of memory was copied;
     `guard`: the condition under which the loop runs out of which statements are being moved ("" if it surely does).
     """
@@ -139,10 +139,14 @@ class Scope:
 def _only_stored(kernel: loop.Kernel, buffers: Mapping[str, TensorType]) -> set[str]:
     stored: dict[str, str] = {}
     used: set[str] = set()
+    halves = {name for name, kind in buffers.items() if kind.dtype in HALVES}
+    if not any(store.buffer in halves for store in select(kernel.sections, loop.Store)):
+        return used
     for statement in (s for section in kernel.sections for s in section.statements):
         match statement:
-            case loop.Store(buffer, value=Ref(name), mode="set") if stored.get(name) in (None, buffers[buffer].dtype):
-                stored[name] = buffers[buffer].dtype
+            case loop.Store(buffer, value=Ref(name), mode="set") if buffer in halves:
+                if stored.setdefault(name, buffers[buffer].dtype) != buffers[buffer].dtype:
+                    used.add(name)
                 used |= used_values(msgspec.structs.replace(statement, value=0))
             case _:
                 used |= used_values(statement)
