@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from stagewire import vocabulary as vocabularies
@@ -78,13 +78,33 @@ def test_a_record_of_somebody_else_is_drawn_by_itself(another: str) -> None:
     assert another in targets()
     assert another in point_ops()
     assert dtypes_of(HALVE) == ["float32", "float64"]
-    documents = [*examples(prims(), 60), *examples(loops(), 200)]
-    for document in documents:
-        verify(document)
-    assert any(another in _called(document) for document in documents)
-    loop = [document for document in documents if isinstance(document, Loop)]
-    statements = [s for d in loop for kernel in kernels(d) for section in kernel.sections for s in section.statements]
-    assert any(isinstance(s, Compute) and s.op == another for s in statements)
+    verify(_first(prims(), lambda document: another in _called(document)))
+    verify(_first(loops(), lambda document: another in _computed(document)))
+
+
+class _Found(Exception):
+    """Ends a search."""
+
+
+def _first(strategy: st.SearchStrategy[Document], wanted: Callable[[Document], bool]) -> Document:
+    """The first document of 3,000 that is wanted."""
+    found: list[Document] = []
+
+    @settings(max_examples=3000, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def search(document: Document) -> None:
+        if wanted(document):
+            found.append(document)
+            raise _Found
+
+    with pytest.raises(_Found):
+        search()
+    return found[0]
+
+
+def _computed(document: Loop) -> set[str]:
+    sections = [section for kernel in kernels(document) for section in kernel.sections]
+    return {s.op for section in sections for s in section.statements if isinstance(s, Compute)}
 
 
 @given(st.data())

@@ -114,7 +114,7 @@ class _Plan:
         axes = self._axes(kind)
         body = Body(self.draw, axes)
         sections = []
-        for _ in range(self.draw(st.sampled_from((1, 2, 2, 3)))):
+        for _ in range(self.draw(st.sampled_from((2, 1, 2, 3, 2, 3)))):
             inner = (loop.Axis(body.names.fresh(), self.draw(st.integers(0, 5))),)
             body.enter(inner)
             for buffer in self._some(self.readable, 1):
