@@ -99,3 +99,15 @@ def test_what_each_layer_writes_is_written() -> None:
             others = [cache.clone() for cache in caches]
             torch.testing.assert_close(call(x, others, at), program(x, caches, at))
             torch.testing.assert_close(others, caches)
+
+
+def test_halves_put_together_again() -> None:
+    """What a point hands on from one section to the next is at hand in a loop over all points, too."""
+
+    def program(x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = x + torch.cat([half.sin() for half in x.split(2, 1)], 1)
+        return x.sum()
+
+    x = torch.randn(3, 4, dtype=torch.float64)
+    torch.testing.assert_close(stagefold.compile(program, fullgraph=True)(x), program(x))

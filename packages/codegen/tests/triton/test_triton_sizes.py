@@ -127,9 +127,9 @@ def shares(statistics: str) -> str:
 def test_rows_that_fit_their_tile_are_taken_as_a_whole(statistics, directory, device):
     graph = placed(shares(statistics), device)
     unit = emit(graph, Options(target="triton"), {"n": 16})
-    assert "def shares_whole(" in unit.source
-    assert "for base" in unit.source.split("def shares_tiles(")[1]
-    assert "for base" not in unit.source.split("def shares_whole(")[1].split("def shares_tiles(")[0]
+    assert "def shares0_whole(" in unit.source
+    assert "for base" in unit.source.split("def shares0_tiles(")[1]
+    assert "for base" not in unit.source.split("def shares0_whole(")[1].split("def shares0_tiles(")[0]
     run = load(unit, directory)
     for n in (1, 5, 16, 17, 40, 0):
         x = torch.randn(3, n, device=device)

@@ -28,6 +28,7 @@ from stagefold.capsule.recorder import Recorder, RunRecorder, recorder_in
 from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
 from stagefold.foreign_units import OUR_TARGETS, checked
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
+from stagefold.layer_stacks import program_of
 from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike, noted, resolve_stage
 from stagefold.progress import Progress
@@ -331,7 +332,11 @@ class StagefoldBackend:
             if program is None:
                 place = key
         self._prepare(capture)
-        program = self._pipeline_for(capture).run(capture, observe=observe)
+        pipeline = self._pipeline_for(capture)
+        if traced:  # the documents of all stages are kept
+            program = pipeline.run(capture, observe=observe)
+        else:
+            program = program_of(pipeline, capture, observe)
         if place is not None:
             self._cache.write(place, program)
         return program, False, place

@@ -44,11 +44,12 @@ def split(joint: Joint, partition: Partition) -> Prim:
     if not isinstance(partition, Partition):
         raise BadPartitioner(f"the partitioner returned a {type(partition).__name__}")
     needs = needs_of(joint)
-    saved = tuple(dict.fromkeys(partition.saved))
-    values = definitions(joint.graph)
-    for name in saved:
+    values, wanted = definitions(joint.graph), dict.fromkeys(partition.saved)
+    for name in wanted:
         if name not in values:
             raise PartitionError(f"there is no value {name} to save")
+    mentioned = (name for node in joint.graph.nodes for name in (*operands(node), *(one.name for one in node.results)))
+    saved = tuple(dict.fromkeys((*(name for name in mentioned if name in wanted), *wanted)))
     recomputed: list[Node] = []
     nodes = backward_nodes(joint, needs, frozenset(saved), recomputed)
     forward, slots = _forward(joint, needs, saved, values)

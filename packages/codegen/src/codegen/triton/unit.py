@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,15 +155,19 @@ class _Functions:
     def once(self, body: str, infos: tuple[KernelInfo, ...], described: object) -> tuple[KernelInfo, ...]:
         """The kernels of a function, which is written unless the same one was, for kernels that are alike.
 
+        It is named by its number in the module: the texts of equal kernels are equal, whatever is in front of them.
         A text does not tell the whole grid: neither how many points there are where it needs no masks, nor the batches.
         """
         function = infos[0].function or infos[0].name
-        alike = [replace(info, name="", parameters=(), function="") for info in infos]
-        key = body.replace(function, "") + repr((alike, described))
+        text = functools.partial(re.sub, rf"(?<![\w.]){re.escape(function)}(?=\w*\()", string=body)
+        key = text("") + repr(([replace(info, name="", parameters=(), function="") for info in infos], described))
         if key not in self.known:
-            self.known[key] = tuple(replace(info, constants=(*info.constants, EARLY)) for info in infos)
+            own = f"{re.sub('_?[0-9]+', '', function) or 'kernel'}{len(self.known)}"
+            named = [replace(info, name=info.name.replace(function, own, 1)) for info in infos]
+            shared = own if infos[0].function else ""
+            self.known[key] = tuple(replace(i, function=shared, constants=(*i.constants, EARLY)) for i in named)
             self.kernels += self.known[key]
-            self.texts.append(body)
+            self.texts.append(text(own))
         return self.known[key]
 
 

@@ -233,6 +233,8 @@ def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Nam
     left = substitute_axes(a, match.left.mapping(), _replacement(match.left))
     right = substitute_axes(b, match.right.mapping(), _replacement(match.right))
     right = _rename_axes(right, match.bound, match.left.sizes)
+    if any(len(outer) < len(nest.axes) and _hands_on(nest) for nest in (left, right)):
+        return "a point hands a value from one section to another, which loops would not"
     sections = Sections(_with_outer(left, outer))
     for section in _with_outer(right, outer):
         sections.add(section)
@@ -406,6 +408,16 @@ def _is_scan(sections: tuple[Section, ...]) -> bool:
     loops = [section for section in sections if section.axes]
     kinds = {type(statement) for section in loops for statement in section.statements}
     return len(loops) == 1 and Scan in kinds and Reduce not in kinds
+
+
+def _hands_on(nest: Kernel) -> bool:
+    """Whether a section uses a value of one before it."""
+    seen: set[str] = set()
+    for section in nest.sections:
+        if any(name in seen for statement in section.statements for name in used_values(statement)):
+            return True
+        seen.update(name for statement in section.statements for name in results(statement))
+    return False
 
 
 def _with_outer(nest: Kernel, outer: tuple[Axis, ...]) -> tuple[Section, ...]:
