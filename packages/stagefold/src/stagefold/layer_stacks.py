@@ -43,7 +43,7 @@ FEWEST = 16
 
 def program_of(pipeline: Pipeline, capture: Capture, observe: Callable[[Event], None]) -> Program:
     """The program of a capture, by way of few layers where it is a stack of many that are equal."""
-    stack = None if pipeline.is_foreign else find_stack(capture)
+    stack = None if pipeline.is_foreign or pipeline.verify else find_stack(capture)
     few: Program | None = None
     for count in COUNTS if stack is not None else ():
         more = pipeline.run(cut_stack(capture, stack, count), observe=observe)
@@ -99,7 +99,7 @@ def _kind(node: Node, types: Mapping[str, Any]) -> bytes:
     used = node_references(node)
     blank = rename_node(node, dict.fromkeys(used, ""))
     results, inputs = [value.type for value in node.results], [types.get(name) for name in used]
-    return msgspec.msgpack.encode((blank.target, blank.args, blank.kwargs, blank.effect, results, inputs))
+    return msgspec.json.encode((blank.target, blank.args, blank.kwargs, blank.effect, results, inputs))
 
 
 def longest_repetition(kinds: Sequence[int]) -> tuple[int, int, int] | None:
