@@ -169,15 +169,10 @@ def _with_places(capture: Capture, stack: Stack) -> Stack | None:
     if any(kind == "made" and place < -period for used in layers[0] for kind, place, _ in used):
         return None
     hidden = stack.nodes_of(inner), _of(stack.inputs, inner), _of(stack.outputs, inner)
-    ends = [
-        *nodes[:start],
-        *nodes[stack.nodes_of(range(count)).stop :],
-        *outputs[: hidden[2].start],
-        *outputs[hidden[2].stop :],
-    ]
-    for kind, place, _ in (use for used in ends for use in used):
-        range_ = hidden[kind == "input"]
-        if range_.start <= place < range_.stop:
+    behind = stack.nodes_of(range(count)).stop
+    others = *nodes[: start + period], *nodes[behind:], *outputs[: hidden[2].start], *outputs[hidden[2].stop :]
+    for kind, place, _ in itertools.chain.from_iterable(others):
+        if hidden[kind == "input"].start <= place < hidden[kind == "input"].stop:
             return None
     fixed = not any(symbols_of_type(item.value.type) for item in capture.inputs[hidden[1]])
     return stack if fixed else None
