@@ -18,10 +18,10 @@ from stagefold.layer_stacks import (
     COUNTS,
     FEWEST,
     _numbered,
+    _renamed,
     cut_stack,
     find_stack,
     grown_program,
-    longest_repetition,
     program_of,
 )
 from stagefold.options import Options
@@ -211,11 +211,11 @@ def test_few_layers_are_compiled_whole() -> None:
     assert len(runs) == 5 + 5 * 2
 
 
-def test_the_longest_repetition() -> None:
-    assert longest_repetition([1, 2] * (FEWEST - 1)) is None
-    assert longest_repetition([*range(5), *([7, 8, 7, 9] * FEWEST), 3]) == (5, 4, FEWEST)
-    assert longest_repetition([4] * FEWEST) == (0, 1, FEWEST)
-    assert longest_repetition([]) is None
+def test_arguments_by_any_name() -> None:
+    """A tensor that is passed by a name that is a field of documents, too, is renamed like any other."""
+    unit = {"instructions": [{"kwargs": {"source": {"kind": "ref", "name": "a"}, "base": 2.0, "reuse": "floor"}}]}
+    (call,) = _renamed(unit, str.upper)["instructions"]
+    assert call["kwargs"] == {"source": {"kind": "ref", "name": "A"}, "base": 2.0, "reuse": "floor"}
 
 
 STEPS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {

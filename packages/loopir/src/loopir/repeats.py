@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import sub
 from typing import TypeVar
 
 import msgspec
@@ -28,6 +27,7 @@ from msgspec.structs import replace
 from stagewire.graph import ORDERED, Arg, Graph, definitions, node_references, references
 from stagewire.graph_passes import rename, rename_node
 from stagewire.loop import Buffer, Decision, Extern, Free, Kernel, LoopGraph, Step
+from stagewire.repetition import repetitions
 from stagewire.statements import buffers_of, map_buffers, reads_of, writes_of
 from stagewire.types import TensorType
 
@@ -36,12 +36,6 @@ KEPT = 4
 
 FEWEST = 8
 """Copies from which that takes less time."""
-
-_TRIED = 4
-"""How many lengths of a copy are tried."""
-
-_TIMES = 8
-"""How often a node may stand in a copy that is found."""
 
 _NUMBERED = re.compile(r"\w+_\w+")
 """Words of a reason that are names, and none of English."""
@@ -380,10 +374,7 @@ def find_repeat(graph: Graph, marks: Sequence[Hashable], kinds: dict[str, Hashab
     """
     uses = [node_references(node) for node in graph.nodes]
     keys = _keys(graph, uses, marks)
-    runs = [(length, period, start) for period in _periods(keys) for start, length in _runs(keys, period)]
-    # a copy less of `period` nodes for each that is left out
-    for length, period, start in sorted(runs, key=lambda run: (-run[0], run[1]))[:_TRIED]:
-        count = length // period + 1
+    for start, period, count in repetitions(keys):
         if count >= FEWEST:
             found = _verified(Repeat(graph, uses, start, period, count), kinds)
             if found is not None:
@@ -408,28 +399,6 @@ def _keys(graph: Graph, uses: Sequence[tuple[str, ...]], marks: Sequence[Hashabl
         role = tuple([tuple(roles[one.name]) for one in node.results if one.name in roles])
         found.append(seen.setdefault((text, role), len(seen)))
     return found
-
-
-def _periods(keys: Sequence[int]) -> list[int]:
-    """Distances at which the most nodes have equal keys, first. A key may stand several times in a copy."""
-    positions: dict[int, list[int]] = {}
-    for position, key in enumerate(keys):
-        positions.setdefault(key, []).append(position)
-    distances: Counter[int] = Counter()
-    for found in positions.values():
-        for ahead in range(1, min(_TIMES, len(found) // 2) + 1):
-            distances.update(map(sub, found[ahead:], found))
-    return [period for period, _ in distances.most_common(_TRIED)]
-
-
-def _runs(keys: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
-    """Start and length of what equals the nodes one period later, where that is a period long or more."""
-    start = 0
-    for position in range(len(keys) - period + 1):
-        if position == len(keys) - period or keys[position] != keys[position + period]:
-            if position - start >= period:
-                yield start, position - start
-            start = position + 1
 
 
 def _verified(repeat: Repeat, kinds: dict[str, Hashable]) -> Repeat | None:

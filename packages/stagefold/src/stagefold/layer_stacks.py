@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ from stagefold.pipeline import Event, Pipeline
 from stagewire import Capture, Program
 from stagewire.graph import Node, node_references, references
 from stagewire.graph_passes import rename_node, unused_name
+from stagewire.repetition import repetitions
 from stagewire.symbols import symbols_of_type
 
 COUNTS = (3, 4, 5)
@@ -90,7 +90,8 @@ def find_stack(capture: Capture) -> Stack | None:
         return None
     types = {item.value.name: (item.value.type, item.role) for item in capture.inputs}
     seen: dict[bytes, int] = {}
-    found = longest_repetition([seen.setdefault(_kind(node, types), len(seen)) for node in graph.nodes])
+    kinds = [seen.setdefault(_kind(node, types), len(seen)) for node in graph.nodes]
+    found = next((one for one in repetitions(kinds) if one.copies >= FEWEST), None)
     return None if found is None else _with_places(capture, Stack(*found))
 
 
@@ -100,35 +101,6 @@ def _kind(node: Node, types: Mapping[str, Any]) -> bytes:
     blank = rename_node(node, dict.fromkeys(used, ""))
     results, inputs = [value.type for value in node.results], [types.get(name) for name in used]
     return msgspec.json.encode((blank.target, blank.args, blank.kwargs, blank.effect, results, inputs))
-
-
-def longest_repetition(kinds: Sequence[int]) -> tuple[int, int, int] | None:
-    """(start, period, count) of the longest stretch where each kind is that of `period` places before; None where that
-    is of fewer than `FEWEST` periods.
-
-    >>> longest_repetition([7, *([1, 2, 3] * 20), 1, 8])
-    (1, 3, 20)
-    """
-    places: dict[int, list[int]] = {}
-    for place, kind in enumerate(kinds):
-        places.setdefault(kind, []).append(place)
-    # A kind that each layer has once has the period between its places.
-    gaps = Counter(
-        gap for found in places.values() if len(found) >= FEWEST
-        for gap in {after - before for before, after in itertools.pairwise(found)}
-    )  # fmt: skip
-    best = (0, 0, 0)
-    for period in sorted(period for period, _ in gaps.most_common(8)):
-        length = 0
-        for place in range(period, len(kinds) + 1):
-            if place < len(kinds) and kinds[place] == kinds[place - period]:
-                length += 1
-                continue
-            count = length // period + 1
-            if count >= FEWEST and count * period > best[1] * best[2]:
-                best = (place - length - period, period, count)
-            length = 0
-    return best if best[2] else None
 
 
 _Use = tuple[str, int, int]
@@ -318,7 +290,9 @@ def _renamed(tree: Tree, name_of: Callable[[Any], Any], field: str = "") -> Tree
             return {"kind": "ref", "name": name_of(name)}
         case dict():
             return {
-                key: part if key in _NAMELESS else _renamed(part, name_of, "" if field == "kwargs" else key)
+                key: part
+                if key in _NAMELESS and field != "kwargs"
+                else _renamed(part, name_of, "" if field == "kwargs" else key)
                 for key, part in tree.items()
             }
         case list() | tuple():
@@ -371,12 +345,15 @@ class _Growth:
         for place in range(max(len(few) - step - len(tail), 0), len(few)):
             found = list(_until_irregular(map(layers, few[place:][:1], more[place:], more[place + step :])))
             rows = [*rows, *found] if found else []
-            start = place + 1 - step
-            if len(rows) == step and start <= len(head):
-                layers = (item for layer in zip(*rows, strict=True) for item in layer)
-                return [*head[:start], *layers, *tail[len(tail) - (len(few) - start - step) :]]
-            rows = rows[-step + 1 :] if len(rows) == step else rows
-        raise _Irregular
+            if len(rows) == step:
+                break
+        else:
+            raise _Irregular
+        start = place + 1 - step
+        if start > len(head):
+            raise _Irregular
+        items = itertools.chain.from_iterable(zip(*rows, strict=True))
+        return [*head[:start], *items, *tail[len(tail) - (len(few) - start - step) :]]
 
     def _layers(self, few: Tree, more: Tree, next_: Tree, field: str) -> list[Tree]:
         """An item of each layer from there on: given that of a layer in both programs, and that of the next one.
