@@ -1,6 +1,6 @@
 """Memory that recordings of CUDA graphs hold: GPT-2 at six batch sizes, each compiled and recorded, in one process.
 
-    python benchmarks/replay_memory.py [--batches 1 2 4 8 16 32] [--length 256]
+    python benchmarks/replay_memory.py [--batches 1 2 4 8 16 32] [--length 256] [--engines torch stagefold]
 
 For each engine and way (inference, training) a process of its own: what torch's allocator holds after each size has run
 four times (allocated, reserved), the peak of another round, and the time of a step of the largest size. Parameters and
@@ -84,6 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--engines", nargs="*", choices=ENGINES, default=ENGINES)
     parser.add_argument("--one", nargs=2, metavar=("ENGINE", "WAY"), help="this process measures one row")
     arguments = parser.parse_args()
     if arguments.one:
@@ -91,7 +92,7 @@ def main() -> None:
         return
     print(f"{'':21s} {'allocated':>10s} {'reserved':>10s} {'peak':>10s}")
     for way in ("inference", "training"):
-        for engine in ENGINES:
+        for engine in arguments.engines:
             subprocess.run([sys.executable, *sys.argv, "--one", engine, way], check=False)
 
 

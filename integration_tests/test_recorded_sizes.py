@@ -9,6 +9,7 @@ import copy
 import gc
 import random
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,7 +21,7 @@ from torch import nn
 
 import stagefold
 from codegen.errors import NotRecorded
-from codegen.runtime import cuda_graphs
+from codegen.runtime import cuda_graphs, result_memory
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("recordings")]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -66,7 +67,11 @@ def test_the_first_size_that_changes_leaves_the_sizes_open(recorded: list[dict[s
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_training_at_several_sizes_is_eagers(dynamic: bool | None) -> None:
+@pytest.mark.parametrize("rows_of_steps", [(8, 12, 5), (5, 8, 12, 30)])
+def test_training_at_several_sizes_is_eagers(
+    rows_of_steps: tuple[int, ...], dynamic: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_memory, "WORTH_SHARING", 256)
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(24, 96), nn.LayerNorm(96), nn.Tanh(), nn.Dropout(0.3), nn.Linear(96, 10)).to(DEVICE)
     model = copy.deepcopy(plain)
@@ -76,7 +81,7 @@ def test_training_at_several_sizes_is_eagers(dynamic: bool | None) -> None:
         torch.manual_seed(1)
         losses = []
         for step in range(18):
-            rows = (8, 12, 5)[step % 3]
+            rows = rows_of_steps[step % len(rows_of_steps)]
             optimizer.zero_grad()
             x, y = torch.randn(rows, 24, device=DEVICE), torch.randint(0, 10, (rows,), device=DEVICE)
             loss = F.cross_entropy(call(x), y)
@@ -99,6 +104,31 @@ def test_both_directions_are_recorded(recorded: list[dict[str, int]]) -> None:
         assert len(recorded) == (0, 0, 2, 4, 4, 4)[step]
 
 
+def test_sizes_that_grow_leave_the_memory_of_the_largest(
+    recorded: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Smaller ones are recorded once more, in the memory of the largest; then nothing is recorded."""
+    monkeypatch.setattr(result_memory, "WORTH_SHARING", 1 << 12)
+    gc.collect()
+    memory = cuda_graphs.device_of_recordings(0).memory
+    before = {id(block) for block in memory._blocks.values()}
+    model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.Tanh()).to(DEVICE)
+    plain, fast = copy.deepcopy(model), compiled(model)
+    for number, rows in enumerate([16] * 3 + [64] * 3 + [200] * 3 + [16, 64, 200] * 4):
+        if number == 15:
+            made = len(recorded)
+        x = torch.randn(rows, 64, device=DEVICE)
+        for one, call in ((plain, plain), (model, fast)):
+            one.zero_grad()
+            call(x).square().sum().backward()
+        for found, expected in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(found.grad, expected.grad, rtol=1e-3, atol=1e-3)
+    assert len(recorded) == made
+    found = Counter(block.kind for block in memory._blocks.values() if id(block) not in before and block.size > 1 << 12)
+    assert found["result"] == found["saved"] == 1
+    assert found["between"] == (DEVICE == "cpu")  # on a GPU such small ones lie in the pool
+
+
 PROGRAMS: list[Callable[..., Any]] = [
     lambda x, n: (x.repeat(2, 1) + n, x.shape[0] * 2, x[: x.shape[0] // 2].sum(0)),
     lambda x, n: (torch.cat([x, x[:1]]).cumsum(0), x.t(), torch.arange(x.shape[0], device=x.device) * n),
@@ -114,6 +144,7 @@ def test_programs_at_any_sizes_and_results_that_are_held(
 ) -> None:
     """Results of all sizes, held for a while, are what they were; sizes and numbers among them."""
     monkeypatch.setattr(cuda_graphs, "COPIED", copied)
+    monkeypatch.setattr(result_memory, "WORTH_SHARING", 64)
     draw = random.Random(seed)
     fast = [compiled(one) for one in PROGRAMS]
     held: list[tuple[Any, Any]] = []

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from codegen import Options, load
 from codegen.runtime import memory_kinds
 from codegen.runtime.recording import bytes_made, with_destinations
+from codegen.runtime.result_memory import ResultMemory
 from codegen.stage import emit
 from codegen.testing.programs import step_graphs
 from stagewire.graph import Ref
@@ -39,12 +40,15 @@ def test_results_are_the_same_and_lie_where_they_are_given(directory, graph, see
         inputs = inputs_of(unit, seed)
         expected = load(unit, directory, executor=executor)(*inputs)
         run = load(plan.unit, directory, executor=executor)
-    given, moved = ({name: new(type_) for name, type_ in types.items()} for types in (plan.given, plan.library))
-    memory = list(given.values())
+    moved = {name: new(type_) for name, type_ in plan.library.items()}
+    kinds = {name: "between" if name in plan.between else "exact" for name in plan.given}
+    placed = ResultMemory().place(plan.given, kinds, [], plan.between)
+    memory = [placed[name] for name in plan.given]
     for one in (*memory, *moved.values()):
         one.fill_(torch.nan)
     found = plan.moved(run(*inputs, *memory), moved)
-    private = storages((*inputs, *memory, *moved.values()))
+    seen = [one for name, one in zip(plan.given, memory, strict=True) if name not in plan.between]
+    private = storages((*inputs, *seen, *moved.values()))
     for output, have, want in zip(unit.outputs, found, expected, strict=True):
         if isinstance(output, Ref):
             assert torch.equal(have, want), "another result"

@@ -1,13 +1,14 @@
 """Memory that recordings share: what a user holds is never written, what nobody holds is used again."""
 
 import gc
+from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.runtime.result_memory import Block, Hold, ResultMemory, on_blocks
+from codegen.runtime.result_memory import Block, Hold, ResultMemory, on_blocks, packed
 from stagewire.types import contiguous
 
 
@@ -125,6 +126,60 @@ def test_sizes_that_grow_in_small_steps_share_a_block():
     recordings = [Recording(memory, [(size, "result")]) for size in range(300_000, 380_000, 2000)]
     assert [one.results[0].untyped_storage().nbytes() for one in recordings] == [*range(1_200_000, 1_520_000, 8000)]
     assert len(memory._blocks) <= 6
+
+
+@pytest.mark.parametrize("kind", ["result", "saved", "inputs", "between"])
+def test_a_larger_block_outgrows_those_that_it_can_stand_for(kind):
+    memory = ResultMemory()
+    small = Recording(memory, [(300_000, kind), (100, kind)])
+    alike, tiny = Recording(memory, [(290_000, kind)]), Recording(memory, [(100, "exact")])
+    assert not any(block.is_outgrown for one in (small, alike, tiny) for block in one.hold.blocks)
+    large = Recording(memory, [(900_000, kind)])
+    assert all(any(block.is_outgrown for block in one.hold.blocks) for one in (small, alike))
+    assert not any(block.is_outgrown for one in (large, tiny) for block in one.hold.blocks)
+    again = Recording(memory, [(300_000, kind)])
+    assert again.hold.blocks == large.hold.blocks
+    del small, alike, again
+    gc.collect()
+    assert len(memory._blocks) == 2
+
+
+def test_what_is_held_or_taken_is_not_outgrown():
+    """As results of one program that another one reads."""
+    memory = ResultMemory()
+    small, other = Recording(memory, [(300_000, "result")]), Recording(memory, [(300_000, "saved")])
+    held = small.replay(1.0)
+    Recording(memory, [(900_000, "result")])
+    Recording(memory, [(900_000, "saved")], other.hold.blocks)
+    assert not any(block.is_outgrown for one in (small, other) for block in one.hold.blocks)
+    assert (held[0] == 1.0).all()
+
+
+USED = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda one: (one[0], sum(one)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3000), st.none() | USED), max_size=12))
+def test_what_is_used_at_once_lies_apart(drawn):
+    sizes = {str(number): size for number, (size, _) in enumerate(drawn)}
+    used = {str(number): when for number, (_, when) in enumerate(drawn) if when is not None}
+    total, places = packed(sizes, used)
+    when = {name: range(used[name][0], used[name][1] + 1) if name in used else range(20) for name in sizes}
+    for moment in range(20):
+        there = sorted((places[name], sizes[name]) for name in sizes if moment in when[name])
+        assert all(at + size <= behind for (at, size), (behind, _) in pairwise(there))
+    assert all(at % 512 == 0 and at + sizes[name] <= total for name, at in places.items())
+    assert total <= sum(-(-size // 512) * 512 for size in sizes.values())
+
+
+def test_buffers_of_a_replay_lie_where_others_were():
+    memory = ResultMemory()
+    types = {name: contiguous("float32", (256,)) for name in "abc"}
+    first = memory.place(types, dict.fromkeys("abc", "between"), taken := [], {"a": (0, 1), "b": (1, 2), "c": (2, 3)})
+    assert first["a"].data_ptr() == first["c"].data_ptr() != first["b"].data_ptr()
+    second = memory.place(types, dict.fromkeys("abc", "between"), taken)
+    assert [block.size for block in taken] == [2048, 3072]
+    third = memory.place(types, dict.fromkeys("abc", "between"), taken)
+    assert third["a"].data_ptr() == second["a"].data_ptr()  # whoever has it: nothing lives from replay to replay
 
 
 def test_a_small_result_has_no_large_block():

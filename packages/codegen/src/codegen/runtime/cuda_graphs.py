@@ -27,7 +27,7 @@ from codegen.runtime.memory_kinds import device_of
 from codegen.runtime.python_wrapper import at_distance
 from codegen.runtime.recordable import Loader, Output, Recordable, is_on_cpu, is_short, obstacle
 from codegen.runtime.recording import Captured, Recording, device_of_recordings
-from codegen.runtime.result_memory import Block, type_of
+from codegen.runtime.result_memory import Block, Kind, type_of
 from codegen.torch_capabilities import TORCH
 from stagewire.errors import StageError
 from stagewire.program import Unit
@@ -206,6 +206,9 @@ class Replayed:
         if found is None:
             return None
         self._recordings.move_to_end(key)
+        count = len(found)
+        found[:] = [one for one in found if not one.is_outgrown()]
+        self._made -= count - len(found)
         return next((one for one in found if one.is_free()), None)
 
     def _handed(self, recording: Recording, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -222,7 +225,15 @@ class Replayed:
 
     # ---- recording
 
+    def _forget_places(self) -> None:
+        """Let go of recordings that read results of others in place which are gone."""
+        count = len(self._others)
+        for key in [*self._recordings]:
+            if any(place and place not in self._device.addresses for place in key[len(key) - count :]):
+                self._made -= len(self._recordings.pop(key))
+
     def _record(self, key: Key, inputs: tuple[Any, ...], moving: list[int]) -> Recording | None:
+        self._forget_places()
         found = self._recordings.setdefault(key, [])
         if len(found) >= TURNS:
             self._missed += 1
@@ -263,8 +274,10 @@ class Replayed:
         """The launches of one run on these inputs, which does not run, and the tensors that it returns."""
         plan, run, shares = self._recordable.target(self._symbols)
         types = {**plan.given, **(plan.library if shares else {})}
-        kinds = {root: self._recordable.kind(plan.outputs[root]) for root in types}
-        placed = self._device.memory.place(types, kinds, taken)
+        kinds: dict[str, Kind] = {
+            root: "between" if root in plan.between else self._recordable.kind(plan.outputs[root]) for root in types
+        }
+        placed = self._device.memory.place(types, kinds, taken, plan.between)
 
         def launch(inputs: list[Any], memory: list[torch.Tensor]) -> list[Any]:
             made = list(run(*inputs, *memory[: len(plan.given)]))

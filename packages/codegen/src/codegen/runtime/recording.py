@@ -2,14 +2,15 @@
 
 memory of a recording ::= input copy* result* between*
 input copy, result    ::= block                       see `result_memory.py`
-between               ::= shared | own
+between               ::= block | pool | own pool
 
-What a recording makes and nobody sees after its end ("between") lies in one pool of torch's allocator for all
-recordings of a device. They may share it because
+What a recording makes and nobody sees after its end ("between") lies in memory that all recordings of a device share:
+large buffers in one block, each at a place that is free while it is used; small ones, and what a library
+takes for itself, in one pool of torch's allocator. They may share it because
 
 * nothing in it lives from one replay to the next: inputs, copies of inputs and results lie in other memory, taken
-  before it begins (`with_destinations`). So a recording finds the pool empty, whichever came before, and may
-  use all of it; the pool is about as large as the largest of them needs, not as all need together;
+  before it begins (`with_destinations`). So a recording finds it empty, whichever came before, and may
+  use all of it; it is about as large as the largest of them needs, not as all need together;
 * replays follow one another: those of a device are all on the stream of the first one and under one lock. A call on
   another stream, or while another thread replays, runs plain, in memory of torch's other pools.
 
@@ -34,9 +35,9 @@ from msgspec.structs import replace
 
 from codegen.runtime.arguments import Symbols
 from codegen.runtime.externs import WRITES_ITS_RESULT
-from codegen.runtime.memory_kinds import plan_memory, span
+from codegen.runtime.memory_kinds import Homes, plan_memory, span
 from codegen.runtime.python_wrapper import at_distance, repeats_once
-from codegen.runtime.result_memory import Block, Hold, ResultMemory, on_blocks
+from codegen.runtime.result_memory import Block, Hold, ResultMemory, Span, on_blocks
 from stagewire.expr import Dim, evaluate
 from stagewire.graph import Ref
 from stagewire.program import Allocate, CallExtern, Instruction, MakeView, Release, Unit, made_buffers
@@ -79,6 +80,10 @@ class Recording(NamedTuple):
     def is_free(self) -> bool:
         """Whether nobody holds a result of the last replay, or of another recording in the same memory."""
         return self.hold.is_free()
+
+    def is_outgrown(self) -> bool:
+        """Whether a recording that is made now would share more memory with others."""
+        return any(block.is_outgrown for block in self.hold.blocks)
 
 
 class Places:
@@ -173,12 +178,14 @@ class Destinations(NamedTuple):
     """unit: made over. given: the memory that it takes behind its inputs, by what is its root in the unit.
 
     windows: by the number of an output that lies in memory of a library, what it is of that. library: these roots.
-    outputs: the numbers of the outputs in each of both kinds of roots. Types and distances are in the symbols of the
+    outputs: the numbers of the outputs in each of both kinds of roots. between: of the roots in given memory that no
+    output lies in, the first and the last instruction that uses it. Types and distances are in the symbols of the
     unit's sizes, until `at` gives these values.
     """
 
     unit: Unit
     given: Mapping[str, TensorType]
+    between: Mapping[str, Span]
     windows: Mapping[int, Window]
     library: Mapping[str, TensorType]
     outputs: Mapping[str, frozenset[int]]
@@ -208,16 +215,17 @@ class Destinations(NamedTuple):
 
 
 def with_destinations(unit: Unit) -> Destinations:
-    """Make a unit over that has no choices, so that its results lie where the caller says: a buffer that an output lies
-    in becomes an input where the unit took memory for it itself; products that make one are called with `out=`. What a
-    library takes memory for stays the library's.
+    """Make a unit over that has no choices, so that memory lies where the caller says: a buffer that an output lies in
+    becomes an input where the unit took memory for it itself, and so does a large one that nobody sees; products that
+    make one are called with `out=`. What a library takes memory for stays the library's.
 
     >>> # outputs: c = a @ b, which `aten.mm.default` makes, and becomes an input that `aten.mm.out` writes
     """
     homes = plan_memory(unit)
     outputs = [(number, output.name) for number, output in enumerate(unit.outputs) if isinstance(output, Ref)]
     roots = dict.fromkeys(homes.of[name].root for _, name in outputs)
-    fresh = tuple(name for name in roots if homes.of[name].kind == "fresh")
+    between = _between(unit, homes)
+    fresh = (*(name for name in roots if homes.of[name].kind == "fresh"), *between)
     windows = {
         number: Window(homes.of[name].root, homes.types[name], homes.distance[name])  # type: ignore[arg-type]
         for number, name in outputs
@@ -234,7 +242,17 @@ def with_destinations(unit: Unit) -> Destinations:
     )
     library = {one.root: types[one.root] for one in windows.values()}
     numbers = {root: frozenset(n for n, name in outputs if homes.of[name].root == root) for root in types}
-    return Destinations(made_over, given, windows, library, numbers)  # type: ignore[arg-type]
+    return Destinations(made_over, given, between, windows, library, numbers)  # type: ignore[arg-type]
+
+
+def _between(unit: Unit, homes: Homes) -> dict[str, Span]:
+    """When each root is used that has memory of its own and that only kernels and products see."""
+    found = {}
+    for number, one in enumerate(unit.instructions):
+        for name, base, _ in made_buffers(one):
+            if base is None and homes.of[name].kind == "fresh" and name not in homes.escaping:
+                found[name] = (number, homes.last_use_of_root[name])
+    return found
 
 
 def _instructions(instructions: Sequence[Instruction], given: frozenset[str]) -> Iterator[Instruction]:

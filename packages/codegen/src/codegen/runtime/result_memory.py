@@ -5,9 +5,12 @@ kind    ::= result | exact | slab | own
 result  :   results of calls: several sizes share the block of the largest, each in a storage of just its size
 exact   :   of just one size (gradients: held from one call to the next, and of the same sizes at each)
 slab    ::= saved | inputs         windows: values saved for a backward, or copies of inputs: no user sees them
+          | between                buffers that live within a replay, each at a place that is free as long as it is used
 own     :   a storage that a recording made itself; no other recording is given it
 
 Blocks of results and slabs are a little larger than what they are made for: sizes that grow in small steps share them.
+A block outgrows those that it could stand for, and that nobody holds while it is made: recordings in them are made
+again when they are called, in the larger block. So of sizes that grow the largest is what is kept.
 
 A recording may be replayed while nobody holds a tensor in any block of it: not one of its own last replay, and not one
 of another recording that shares the block. Whether anybody does is read off its storages: how many tensors torch has on
@@ -24,6 +27,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import getrefcount
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -34,11 +38,15 @@ from codegen.runtime.python_wrapper import reading_of
 from codegen.torch_capabilities import TORCH
 from stagewire.types import TensorType
 
-Kind = Literal["result", "exact", "saved", "inputs", "own"]
-SLABS: tuple[Kind, ...] = ("saved", "inputs")
+Kind = Literal["result", "exact", "saved", "inputs", "between", "own"]
+SLABS: tuple[Kind, ...] = ("saved", "inputs", "between")
+Span = tuple[int, int]
+"""The first and the last place at which something is used."""
 ALIGNMENT = 512
 SPARE = 16
 """How many times as large as a result a block may be: who holds a small one keeps all of it from others."""
+WORTH_SHARING = 1 << 20
+"""Bytes from which a block is given up for a larger one."""
 
 
 def type_of(tensor: torch.Tensor) -> TensorType:
@@ -81,6 +89,7 @@ class Block:
     def __init__(self, kind: Kind, memory: torch.Tensor) -> None:
         self.kind, self.size = kind, memory.numel()
         self.storages: dict[int, Storage] = {}
+        self.is_outgrown = False
         self._memory = memory
 
     @classmethod
@@ -128,19 +137,22 @@ class ResultMemory:
         self._blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()
 
     def place(
-        self, types: Mapping[str, TensorType], kinds: Mapping[str, Kind], taken: list[Block]
+        self,
+        types: Mapping[str, TensorType],
+        kinds: Mapping[str, Kind],
+        taken: list[Block],
+        used: Mapping[str, Span] = MappingProxyType({}),
     ) -> dict[str, torch.Tensor]:
         """A tensor for each type, in memory of its kind; slabs hold all that are of one kind.
 
-        taken: blocks that are not to be used again; those used now are appended.
+        taken: blocks that are not to be used again; those used now are appended. used: when each of those is that need
+        not lie beside one another; others are used all the time.
         """
         sizes = {name: int(span(type_)) for name, type_ in types.items()}  # type: ignore[arg-type]
         found = {}
         for kind in SLABS:
-            total, places = 0, {}
-            for name in (name for name in types if kinds[name] == kind):
-                places[name] = total
-                total += -(-sizes[name] // ALIGNMENT) * ALIGNMENT
+            mine = {name: sizes[name] for name in types if kinds[name] == kind}
+            total, places = packed(mine, used)
             if places:
                 slab = self._block(kind, total, types[next(iter(places))].device, taken)
                 storage = slab.storage(slab.size)
@@ -152,20 +164,53 @@ class ResultMemory:
 
     def _block(self, kind: Kind, size: int, device: str, taken: list[Block]) -> Block:
         """The smallest block that fits and that nobody holds; a new one if there is none."""
-        fitting = [
-            block
-            for block in self._blocks.values()
-            if block.fits(kind, size) and not any(block is other for other in taken) and not block.is_held()
-        ]
+
+        def is_free(block: Block) -> bool:
+            return kind == "between" or not (any(block is other for other in taken) or block.is_held())
+
+        known = [block for block in self._blocks.values() if block.kind == kind]
+        fitting = [block for block in known if block.fits(kind, size) and not block.is_outgrown and is_free(block)]
         if fitting:
             block = min(fitting, key=lambda one: one.size)
         else:
             room = size if kind == "exact" else roomy(size)
+            if room >= WORTH_SHARING and device.startswith("cuda"):
+                torch.cuda.empty_cache()  # of runs before there was a recording
             block = Block(kind, torch.empty(room, dtype=torch.uint8, device=device))
+            for other in known:
+                is_small = WORTH_SHARING <= other.size < room and block.fits(kind, other.size)
+                other.is_outgrown |= is_small and is_free(other)
             self._made += 1
             self._blocks[self._made] = block
         taken.append(block)
         return block
+
+
+def packed(sizes: Mapping[str, int], used: Mapping[str, Span]) -> tuple[int, dict[str, int]]:
+    """How many bytes hold all of these, and where each begins: the largest first, at the lowest place that is free
+    while it is used. What has no entry in `used` is used all the time.
+
+    >>> packed({"a": 512, "b": 1024, "c": 500}, {"a": (0, 1), "b": (1, 2), "c": (2, 3)})
+    (1536, {'b': 0, 'a': 1024, 'c': 1024})
+    >>> packed({"a": 512, "c": 500}, {})
+    (1024, {'a': 0, 'c': 512})
+    """
+    places: dict[str, int] = {}
+    total = 0
+    for name in sorted(sizes, key=lambda one: -sizes[one]):
+        size, at = -(-sizes[name] // ALIGNMENT) * ALIGNMENT, 0
+        beside = sorted((places[other], sizes[other]) for other in places if _at_once(used.get(name), used.get(other)))
+        for place, taken in beside:
+            if place - at >= size:
+                break
+            at = max(at, -(-(place + taken) // ALIGNMENT) * ALIGNMENT)
+        places[name] = at
+        total = max(total, at + size)
+    return total, places
+
+
+def _at_once(one: Span | None, other: Span | None) -> bool:
+    return one is None or other is None or (one[0] <= other[1] and other[0] <= one[1])
 
 
 class Hold:
@@ -179,6 +224,7 @@ class Hold:
         kept = {id(one): one for tensor in tensors for one in (tensor, tensor._base) if one is not None}
         counts = Counter(one.untyped_storage()._cdata for one in kept.values())
         self.blocks = list(blocks)
+        self._handed = [block for block in self.blocks if block.kind != "between"]
         self._marks: list[tuple[list[None], int]] = []
         for storage in (one for block in self.blocks for one in block.storages.values()):
             storage.shown.extend([None] * counts[storage.address])
@@ -186,7 +232,7 @@ class Hold:
 
     def is_free(self) -> bool:
         """Whether nobody holds anything in them."""
-        return not any(block.is_held() for block in self.blocks)
+        return not any(block.is_held() for block in self._handed)
 
     def __del__(self) -> None:
         for shown, count in self._marks:
