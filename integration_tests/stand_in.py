@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -53,7 +54,8 @@ class Device(recording.Device):
 
     def __init__(self) -> None:
         self.index, self.stream, self.lock, self.addresses = 0, None, threading.Lock(), Counter()
-        self.memory = result_memory.ResultMemory()
+        self.recorders = weakref.WeakSet()
+        self.memory = result_memory.ResultMemory(self.forget_outgrown)
 
     def capture(self, launch: Any, given: list[Any], memory: list[Any], *, shares: bool) -> Any:
         state = torch.get_rng_state()

@@ -151,6 +151,7 @@ class Replayed:
         self._recordings: OrderedDict[Key, list[Recording]] = OrderedDict()
         self._is_warm = is_warm
         self._made = self._missed = 0
+        self._device.recorders.add(self)
 
     def __call__(self, *inputs: Any) -> Any:
         given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list) else None
@@ -206,10 +207,7 @@ class Replayed:
         if found is None:
             return None
         self._recordings.move_to_end(key)
-        count = len(found)
-        found[:] = [one for one in found if not one.is_outgrown()]
-        self._made -= count - len(found)
-        return next((one for one in found if one.is_free()), None)
+        return next((one for one in found if one.is_free() and not one.is_outgrown()), None)
 
     def _handed(self, recording: Recording, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         made = []
@@ -225,7 +223,18 @@ class Replayed:
 
     # ---- recording
 
-    def _forget_places(self) -> None:
+    def forget_outgrown(self) -> None:
+        """Let go of recordings in blocks that others stand for now."""
+        for found in [*self._recordings.values()]:
+            self._take_outgrown(found)
+
+    def _take_outgrown(self, found: list[Recording]) -> list[Recording]:
+        outgrown = [one for one in found if one.is_outgrown()]
+        found[:] = [one for one in found if not any(one is other for other in outgrown)]
+        self._made -= len(outgrown)
+        return outgrown
+
+    def forget_places(self) -> None:
         """Let go of recordings that read results of others in place which are gone."""
         count = len(self._others)
         for key in [*self._recordings]:
@@ -233,8 +242,9 @@ class Replayed:
                 self._made -= len(self._recordings.pop(key))
 
     def _record(self, key: Key, inputs: tuple[Any, ...], moving: list[int]) -> Recording | None:
-        self._forget_places()
+        self.forget_places()
         found = self._recordings.setdefault(key, [])
+        outgrown = self._take_outgrown(found)  # kept until the end: results stay where they are if they can
         if len(found) >= TURNS:
             self._missed += 1
             if self._missed % MISSES or self._made >= LIMIT // 2:
@@ -261,11 +271,13 @@ class Replayed:
             _warn(str(error).partition("\n")[0])
             return None
         given.clear()
+        del outgrown
         results = tuple([one if output.is_result else None for one, output in zip(made, self._outputs, strict=True)])
         made.clear()
         copied = tuple([_is_copied(result, output) for result, output in zip(results, self._outputs, strict=True)])
         recording = Recording.of(graph, pool, copies, results, copied, taken[known:], self._device.addresses)
         found.append(recording)
+        self._recordings[key] = found
         while len(self._recordings) > PLACES:
             self._recordings.popitem(last=False)
         return recording

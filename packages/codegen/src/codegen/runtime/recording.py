@@ -28,7 +28,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from msgspec.structs import replace
@@ -82,8 +82,8 @@ class Recording(NamedTuple):
         return self.hold.is_free()
 
     def is_outgrown(self) -> bool:
-        """Whether a recording that is made now would share more memory with others."""
-        return any(block.is_outgrown for block in self.hold.blocks)
+        """Whether one that is made now would share more memory with others, and nobody holds anything of this one."""
+        return any(block.is_outgrown for block in self.hold.blocks) and self.is_free()
 
 
 class Places:
@@ -119,11 +119,19 @@ Launch = Callable[[list[Any], list[torch.Tensor]], list[Any]]
 Captured = tuple[Any, Pool | None, list[Any]]
 
 
+class Recorder(Protocol):
+    """Who keeps recordings."""
+
+    def forget_outgrown(self) -> None: ...
+    def forget_places(self) -> None: ...
+
+
 class Device:
     """What the recordings of one device share.
 
-    addresses: of results, which are where a recording put them at each of its replays. memory: of results. stream: of
-    the first recording; replays run on no other. lock: held while one of them is begun.
+    addresses: of results, which are where a recording put them at each of its replays. memory: of results. recorders:
+    all that have recordings in it. stream: of the first recording; replays run on no other. lock: held while one of
+    them is begun.
     """
 
     def __init__(self, index: int) -> None:
@@ -132,8 +140,18 @@ class Device:
         self.lock = threading.Lock()
         self.stream: int | None = None
         self.addresses: Counter[int] = Counter()
-        self.memory = ResultMemory()
+        self.recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+        self.memory = ResultMemory(self.forget_outgrown)
         self._pool: Callable[[], Pool | None] = lambda: None
+
+    def forget_outgrown(self) -> None:
+        """Give the memory of outgrown blocks back to the driver, and what plain runs have left in torch's cache."""
+        recorders = [*self.recorders]
+        for one in recorders:
+            one.forget_outgrown()
+        for one in recorders:
+            one.forget_places()
+        torch.cuda.empty_cache()
 
     def capture(self, launch: Launch, given: list[Any], memory: list[torch.Tensor], *, shares: bool) -> Captured:
         """The graph of what `launch(given, memory)` launches, which does not run; its pool if shared; the results."""

@@ -9,8 +9,8 @@ slab    ::= saved | inputs         windows: values saved for a backward, or copi
 own     :   a storage that a recording made itself; no other recording is given it
 
 Blocks of results and slabs are a little larger than what they are made for: sizes that grow in small steps share them.
-A block outgrows those that it could stand for, and that nobody holds while it is made: recordings in them are made
-again when they are called, in the larger block. So of sizes that grow the largest is what is kept.
+A block outgrows those that it can stand for, and that nobody holds when it is made: recordings in them are let go of
+before, and made again in the larger block when they are called. So of sizes that grow the largest is what is kept.
 
 A recording may be replayed while nobody holds a tensor in any block of it: not one of its own last replay, and not one
 of another recording that shares the block. Whether anybody does is read off its storages: how many tensors torch has on
@@ -107,11 +107,10 @@ class Block:
         """Whether anybody but recordings has something in it."""
         return any(one.is_held() for one in self.storages.values())
 
-    def fits(self, kind: Kind, size: int) -> bool:
-        """Whether it is for so many bytes of such a kind."""
-        if kind == "exact":
-            return self.kind == kind and self.size == size
-        return self.kind == kind and size <= self.size <= (size * SPARE if kind == "result" else self.size)
+
+def suits(kind: Kind, size: int, room: int) -> bool:
+    """Whether a block of so many bytes may hold so many of such a kind."""
+    return room == size if kind == "exact" else size <= room <= (size * SPARE if kind == "result" else room)
 
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
@@ -130,10 +129,14 @@ def roomy(size: int) -> int:
 
 
 class ResultMemory:
-    """The blocks of one device; they live as long as a recording has them."""
+    """The blocks of one device; they live as long as a recording has them.
 
-    def __init__(self) -> None:
+    on_large: is called before a large block is made, `is_outgrown` being set on those that it can stand for.
+    """
+
+    def __init__(self, on_large: Callable[[], None] = lambda: None) -> None:
         self._made = 0
+        self._on_large = on_large
         self._blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()
 
     def place(
@@ -169,17 +172,20 @@ class ResultMemory:
             return kind == "between" or not (any(block is other for other in taken) or block.is_held())
 
         known = [block for block in self._blocks.values() if block.kind == kind]
-        fitting = [block for block in known if block.fits(kind, size) and not block.is_outgrown and is_free(block)]
+        fitting = [
+            block for block in known if suits(kind, size, block.size) and not block.is_outgrown and is_free(block)
+        ]
         if fitting:
             block = min(fitting, key=lambda one: one.size)
         else:
             room = size if kind == "exact" else roomy(size)
-            if room >= WORTH_SHARING and device.startswith("cuda"):
-                torch.cuda.empty_cache()  # of runs before there was a recording
-            block = Block(kind, torch.empty(room, dtype=torch.uint8, device=device))
             for other in known:
-                is_small = WORTH_SHARING <= other.size < room and block.fits(kind, other.size)
+                is_small = WORTH_SHARING <= other.size < room and suits(kind, other.size, room)
                 other.is_outgrown |= is_small and is_free(other)
+            if room >= WORTH_SHARING:
+                del known, fitting  # they keep the blocks
+                self._on_large()
+            block = Block(kind, torch.empty(room, dtype=torch.uint8, device=device))
             self._made += 1
             self._blocks[self._made] = block
         taken.append(block)
