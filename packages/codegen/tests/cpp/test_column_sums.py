@@ -2,13 +2,28 @@
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from codegen import Options, load
+from codegen.cpp.plan import make_plan, shares
 from codegen.cpp.reductions import partial_block
 from codegen.cpp.tuning import TUNED
 from codegen.stage import emit
 from stagewire.graph import Ref
-from stagewire.loop import Axis, AxisAtom, Buffer, Index, Kernel, Load, LoopGraph, Reduce, Section, Store, Term
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Buffer,
+    Compute,
+    Index,
+    Kernel,
+    Load,
+    LoopGraph,
+    Reduce,
+    Section,
+    Store,
+    Term,
+)  # fmt: skip
 from stagewire.types import contiguous
 
 
@@ -34,6 +49,57 @@ def test_any_number_of_rows(sizes, threshold, dtype, directory):
     (found,) = load(unit, directory)(x)
     expected = x.any(0).any(0) if dtype == "bool" else x.double().sum((0, 1)).to(found.dtype)
     assert torch.equal(found, expected)
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("columns", [129, 300, 1000, 1024, 5000])
+@pytest.mark.parametrize("batch", [1, 3, 20])
+def test_tiles_are_as_wide_as_the_threads_leave_them(columns, batch, threads, directory):
+    """And each sum is the same, bit for bit: how wide a tile is decides which column is in which."""
+    torch.manual_seed(0)
+    x = torch.randn(batch, 70, columns)
+    graph = batched_sums(batch, 70, columns)
+    run = load(emit(graph, Options(parallel_threshold=1)), directory)
+    results = []
+    for count in (1, 2, 3, 7, 40):
+        threads(count)
+        results += run(x)
+    assert all(torch.equal(one, results[0]) for one in results)
+    torch.testing.assert_close(results[0], x.sum(1), rtol=1e-4, atol=1e-4)
+    plan = make_plan(graph.steps[0], 1)
+    assert plan.tile >= min(columns, 1024)
+    assert shares(graph.steps[0], plan) >= min(TUNED.enough_columns, batch * -(-columns // 32))
+
+
+def test_columns_that_are_read_again_lie_in_narrow_tiles():
+    twice = batched_sums(1, 512, 1024).steps[0]
+    shifted = Section(twice.sections[0].axes, (
+        Load("w", "x", twice.sections[0].statements[0].index, "float32"),
+        Compute("d", "sub", (Ref("w"), Ref("s")), "float32"),
+        Store("y", twice.sections[0].statements[0].index, Ref("d"))))  # fmt: skip
+    plan = make_plan(replace(twice, sections=(twice.sections[0], shifted)), 1)
+    assert (plan.tile, plan.narrowest) == (128, 0)
+    assert make_plan(twice, 1).narrowest == 128
+
+
+def batched_sums(batch: int, rows: int, columns: int) -> LoopGraph:
+    """y[i, j] = sum of x[i, a, j] over a"""
+    places = tuple(Term(step, AxisAtom(axis)) for step, axis in ((rows * columns, "i"), (columns, "a"), (1, "j")))
+    target = Index(0, (Term(columns, AxisAtom("i")), Term(1, AxisAtom("j"))))
+    summed = Section((Axis("a", rows),), (
+        Load("v", "x", Index(0, places), "float32"), Reduce(("s",), "sum", Ref("v"), "float32")))  # fmt: skip
+    kernel = Kernel(
+        "kernel", (Axis("i", batch), Axis("j", columns)), (summed, Section((), (Store("y", target, Ref("s")),)))
+    )
+    buffers = (Buffer("x", contiguous("float32", (batch, rows, columns)), "input"),
+               Buffer("y", contiguous("float32", (batch, columns)), "kernel"))  # fmt: skip
+    return LoopGraph(buffers=buffers, inputs=("x",), outputs=(Ref("y"),), steps=(kernel,))
 
 
 def test_long_sums_are_as_good_as_short_ones(directory):

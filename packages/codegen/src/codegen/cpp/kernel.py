@@ -207,16 +207,17 @@ class KernelWriter(Text):
         plan = self.plan
         before: list[Axis] = [] if plan.exclusive else rest
         tiled = [axis for axis in (crossed, lane) if axis is not None]
+        step = self._tile_step(rest, lane)
         if plan.threads == "outer":
             self.share(len(before) + len(tiled))
         for axis in before:
             self.loop(axis)
         texts = [(axis, self.scope.axes[axis.name], self.scope.dim(axis.size)) for axis in tiled]
         for _, name, size in texts:
-            self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {plan.tile})")
+            self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {step})")
         for axis, name, size in texts:
-            whole = isinstance(axis.size, int) and isinstance(plan.tile, int) and axis.size % plan.tile == 0
-            self.line(f"const i64 {name}e = {f'{name}c + {plan.tile}' if whole else _end(name, size, plan.tile)};")
+            whole = isinstance(axis.size, int) and isinstance(step, int) and axis.size % step == 0
+            self.line(f"const i64 {name}e = {f'{name}c + {step}' if whole else _end(name, size, step)};")
         after = rest if plan.exclusive else []
         for axis in after:
             self.loop(axis)
@@ -225,6 +226,24 @@ class KernelWriter(Text):
             name = self.scope.axes[crossed.name]
             self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
         return len(before) + len(tiled) + len(after) + (crossed is not None)
+
+    def _tile_step(self, others: Sequence[Axis], lane: Axis) -> Dim | str:
+        """How wide the tiles are; where the threads are many, narrow enough that each has some."""
+        plan, name = self.plan, self.scope.axes[lane.name]
+        if not plan.narrowest or plan.threads != "outer":
+            return plan.tile
+        count = " * ".join(["1", *(self.scope.dim(axis.size) for axis in others)])
+        self.line(f"const i64 {name}m = {plan.narrowest} * ((threads + {count} - 1) / ({count}));")
+        self.line(f"i64 {name}w = ({lane.size} + {name}m - 1) / {name}m * {plan.narrowest};")
+        self.line(f"if ({name}w > {plan.tile}) {name}w = {plan.tile};")
+        return f"{name}w"
+
+    def _tile_width(self) -> Dim | str:
+        """How many lanes of the arrays of a tile are to be written."""
+        assert self.plan.lane is not None
+        name = self.scope.axes[self.plan.lane.name]
+        is_fixed = isinstance(self.plan.lane.size, int) and not self.plan.narrowest
+        return self.plan.tile if is_fixed else f"{name}e - {name}c"
 
     def _turn_tiles(self, crossed: Axis, lane: Axis) -> None:
         """Copy what lies along the crossed axis into tiles that lie along the lanes."""
@@ -249,7 +268,7 @@ class KernelWriter(Text):
         name = self.scope.axes[lane.name]
         reducers = self._reducers(section)
         for _, recipe in reducers:
-            self._declare(recipe.accumulators, self.plan.tile if isinstance(lane.size, int) else f"{name}e - {name}c")
+            self._declare(recipe.accumulators, self._tile_width())
         kept = self._kept(number, section)
         for place, (_, dtype) in enumerate(kept):
             self.line(f"{c_type(dtype).local} k_{number}_{place}[{self.plan.tile}];")
@@ -270,7 +289,7 @@ class KernelWriter(Text):
             block = section.axes[position]
             run = self.scope.axes[block.name]
             self._blocks(run, self.scope.dim(block.size), length)
-            self._declare([part for _, part in partial], self.plan.tile)
+            self._declare([part for _, part in partial], self._tile_width())
             self.open(f"for (i64 {run} = {run}c; {run} < {run}e; {run}++)")
             for axis in section.axes[position + 1 :]:
                 self.loop(axis)
@@ -282,7 +301,7 @@ class KernelWriter(Text):
         self.end_lanes(self.plan.vector)
         self.close(len(section.axes) - position)
         for whole, part in partial:
-            self.line(f"for (i64 j = 0; j < {self.plan.tile}; j++) {whole.name}[j] += {part.name}[j];")
+            self.line(f"for (i64 j = 0; j < {self._tile_width()}; j++) {whole.name}[j] += {part.name}[j];")
         self.close(position + bool(partial))
         self.scope.values = outer_scope
         for place, (value, _) in enumerate(kept):

@@ -28,6 +28,8 @@ class Plan(NamedTuple):
     """`lane`: the outer axis of a column plan, else None. `tile`: outer points along it that are handled together.
 
     `crossed`: an outer axis walked in tiles together with the lane, because some access is contiguous along it.
+    `narrowest`: how wide a tile is at least where the threads are so many that each would have none else; 0: all tiles
+    are as wide as `tile` says.
     `threads`: what is shared out: the outer points, the first inner axis of each section, or nothing.
     `exclusive`: the threads must split the lane axis alone (accumulating stores collide along the other axes).
     `vector`: whether points next to each other may be handled at once.
@@ -39,17 +41,18 @@ class Plan(NamedTuple):
     crossed: Axis | None = None
     exclusive: bool = False
     vector: bool = True
+    narrowest: int = 0
 
 
 def shares(kernel: Kernel, plan: Plan) -> int:
-    """Into how many parts the outer points go to the threads."""
+    """Into how many parts the outer points go to the threads at most."""
     if plan.lane is None:
         return estimate(points_of(kernel.axes))
     tiled = [axis for axis in (plan.lane, plan.crossed) if axis is not None]
     rest = [axis for axis in kernel.axes if axis not in tiled and not plan.exclusive]
     count = estimate(points_of(tuple(rest)))
     for axis in tiled:
-        count *= -(-estimate(axis.size) // estimate(plan.tile))
+        count *= -(-estimate(axis.size) // (plan.narrowest or estimate(plan.tile)))
     return count
 
 
@@ -94,12 +97,26 @@ def _column_plan(kernel: Kernel, lane: Axis, threshold: int) -> Plan:
         return Plan(lane, tile, "outer" if total >= threshold else "none", crossed)
     for tile in TUNED.column_tiles:
         if others * -(-size // tile) >= TUNED.enough_columns or total < threshold:
-            shortest = _whole_vectors(size) if isinstance(lane.size, int) else tile
-            return Plan(lane, min(tile, shortest), "outer" if total >= threshold else "none")
+            return _sums(kernel, lane, tile, "outer" if total >= threshold else "none")
     longest = max(estimate(points_of(s.axes)) for s in kernel.sections)
     if longest < TUNED.long_column:
-        return Plan(lane, TUNED.column_tiles[-1], "outer")
+        return _sums(kernel, lane, TUNED.column_tiles[-1], "outer")
     return Plan(lane, min(TUNED.widest_column_tile, _whole_vectors(size)), "inner")
+
+
+def _sums(kernel: Kernel, lane: Axis, tile: int, threads: Literal["outer", "none"]) -> Plan:
+    """A plan whose tiles are at least so wide, and as wide as is good for memory where the threads are few."""
+    if not isinstance(lane.size, int):
+        return Plan(lane, tile, threads)
+    tile, wide = (min(width, _whole_vectors(lane.size)) for width in (tile, _wide_tile(kernel)))
+    return Plan(lane, wide, threads, narrowest=tile) if wide > tile else Plan(lane, tile, threads)
+
+
+def _wide_tile(kernel: Kernel) -> int:
+    """How many sums of columns lie in the cache that is nearest; 0 where a tile is read more than once, which is to be
+    in a cache by then. Long rows of memory are read faster than short ones."""
+    sums = [len(list(select((section,), Reduce))) for section in kernel.sections if section.axes]
+    return TUNED.column_bytes // (8 * sums[0]) if len(sums) == 1 and sums[0] else 0
 
 
 def _whole_vectors(size: int) -> int:

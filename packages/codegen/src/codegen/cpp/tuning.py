@@ -57,6 +57,7 @@ class Tuning:
     least_crossed: int = tuned(8, "elements", "of an axis that such tiles run along", POINTWISE)
     column_tiles: tuple[int, ...] = tuned((256, 128, 64, 32), "elements", "of tiles of sums over columns", COLUMNS)
     enough_columns: int = tuned(8, "tiles", "of columns that are enough for the threads", COLUMNS)
+    column_bytes: int = tuned(1 << 14, "bytes", "of the sums of a wider tile, where threads are few", COLUMNS)
     long_column: int = tuned(256, "points", "that the threads share where columns are few", COLUMNS)
     widest_column_tile: int = tuned(2048, "elements", "of a tile in that case", COLUMNS)
     scatter_tiles: tuple[tuple[int, int], ...] = tuned(
