@@ -13,11 +13,13 @@ SIZES = (1, 2, 300, 256)
 FUNCTIONS = [function(TWICE, sizes=SIZES), function(CAUSAL, "b8", sizes=SIZES)]
 GRADIENT = function(TWICE_BACK, inputs=2, sizes=SIZES)
 
-for dtype, width in (("bfloat16", 128), ("float32", 256)):
-    for backward, functions in ((False, FUNCTIONS), (True, [*FUNCTIONS, GRADIENT])):
-        unit = unit_of(attention(functions, backward=backward, dtype=dtype, width=width, sizes=SIZES))
-        module = module_of(unit.source)
-        for one in required_cubins(unit):
-            cubin = compile_cubin(module, one)
-            tile = "x".join(str(value) for _, value in one.info.constants)
-            print(one.info.name, tile, cubin.shared, cubin.code[:4].hex())
+for dtype, width, backward in (
+    ("float32", 256, False), ("float32", 128, True), ("bfloat16", 256, True), ("bfloat16", 128, True),
+):  # fmt: skip
+    functions = [*FUNCTIONS, GRADIENT] if backward else FUNCTIONS
+    unit = unit_of(attention(functions, backward=backward, dtype=dtype, width=width, sizes=SIZES))
+    module = module_of(unit.source)
+    for one in required_cubins(unit):
+        cubin = compile_cubin(module, one)
+        tile = "x".join(str(value) for _, value in one.info.constants)
+        print(one.info.name, tile, cubin.shared, cubin.code[:4].hex())
