@@ -257,7 +257,7 @@ PROGRAMS = {
     ),
     "residuals of many rows": lambda: (
         residual,
-        drawn(2, 400, 64),
+        drawn(4, 400, 64),
         (drawn(64, 64) / 8).detach().requires_grad_(),
         drawn(64),
         drawn(64),
