@@ -18,10 +18,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.tensor  # which registers process groups as constants
 import torch.multiprocessing as mp
 from torch import Tensor, nn
-from torch._library.opaque_object import get_opaque_obj_info
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import stagefold
@@ -32,10 +30,6 @@ pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch.distributed.is_available() is False"),
     pytest.mark.filterwarnings("ignore"),
 ]
-OF_CONSTANT_GROUPS = pytest.mark.skipif(
-    not dist.is_available() or get_opaque_obj_info(dist.ProcessGroup) is None,
-    reason="torch._library.opaque_object does not know ProcessGroup: collectives on one end the graph",
-)
 Wrap = Callable[[nn.Module], Callable[[Tensor], Tensor]]
 
 
@@ -259,7 +253,7 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=TWO_GPUS)])
-@pytest.mark.parametrize("body", [run_modules, pytest.param(run_collectives, marks=OF_CONSTANT_GROUPS)])
+@pytest.mark.parametrize("body", [run_modules, run_collectives])
 def test_two_processes_find_what_eager_finds(body: Callable[[int, str], None], device: str, code_cache: Path) -> None:
     mp.start_processes(
         process, (free_port(), str(code_cache), device, body), nprocs=2, start_method=FRESH.get_start_method()

@@ -173,10 +173,6 @@ TORCH = Capabilities(
     tree_leaves=Capability(
         "torch.utils._pytree.tree_leaves", "arguments of associative_scan", "programs that call it run plain"
     ),
-    opaque_type_info=Capability(
-        "torch._library.opaque_object.get_opaque_obj_info", "meshes, groups and placements as constants",
-        "programs on DTensors run plain",
-    ),
     dispatch_mode=Capability(
         "torch._C._get_dispatch_mode", "telling what a wrapper class works out on fake tensors",
         "programs on DTensors run plain",

@@ -40,7 +40,8 @@ def objects_of(tensor: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _flattened(tensor: Any) -> list[tuple[str, Any]]:
-    return [(name, getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]]
+    mesh = ["device_mesh"] * hasattr(tensor, "device_mesh")  # before torch 2.12 a part of the context
+    return [(name, getattr(tensor, name)) for name in dict.fromkeys(tensor.__tensor_flatten__()[0] + mesh)]
 
 
 def differentiated(tensor: Any) -> Iterator[bool]:

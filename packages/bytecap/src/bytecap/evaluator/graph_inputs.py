@@ -142,8 +142,6 @@ class GraphInputs:
         linked = linked or real.requires_grad
         context = real.__tensor_flatten__()[1]
         names, objects = [name for name, _ in wrappers.parts_of(real)], wrappers.objects_of(real)
-        if hasattr(real, "device_mesh") and not objects:
-            raise UnsupportedValue("a DTensor, whose mesh this release of torch does not flatten")
         if masks_of(real):
             raise UnsupportedValue("a DTensor that waits for the sum of what was looked up in several processes")
         if not all(is_constant_class(type(part)) for _, part in objects):

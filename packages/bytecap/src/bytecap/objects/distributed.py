@@ -1,7 +1,6 @@
 """Objects of torch.distributed that stay what they are: meshes and process groups, placements of DTensors.
 
-Torch says which these are, and what of them its own capture takes for constants (`register_opaque_type`). A placement
-is guarded by value, a mesh or group by identity.
+A placement is guarded by value, a mesh or group by identity.
 """
 
 from __future__ import annotations
@@ -19,25 +18,39 @@ from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Constant, RealValue, Value, fold, run, state
 from bytecap.objects.dispatch import handler_of
 from bytecap.objects.functions import BuiltinMethod
-from bytecap.torch_capabilities import TORCH
+
+GROUP = "torch.distributed.distributed_c10d.ProcessGroup"
+PLACEMENT = "torch.distributed.tensor.placement_types.Placement"
+MEMBERS = {
+    "torch.distributed.device_mesh.DeviceMesh": """_coordinate_on_dim _create_flatten_mesh _create_sub_mesh _device_type
+        _dim_group_names _flatten _flatten_mapping _flatten_rank_map _get_mesh_dim_by_name _get_root_mesh _hash _layout
+        _get_slice_mesh_layout _is_current_rank_part_of_mesh _mesh_dim_names _pg_registry _rank_map _root_mesh __eq__
+        _sym_get_coordinate _thread_id _unflatten __getitem__ __ne__ device_type get_coordinate get_group get_local_rank
+        get_rank mesh mesh_dim_names ndim shape size""",
+    GROUP: "__eq__ __ne__ _get_backend_name group_desc group_name rank size",
+    PLACEMENT: "__eq__ dim is_partial is_replicate is_shard reduce_op",
+}
+"""The classes, and the names of what is the same for as long as an object of each is there."""
+
+
+def _class_name(cls: type) -> str:
+    """Under which of these names a class, or one that it is derived from, is known; else ""."""
+    if not str(cls.__module__).startswith("torch.distributed"):
+        return ""
+    if cls.__name__ == "ProcessGroup":  # what collectives are in a graph is defined there
+        importlib.import_module("torch.distributed._functional_collectives")
+    names = (f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__)
+    return next((name for name in names if name in MEMBERS), "")
 
 
 def is_constant_class(cls: type) -> bool:
     """Whether its instances are such objects."""
-    if not str(cls.__module__).startswith("torch.distributed") or not TORCH.has("opaque_type_info"):
-        return False
-    if cls.__name__ == "ProcessGroup":
-        importlib.import_module("torch.distributed.tensor")  # which registers it
-    return TORCH.opaque_type_info(cls) is not None
+    return _class_name(cls) != ""
 
 
 def is_value_class(cls: type) -> bool:
     """Whether instances that are equal are as good as one: placements."""
-    return is_constant_class(cls) and _is_value(TORCH.opaque_type_info(cls))
-
-
-def _is_value(info: Any) -> bool:
-    return info.opaque_typ in ("value", "constant")  # the second from torch 2.14 on
+    return _class_name(cls) == PLACEMENT
 
 
 def is_layout(cls: type) -> bool:
@@ -61,9 +74,9 @@ class DistributedConstant(Constant):
             return super().get_attribute(tracer, name)
         if handler_of(getattr(type(self.value), name, None)) is not None:
             return BuiltinMethod(self, name)
-        info = TORCH.opaque_type_info(type(self.value))
-        if name not in info.members:
-            if _is_value(info):
+        known = _class_name(type(self.value))
+        if name not in MEMBERS[known].split():
+            if known == PLACEMENT:
                 return super().get_attribute(tracer, name)
             raise UnsupportedCall(f"{name!r} of a {self.describe()}")
         found = run(tracer, getattr, (self.value, name))
