@@ -24,6 +24,7 @@ from stagewire.loop import (
     Store,
     Term,
 )  # fmt: skip
+from stagewire.testing.symbolic import factorised
 from stagewire.types import contiguous
 
 
@@ -75,6 +76,16 @@ def test_tiles_are_as_wide_as_the_threads_leave_them(columns, batch, threads, di
     plan = make_plan(graph.steps[0], 1)
     assert plan.tile >= min(columns, 1024)
     assert shares(graph.steps[0], plan) >= min(TUNED.enough_columns, batch * -(-columns // 32))
+
+
+@pytest.mark.parametrize("batch", [0, 1, 9])
+def test_a_batch_of_any_size(batch, threads, directory):
+    threads(2)
+    x = torch.randn(batch, 70, 1000)
+    graph = factorised(batched_sums(97, 70, 1000), {97: "n"})
+    assert make_plan(graph.steps[0], 1).narrowest
+    (found,) = load(emit(graph, Options(parallel_threshold=1)), directory)(x)
+    torch.testing.assert_close(found, x.sum(1), rtol=1e-4, atol=1e-4)
 
 
 def test_columns_that_are_read_again_lie_in_narrow_tiles():

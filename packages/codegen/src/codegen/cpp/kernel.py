@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
 from codegen.cpp.operations import conversion
@@ -232,8 +233,8 @@ class KernelWriter(Text):
         plan, name = self.plan, self.scope.axes[lane.name]
         if not plan.narrowest or plan.threads != "outer":
             return plan.tile
-        count = " * ".join(["1", *(self.scope.dim(axis.size) for axis in others)])
-        self.line(f"const i64 {name}m = {plan.narrowest} * ((threads + {count} - 1) / ({count}));")
+        count = max(prod(axis.size for axis in others if isinstance(axis.size, int)), 1)
+        self.line(f"const i64 {name}m = {plan.narrowest} * ((threads + {count - 1}) / {count});")
         self.line(f"i64 {name}w = ({lane.size} + {name}m - 1) / {name}m * {plan.narrowest};")
         self.line(f"if ({name}w > {plan.tile}) {name}w = {plan.tile};")
         return f"{name}w"
