@@ -21,7 +21,7 @@ from bytecap.objects.functions import BuiltinMethod
 
 GROUP = "torch.distributed.distributed_c10d.ProcessGroup"
 PLACEMENT = "torch.distributed.tensor.placement_types.Placement"
-MEMBERS = {
+MEMBERS = {name: frozenset(members.split()) for name, members in {
     "torch.distributed.device_mesh.DeviceMesh": """_coordinate_on_dim _create_flatten_mesh _create_sub_mesh _device_type
         _dim_group_names _flatten _flatten_mapping _flatten_rank_map _get_mesh_dim_by_name _get_root_mesh _hash _layout
         _get_slice_mesh_layout _is_current_rank_part_of_mesh _mesh_dim_names _pg_registry _rank_map _root_mesh __eq__
@@ -29,7 +29,7 @@ MEMBERS = {
         get_rank mesh mesh_dim_names ndim shape size""",
     GROUP: "__eq__ __ne__ _get_backend_name group_desc group_name rank size",
     PLACEMENT: "__eq__ dim is_partial is_replicate is_shard reduce_op",
-}
+}.items()}  # fmt: skip
 """The classes, and the names of what is the same for as long as an object of each is there."""
 
 
@@ -75,7 +75,7 @@ class DistributedConstant(Constant):
         if handler_of(getattr(type(self.value), name, None)) is not None:
             return BuiltinMethod(self, name)
         known = _class_name(type(self.value))
-        if name not in MEMBERS[known].split():
+        if name not in MEMBERS[known]:
             if known == PLACEMENT:
                 return super().get_attribute(tracer, name)
             raise UnsupportedCall(f"{name!r} of a {self.describe()}")
