@@ -134,6 +134,8 @@ def record_of(func: OpOverload) -> OpRecord:
 
 def _effect(func: OpOverload, writes: tuple[tuple[int, str], ...], is_view: bool) -> Effect | None:
     """ATen says by a tag which ops draw random numbers; an op that can be given a generator is one of them."""
+    if func.namespace == "_c10d_functional" and not writes:
+        return "waits" if func is torch.ops._c10d_functional.wait_tensor.default else "sends"
     if func.namespace not in ("aten", "prims", "stagefold"):
         return "acts"
     generators = any("Generator" in str(argument.type) for argument in func._schema.arguments)

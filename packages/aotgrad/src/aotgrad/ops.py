@@ -9,7 +9,7 @@ from functools import cache
 from absint.schema import record_of
 from absint.targets import resolve
 from stagewire.expr import Expr
-from stagewire.graph import ORDERED, Graph, Node, Ref, leaves
+from stagewire.graph import LASTING, Graph, Node, Ref, leaves
 from stagewire.graph_passes import live_nodes
 from stagewire.types import ValueType
 from stagewire.vocabulary import find, is_prim
@@ -41,7 +41,7 @@ def is_random(node: Node) -> bool:
 
 def is_repeatable(node: Node) -> bool:
     """Do two calls on equal arguments give equal results, and nothing else."""
-    if node.effect in ORDERED:
+    if node.effect in LASTING:
         return False
     return not node.target.startswith("aten.") or not record_of(resolve(node.target)).is_unwritten
 

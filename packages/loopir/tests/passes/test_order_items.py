@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from loopir.passes.order_items import OrderItems
+from loopir.passes.plan_memory import PlanMemory
 from loopir.schedule import Item, Schedule
 from loopir.stage import ending_inputs
 from loopir.testing.graphs import lowered
 from stagewire.grad import Binding, BoundInput, Fresh, SavedInput, SavedResult
 from stagewire.graph import Graph, Ref, Value
-from stagewire.loop import Buffer, Extern, Index, Kernel, Load, Section, Store
+from stagewire.loop import Buffer, Extern, Free, Index, Kernel, Load, LoopGraph, Section, Store
 from stagewire.statements import reads_of, writes_of
 from stagewire.types import contiguous
 
@@ -31,7 +32,10 @@ def schedule(
 
 
 def call(target: str, operands: str, results: str) -> Extern:
-    names, effect = tuple(results.split()), {"bernoulli": "draws", "copy_": "acts"}.get(target)
+    names, effect = (
+        tuple(results.split()),
+        {"bernoulli": "draws", "copy_": "acts", "send": "sends", "wait": "waits"}.get(target),
+    )
     return Extern(f"aten.{target}.default", tuple(Ref(name) for name in operands.split()), {}, names, effect=effect)  # type: ignore[arg-type]
 
 
@@ -82,6 +86,9 @@ def schedules(draw: st.DrawFn, others: tuple[str, ...] = ()) -> Schedule:
         target, names = order.choice(targets), (" ".join(operands), " ".join(results))
         calls.append(kernel(*names) if target == "kernel" else call(target, *names))
         sizes |= {name: order.choice(alike) for name in results}
+        if target == "send":
+            calls.append(call("wait", results[0], f"{results[0]}_"))
+            sizes[f"{results[0]}_"] = 0
     outputs = tuple(Ref(name) for name in order.sample(list(sizes), min(order.randint(0, 3), len(sizes))))
     ending = frozenset(order.sample(inputs, order.randint(0, len(inputs))))
     device = order.choice(("cpu", "cuda:0"))
@@ -131,6 +138,61 @@ def test_kernels_pass_no_call_that_writes_what_it_is_given(drawn: Schedule) -> N
     after = OrderItems().run(drawn)
     assert sorted(map(str, after.items)) == sorted(map(str, drawn.items))
     assert_nothing_passes_writes(after, drawn)
+
+
+@settings(max_examples=300, deadline=None)
+@given(schedules(("send", "send", "kernel", "send")))
+def test_collectives_begin_in_order(drawn: Schedule) -> None:
+    after = OrderItems().run(drawn)
+    assert sorted(map(str, after.items)) == sorted(map(str, drawn.items))
+    made = set(drawn.inputs)
+    for item in after.items:
+        assert set(reads_of(item)) <= made
+        made.update(writes_of(item))
+    ordered = ("sends", "draws", "acts")
+    found, wanted = ([one for one in of.items if getattr(one, "effect", None) in ordered] for of in (after, drawn))
+    assert found == wanted
+    assert_nothing_passes_writes(after, drawn)
+
+
+def test_gradients_of_weights_are_computed_while_those_of_operands_are_summed() -> None:
+    """Two products that share an operand, its gradient a sum over processes, and what is behind them."""
+    calls = [
+        *(call("mm", "dy v", "dx"), call("send", "dx", "sx"), call("wait", "sx", "rx"), call("mm", "dy x", "dv")),
+        *(call("mm", "dz w", "dq"), call("send", "dq", "sq"), call("wait", "sq", "rq"), call("mm", "dz x", "dw")),
+        *(call("add", "rx rq", "dh"), call("send", "dh", "sh"), call("wait", "sh", "rh")),
+    ]
+    inputs = ("dy", "v", "x", "dz", "w")
+    results = [name for item in calls for name in item.results]
+    sizes = dict.fromkeys((*inputs, *results), 1)
+    after = OrderItems().run(schedule(calls, sizes, inputs, outputs=(Ref("dv"), Ref("dw"), Ref("rh"))))
+    order = [item.results[0] for item in after.items if isinstance(item, Extern)]
+    assert order[:4] == ["dx", "sx", "dq", "sq"]
+    assert sorted(order[4:6]) == ["dv", "dw"]
+    assert order[6:] == ["rx", "rq", "dh", "sh", "rh"]
+
+
+def test_results_are_gathered_one_ahead() -> None:
+    """Weights whose parts are gathered: the next one while one is used, not all of them at once."""
+    calls = []
+    for number in range(4):
+        operand = f"y{number - 1}" if number else "x"
+        calls += [call("send", f"w{number}", f"s{number}"), call("wait", f"s{number}", f"g{number}")]
+        calls.append(call("mm", f"{operand} g{number}", f"y{number}"))
+    inputs = ("x", *(f"w{number}" for number in range(4)))
+    sizes = dict.fromkeys((*inputs, *(item.results[0] for item in calls)), 1)
+    after = OrderItems().run(schedule(calls, sizes, inputs, outputs=(Ref("y3"),)))
+    order = [item.results[0] for item in after.items if isinstance(item, Extern)]
+    assert order == ["s0", "s1", "g0", "y0", "s2", "g1", "y1", "s3", "g2", "y2", "g3", "y3"]
+
+
+def test_what_is_sent_stays_until_the_wait() -> None:
+    calls = [call("mm", "x", "a"), call("send", "a", "s"), call("mm", "x", "b"), call("wait", "s", "r")]
+    sizes = {"x": 1, "a": 10, "s": 1, "b": 1, "r": 0}
+    given = schedule(calls, sizes, ("x",), outputs=(Ref("r"), Ref("b")))
+    graph = LoopGraph(buffers=tuple(given.buffers.values()), inputs=("x",), outputs=given.outputs, steps=given.items)
+    steps = PlanMemory().run(graph).steps
+    assert steps.index(Free("a")) > steps.index(calls[3])
 
 
 BACKWARD = [call("mm", "dy w", "dh"), call("gelu_backward", "dh h", "da"), call("mm", "dy g", "dw")]

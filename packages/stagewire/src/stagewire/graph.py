@@ -143,14 +143,19 @@ class Value(msgspec.Struct, frozen=True):
 
 Phase = Literal["forward", "backward"]
 
-Effect = Literal["draws", "acts", "aliases"]
+Effect = Literal["draws", "acts", "sends", "waits", "aliases"]
 """What a call does besides computing. "draws": it takes numbers from a random stream. "acts": it may raise on purpose,
 writes into an operand, is an operator of the program's own, of which nothing else is known, or is made for the error
-that its data may be alone. "aliases": its results may lie in the memory of its operands."""
+that its data may be alone. "sends": a collective, which every process begins in the order of the program, and which
+reads its operands until its results are waited for. "waits": for a result of a collective, whose memory it gives.
+"aliases": its results may lie in the memory of its operands."""
 
-ORDERED: frozenset[Effect | None] = frozenset(("draws", "acts"))
+ORDERED: frozenset[Effect | None] = frozenset(("draws", "acts", "sends"))
 """Effects of calls that run in program order, each as often as it stands there, whether their results are used or not.
 """
+
+LASTING = ORDERED | {"waits"}
+"""Effects of calls that run as often as they stand there, whether their results are used or not."""
 
 
 class Node(msgspec.Struct, frozen=True):

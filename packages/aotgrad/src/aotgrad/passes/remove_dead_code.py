@@ -18,7 +18,7 @@ from aotgrad.executor import executor
 from aotgrad.joint import Joint
 from aotgrad.ops import literal_nodes, literal_values, packet_of
 from stagewire.expr import Expr
-from stagewire.graph import ORDERED, Arg, Graph, Node, Ref, Value, definitions, leaves, references
+from stagewire.graph import LASTING, Arg, Graph, Node, Ref, Value, definitions, leaves, references
 from stagewire.graph_passes import live_nodes, operands, with_nodes
 from stagewire.types import TensorType, ValueType, numel
 
@@ -105,10 +105,10 @@ def _computed(graph: Graph, results: int) -> set[int]:
     needed = {name for arg in graph.outputs[:results] for name in references(arg)}
     found = set()
     for node in reversed(graph.nodes):
-        if node.effect not in ORDERED and needed.isdisjoint([value.name for value in node.results]):
+        if node.effect not in LASTING and needed.isdisjoint([value.name for value in node.results]):
             continue
         found.add(id(node))
-        if node.effect in ORDERED or not _reads_types_alone(node):
+        if node.effect in LASTING or not _reads_types_alone(node):
             needed.update(operands(node))
     return found
 

@@ -25,7 +25,7 @@ from aotgrad.written_attention.site import Choice, Site
 from stagewire.capture import CUSTOM, Capture
 from stagewire.expr import Expr
 from stagewire.grad import Rewrite
-from stagewire.graph import ORDERED, Graph, Node, Ref, node_references
+from stagewire.graph import LASTING, Graph, Node, Ref, node_references
 from stagewire.graph_passes import output_names, with_nodes
 
 _SAME_ORDER = LAYOUT - {"aten.permute.default", "aten.transpose.int", "aten.t.default"}
@@ -268,7 +268,7 @@ class Fusion:
             if is_read and place is not None:
                 kind = "weights" if place[1] >= self._matches[place[0]].softmax else "scores"
                 self._known.setdefault(place[0], f"the {kind} are used elsewhere too")
-            if is_read or (place is None and node.effect in ORDERED):
+            if is_read or (place is None and node.effect in LASTING):
                 used.update(node_references(node))
             if place is None:
                 kept.append(node)

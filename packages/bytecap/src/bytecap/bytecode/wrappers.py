@@ -7,7 +7,8 @@ result    ::= join(inner tensors), whose gradient is split again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -20,60 +21,73 @@ PLAIN = ()
 """In place of the structure of a gradient: it is a plain tensor."""
 
 
-def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The plain tensors inside of a wrapper (of wrappers); a plain tensor itself."""
-    if not is_wrapper(type(tensor)):
-        yield tensor
-        return
-    for _, part in parts_of(tensor):
-        yield from inner_tensors(part)
-
-
-def parts_of(tensor: Any) -> list[tuple[str, torch.Tensor]]:
-    """The tensors among what a wrapper is flattened to."""
-    return [(name, part) for name, part in _flattened(tensor) if isinstance(part, torch.Tensor)]
-
-
-def objects_of(tensor: Any) -> tuple[tuple[str, Any], ...]:
-    """What is no tensor among what a wrapper is flattened to: the mesh of a DTensor."""
-    return tuple((name, part) for name, part in _flattened(tensor) if not isinstance(part, torch.Tensor))
-
-
-def _flattened(tensor: Any) -> list[tuple[str, Any]]:
-    mesh = ["device_mesh"] * hasattr(tensor, "device_mesh")  # before torch 2.12 a part of the context
-    return [(name, getattr(tensor, name)) for name in dict.fromkeys(tensor.__tensor_flatten__()[0] + mesh)]
-
-
-def differentiated(tensor: Any) -> Iterator[bool]:
-    """Of each of its inner tensors, whether gradients are of it: not of the offsets and lengths of a jagged tensor."""
-    if not is_wrapper(type(tensor)):
-        yield tensor.is_floating_point() or tensor.is_complex()
-        return
-    with TORCH.no_subclass_function():
-        is_jagged = tensor.is_nested
-    for at, (_, part) in enumerate(parts_of(tensor)):
-        yield from (found and not (is_jagged and at) for found in differentiated(part))
-
-
 def is_wrapper(cls: type) -> bool:
     """Whether tensors of a class say what they hold, and what operations on them are."""
     return hasattr(cls, "__tensor_flatten__") and cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
 
 
-def structure_of(tensor: Any, size: Callable[[Any], Any] = int) -> Any:
-    """What `join` makes the like of a wrapper from; size: what stands for one of its sizes. None for a plain tensor."""
+def parts_of(tensor: Any) -> list[tuple[str, torch.Tensor]]:
+    """The tensors among what a wrapper is flattened to."""
+    return [(name, part) for name, part in _flattened(tensor)[0] if isinstance(part, torch.Tensor)]
+
+
+def objects_of(tensor: Any) -> tuple[tuple[str, Any], ...]:
+    """What is no tensor among what a wrapper is flattened to: the mesh of a DTensor."""
+    return tuple((name, part) for name, part in _flattened(tensor)[0] if not isinstance(part, torch.Tensor))
+
+
+def _flattened(tensor: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """What it is flattened to, by name, and its context."""
+    names, context = tensor.__tensor_flatten__()
+    mesh = ["device_mesh"] * hasattr(tensor, "device_mesh")  # before torch 2.12 a part of the context
+    return [(name, getattr(tensor, name)) for name in dict.fromkeys(names + mesh)], context
+
+
+def taken_apart(tensor: Any, size: Callable[[Any], Any] = int) -> tuple[Any, list[torch.Tensor], list[bool]]:
+    """What `join` makes the like of a wrapper from (None for a plain tensor), the plain tensors inside of it (of
+    wrappers), and of each whether gradients are of it: not of the offsets and lengths of a jagged tensor.
+
+    size: what stands for one of its sizes.
+    """
     if not is_wrapper(type(tensor)):
-        return None
-    parts = tuple((name, structure_of(part, size)) for name, part in parts_of(tensor))
+        return None, [tensor], [tensor.is_floating_point() or tensor.is_complex()]
     with TORCH.no_subclass_function():
         # Those of a jagged tensor follow from what it holds.
-        layout = ((), ()) if tensor.is_nested else (tensor.size(), tensor.stride())
-    context = tensor.__tensor_flatten__()[1]  # type: ignore[attr-defined]
-    return (type(tensor), context, *[tuple(map(size, sizes)) for sizes in layout], parts, objects_of(tensor))
+        layout = ((), ()) if (is_jagged := tensor.is_nested) else (tensor.size(), tensor.stride())
+    parts, objects, inner, differentiated = [], [], [], []
+    flattened, context = _flattened(tensor)
+    for name, part in flattened:
+        if not isinstance(part, torch.Tensor):
+            objects.append((name, part))
+            continue
+        structure, tensors, asked = taken_apart(part, size)
+        differentiated += [False] * len(asked) if is_jagged and parts else asked
+        inner += tensors
+        parts.append((name, structure))
+    sizes = [tuple(map(size, of)) for of in layout]
+    return (type(tensor), context, *sizes, tuple(parts), tuple(objects)), inner, differentiated
 
 
-def join(structure: Any, inner: Iterator[torch.Tensor]) -> torch.Tensor:
+def structure_of(tensor: Any, size: Callable[[Any], Any] = int) -> Any:
+    """What `join` makes the like of a wrapper from."""
+    return taken_apart(tensor, size)[0]
+
+
+def inner_tensors(tensor: Any) -> list[torch.Tensor]:
+    """The plain tensors inside of a wrapper (of wrappers); a plain tensor itself."""
+    if not is_wrapper(type(tensor)):
+        return [tensor]
+    return [inner for _, part in parts_of(tensor) for inner in inner_tensors(part)]
+
+
+def differentiated(tensor: Any) -> list[bool]:
+    """Of each of its inner tensors, whether gradients are of it."""
+    return taken_apart(tensor, lambda size: size)[2]
+
+
+def join(structure: Any, inner: Iterable[torch.Tensor]) -> torch.Tensor:
     """The wrapper of this structure that holds these tensors."""
+    inner = iter(inner)
     if structure is None:
         return next(inner)
     cls, context, size, stride, parts, objects = structure
@@ -89,7 +103,7 @@ def unflatten(cls: Any, held: dict[str, Any], context: Any, size: tuple[Any, ...
 
 def wrap(structure: Any, tangent: Any, inner: tuple[torch.Tensor, ...]) -> Any:
     """A result of the captured code. tangent: the structure of its gradient, None where there is none."""
-    return join(structure, iter(inner)) if tangent is None else Join.apply(structure, tangent, *inner)
+    return join(structure, inner) if tangent is None else Join.apply(structure, tangent, *inner)
 
 
 class Join(torch.autograd.Function):
@@ -98,7 +112,7 @@ class Join(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, structure: Any, tangent: Any, *inner: torch.Tensor) -> torch.Tensor:
         ctx.tangent = tangent
-        made = join(structure, iter([tensor.detach() if tensor.requires_grad else tensor for tensor in inner]))
+        made = join(structure, [tensor.detach() if tensor.requires_grad else tensor for tensor in inner])
         ctx.differentiated = tuple(differentiated(made))
         return made
 
@@ -106,7 +120,7 @@ class Join(torch.autograd.Function):
     def backward(ctx: Any, gradient: Any) -> Any:
         found = as_tangent(gradient, ctx.tangent)
         # A gradient has a history where it is differentiated in turn.
-        inner = Split.apply(found, None, None) if found.requires_grad else inner_tensors(found)
+        inner = Split.apply(((None, None),), found) if found.requires_grad else inner_tensors(found)
         given = iter([part for part, is_asked in zip(inner, differentiated(found), strict=True) if is_asked])
         return None, None, *[next(given) if is_asked else None for is_asked in ctx.differentiated]
 
@@ -132,49 +146,60 @@ def as_tangent(gradient: Any, structure: Any) -> Any:
         return gradient
     # A part that is still on its way from other processes.
     held = [inner for part, like in parts for inner in inner_tensors(as_tangent(part, like))]
-    return join(structure_of(gradient)[:4] + structure[4:], iter(held))
+    return join(structure_of(gradient)[:4] + structure[4:], held)
 
 
 class Split(torch.autograd.Function):
-    """The inner tensors of a wrapper that requires grad, which is given their gradients as one of its class.
+    """The inner tensors of wrappers, each of which is given their gradients as one of its class.
 
+    links: for each wrapper two things.
     like: the structure of its gradient, where that is another one, or `PLAIN`. Of a plain tensor (class, context,
     names) where its gradient is a wrapper: then as many tensors as that has parts stand for it. layouts: sizes, strides
     and dtype of each part of the gradient, where these are others: tensors without content stand for the inner ones.
     """
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, like: Any, layouts: Any) -> tuple[torch.Tensor, ...]:
-        if is_wrapper(type(tensor)):
-            ctx.structure, inner = structure_of(tensor) if like is None else like, list(inner_tensors(tensor))
-            asked = list(differentiated(tensor))
-        else:
-            cls, context, names = like
-            parts = tuple((name, None) for name in names)
-            ctx.structure = (cls, context, tuple(tensor.shape), tensor.stride(), parts, ())
-            inner = [tensor] * len(names)
-            asked = [True] * len(names)
-        if layouts is not None:
-            inner = [torch.empty_strided(*layout, dtype=dtype, device=tensor.device) for *layout, dtype in layouts]
+    def forward(ctx: Any, links: tuple[tuple[Any, Any], ...], *wrappers: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
-        made = tuple(part.detach() if is_asked else part for part, is_asked in zip(inner, asked, strict=True))
-        ctx.rest = [None if is_asked else part for part, is_asked in zip(made, asked, strict=True)]
-        ctx.mark_non_differentiable(*[part for part in ctx.rest if part is not None])
-        ctx.types = [(tensor.shape, tensor.dtype, tensor.device) for tensor in made]
-        return made
+        ctx.links, rest = [], []
+        made: list[torch.Tensor] = []
+        for tensor, (like, layouts) in zip(wrappers, links, strict=True):
+            if is_wrapper(type(tensor)):
+                structure, inner, asked = taken_apart(tensor)
+                structure = structure if like is None else like
+            else:
+                cls, context, names = like
+                parts = tuple((name, None) for name in names)
+                structure = (cls, context, tuple(tensor.shape), tensor.stride(), parts, ())
+                inner, asked = [tensor] * len(names), [True] * len(names)
+            if layouts is not None:
+                inner = [torch.empty_strided(*layout, dtype=dtype, device=tensor.device) for *layout, dtype in layouts]
+            held = [None if is_asked else part for part, is_asked in zip(inner, asked, strict=True)]
+            made += [part.detach() if is_asked else part for part, is_asked in zip(inner, asked, strict=True)]
+            rest += [part for part in held if part is not None]
+            ctx.links.append((structure, held, [(part.shape, part.dtype, part.device) for part in inner]))
+        ctx.mark_non_differentiable(*rest)
+        return tuple(made)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        if all(gradient is None for gradient in gradients):
-            return None, None, None
-        whole = list(ctx.rest)
-        for at, (gradient, (shape, dtype, device)) in enumerate(zip(gradients, ctx.types, strict=True)):
-            if whole[at] is None:
-                whole[at] = torch.zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
-        if ctx.structure == PLAIN:
-            return whole[0], None, None
-        is_linked = any(gradient.requires_grad for gradient in whole)
-        return wrap(ctx.structure, ctx.structure if is_linked else None, tuple(whole)), None, None
+        given = iter(gradients)
+        found: list[Any] = []
+        for needed, (structure, held, types) in zip(ctx.needs_input_grad[1:], ctx.links, strict=True):
+            parts = list(itertools.islice(given, len(held)))
+            if not needed or all(part is None for part in parts):
+                found.append(None)
+                continue
+            for at, (gradient, (shape, dtype, device)) in enumerate(zip(parts, types, strict=True)):
+                if held[at] is not None:
+                    parts[at] = held[at]
+                elif gradient is None:
+                    parts[at] = torch.zeros(shape, dtype=dtype, device=device)
+            is_linked = any(part.requires_grad for part in parts)
+            found.append(
+                parts[0] if structure == PLAIN else wrap(structure, structure if is_linked else None, tuple(parts))
+            )
+        return None, *found
 
 
 def on_inner_tensors(
@@ -188,10 +213,13 @@ def on_inner_tensors(
     with a `__torch_function__`, which is not asked inside.
     """
 
+    likes = tuple((like, layouts) for like, layouts, _ in links)
+    places = [place for _, _, of_one in links for place in of_one]
+
     def call(*given: Any) -> Any:
         inputs = list(given[: len(given) - len(links)])
-        for wrapper, (like, layouts, places) in zip(given[len(inputs) :], links, strict=True):
-            for place, tensor in zip(places, Split.apply(wrapper, like, layouts), strict=True):
+        if links:
+            for place, tensor in zip(places, Split.apply(likes, *given[len(inputs) :]), strict=True):
                 if place is not None:
                     inputs[place] = tensor
         with TORCH.no_subclass_function():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from loopir.passes.dependence import Dependences
+from loopir.passes.plan_memory import read_until_waits
 from loopir.schedule import Item, Schedule
 from stagewire.graph import Arg, Ref, references
 from stagewire.loop import Buffer, Extern, Kernel
@@ -28,6 +30,9 @@ class OrderItems:
     On a GPU every item runs as late as its first use allows, where that takes a part of `worthwhile` less memory. (On a
     CPU kernels that follow each other share threads.) What the CPU computes beside, from its own inputs, runs first:
     kernels of the GPU that then follow each other can share a launch.
+    Collectives (effect "sends") are begun early and waited for late, in the order of the program: each may overtake
+    what stands between the one before it and itself, as far as it does not need that. A backward begins to sum the
+    gradient of a layer's operand, and computes those of its weights meanwhile.
 
     window: how far an item is moved. rounds: how often. Sizes that are symbols count as something typical.
     """
@@ -45,6 +50,7 @@ class OrderItems:
         if not any(order.fixed) and any(buffer.type.device != "cpu" for buffer in schedule.buffers.values()):
             order.delay()
             order.advance_numbers()
+        order.overlap()
         items = tuple([schedule.items[number] for number in order.numbers])
         return schedule if items == schedule.items else replace(schedule, items=items)
 
@@ -63,7 +69,8 @@ class _Order:
         schedule = self.schedule
         self.numbers = list(range(len(schedule.items)))
         self.owner: dict[str, str] = {}
-        self.uses = [self._touched(item) for item in schedule.items]
+        sent = read_until_waits(schedule.items)
+        self.uses = [self._touched(item, sent.get(number, ())) for number, item in enumerate(schedule.items)]
         self.stays = {self._root(name) for arg in schedule.outputs for name in references(arg)}
         self.given = set(schedule.inputs)
         counted = {name for names in self.uses for name in names} - (self.given - schedule.ending)
@@ -78,10 +85,11 @@ class _Order:
         root = name if buffer is None else buffer.base or name
         return self.owner.get(root, root)
 
-    def _touched(self, item: Item) -> tuple[str, ...]:
-        """Roots in order of appearance; the result of a call that may be a view belongs to its operand."""
-        reads = list(dict.fromkeys(reads_of(item)))
-        if isinstance(item, Extern) and item.effect == "aliases" and reads:
+    def _touched(self, item: Item, sent: tuple[str, ...]) -> tuple[str, ...]:
+        """Roots in order of appearance; the result of a call that may be a view belongs to its operand. sent: what is
+        read until a wait."""
+        reads = list(dict.fromkeys((*reads_of(item), *sent)))
+        if isinstance(item, Extern) and item.effect in ("aliases", "waits") and reads:
             self.owner.update((name, self._root(reads[0])) for name in item.results if name)
         return tuple(dict.fromkeys(self._root(name) for name in (*reads, *writes_of(item))))
 
@@ -125,6 +133,60 @@ class _Order:
             if isinstance(item, Kernel) and on_cpu and self.needs[number] <= first.keys():
                 first[number] = None
         self.numbers = [*first, *(number for number in self.numbers if number not in first)]
+
+    def overlap(self) -> None:
+        """Begin collectives before what they do not need, and wait for them behind what does not need them."""
+        effects = [item.effect if isinstance(item, Extern) else None for item in self.schedule.items]
+        if "sends" not in effects:
+            return
+        found: dict[int, None] = {}
+        late: list[int] = []  # waits that nothing has needed yet
+        section: list[int] = []  # what stands behind the last collective
+
+        def run(numbers: Iterable[int]) -> None:
+            for number in numbers:
+                for wait in [wait for wait in late if wait in self.needs[number]]:
+                    late.remove(wait)
+                    found[wait] = None
+                found[number] = None
+
+        for number in self.numbers:
+            if effects[number] == "waits":
+                late.append(number)
+            elif effects[number] not in ("sends", "acts"):
+                section.append(number)
+            else:
+                free, waiting = self._apart(section, late)
+                needed = self._needed_by(number, [*free, *waiting])
+                if effects[number] == "acts":
+                    needed.update(section)
+                elif not needed.isdisjoint((*waiting, *late)):
+                    needed.update(free)  # is computed meanwhile
+                run(one for one in (*free, *waiting) if one in needed)
+                if effects[number] == "acts":
+                    run(late)
+                    late.clear()
+                run([number])
+                run(one for one in (*free, *waiting) if one not in needed)
+                section = []
+        run(itertools.chain(*self._apart(section, late)))
+        self.numbers = [*found, *late]
+
+    def _apart(self, section: list[int], late: list[int]) -> tuple[list[int], list[int]]:
+        """What of a section needs none of the waits, and what does."""
+        waiting = dict.fromkeys(late)
+        for number in section:
+            if not self.needs[number].isdisjoint(waiting):
+                waiting[number] = None
+        return [number for number in section if number not in waiting], [*waiting][len(late) :]
+
+    def _needed_by(self, number: int, section: list[int]) -> set[int]:
+        """What runs before an item, as far as it is in the section or needed by that."""
+        needed = set(self.needs[number])
+        for one in reversed(section):
+            if one in needed:
+                needed |= self.needs[one]
+        return needed
 
     def _worst(self) -> tuple[int, int, list[int]]:
         """The most bytes that are alive at once, the position where they are, and how many are before each."""

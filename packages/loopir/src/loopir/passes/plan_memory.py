@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from stagewire.expr import Dim
 from stagewire.graph import references
 from stagewire.index import axes_of
 from stagewire.loop import Decision, Extern, Free, Kernel, LoopGraph, Step, Store
-from stagewire.statements import accesses, buffers_of, map_buffers, writes_of
+from stagewire.statements import accesses, buffers_of, map_buffers, reads_of, writes_of
 from stagewire.types import ITEM_SIZE, bytes_of
 
 
@@ -34,12 +35,15 @@ class PlanMemory:
 class Uses:
     """Which steps use the memory of which buffer: of those that own theirs, the first and the last one.
 
-    uses: by step, what it touches. outputs: what the caller gets. aliased: what may be in use behind its last step.
+    uses: by step, what it touches (a wait, what the collective reads). outputs: what the caller gets. aliased: what may
+    be in use behind its last step.
     """
 
     def __init__(self, graph: LoopGraph) -> None:
         self.graph, self.buffers = graph, {buffer.name: buffer for buffer in graph.buffers}
-        self.uses = [tuple(dict.fromkeys(self.root(name) for name in buffers_of(step))) for step in graph.steps]
+        read = read_until_waits(graph.steps)
+        touched = [(*buffers_of(step), *read.get(number, ())) for number, step in enumerate(graph.steps)]
+        self.uses = [tuple(dict.fromkeys(map(self.root, names))) for names in touched]
         self.outputs = [self.root(name) for arg in graph.outputs for name in references(arg)]
         self.last = {name: number for number, names in enumerate(self.uses) for name in names}
         self.first = {name: n for n, names in reversed(list(enumerate(self.uses))) for name in names}
@@ -118,8 +122,21 @@ class _Plan(Uses):
 
 def _holds_on(call: Extern) -> bool:
     """Whether memory may be in use behind a call in which it ends: a view shares it, and so does what an operator of a
-    library gives or does meanwhile (`_c10d_functional.wait_tensor` gives its operand)."""
-    return call.effect == "aliases" or (call.effect == "acts" and not call.target.startswith("aten."))
+    library gives or does meanwhile."""
+    is_foreign = call.effect == "acts" and not call.target.startswith("aten.")
+    return is_foreign or call.effect in ("aliases", "sends", "waits")
+
+
+def read_until_waits(items: Sequence[Step]) -> dict[int, tuple[str, ...]]:
+    """For each wait, by its position, what its collective reads until then."""
+    sent: dict[str, tuple[str, ...]] = {}
+    found: dict[int, tuple[str, ...]] = {}
+    for position, item in enumerate(items):
+        if isinstance(item, Extern) and item.effect == "sends":
+            sent.update(dict.fromkeys(item.results, tuple(reads_of(item))))
+        elif isinstance(item, Extern) and item.effect == "waits":
+            found[position] = tuple(name for pending in reads_of(item) for name in sent.get(pending, ()))
+    return found
 
 
 def may_share(kernel: Kernel, old: str, new: str, *, is_scratch: bool = False) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from loopir.schedule import Item, Schedule, output_names
-from stagewire.graph import ORDERED
+from stagewire.graph import LASTING
 from stagewire.loop import Extern, Kernel, Load, Reduce, Section, Statement, Store
 from stagewire.loop_ops import may_raise
 from stagewire.statements import live_statements, reads_of, statements_of, writes_of
@@ -40,7 +40,7 @@ class RemoveDead:
     def _extern(self, item: Extern, live: set[str]) -> Extern | None:
         """The call without names for results that nothing reads, so that they are given back at once."""
         results = tuple([result if result in live else "" for result in item.results])
-        if not any(results) and item.effect not in ORDERED:
+        if not any(results) and item.effect not in LASTING:
             return None
         return item if results == item.results else replace(item, results=results)
 

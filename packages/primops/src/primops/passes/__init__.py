@@ -10,7 +10,7 @@ from absint import schema
 from absint.targets import resolve
 from primops.passes.fold_constants import FoldConstants
 from primops.passes.remove_identities import RemoveIdentities
-from stagewire.graph import ORDERED, Graph, Node
+from stagewire.graph import LASTING, Graph, Node
 from stagewire.graph_passes import live_nodes, merge_equal, output_names, with_nodes
 from stagewire.vocabulary import is_prim
 
@@ -45,7 +45,7 @@ class EliminateCommon:
 def _key(node: Node) -> bytes | None:
     # Encoded, 1 and 1.0 and True are different, as they are to an op.
     target, types = node.target, [value.type for value in node.results]
-    if node.effect in ORDERED or target == "prims.clone":
+    if node.effect in LASTING or target == "prims.clone":
         return None
     if is_prim(target):
         return _encode((target, node.args, types))
