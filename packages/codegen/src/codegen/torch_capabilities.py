@@ -24,6 +24,9 @@ TORCH = Capabilities(
         "torch.ops.mkldnn._convolution_pointwise", "convolutions with packed weights",
         "weights of frozen convolutions are not packed",
     ),
+    below_autograd=Capability(
+        "torch._C._AutoDispatchBelowAutograd", "collectives", "each collective passes through Python of torch's"
+    ),
     storage_users=Capability("torch._C._storage_Use_Count", "reusing memory of results", _RECORDINGS),
     copy_all=Capability("torch._foreach_copy_", "moving inputs into a recording", _RECORDINGS),
     current_stream=Capability(

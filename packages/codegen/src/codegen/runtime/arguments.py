@@ -15,6 +15,7 @@ from absint.wire import from_arg
 from codegen.errors import UnknownExtern
 from codegen.runtime.cpu_convolutions import PackedConvolution
 from codegen.runtime.philox import philox_state
+from codegen.torch_capabilities import TORCH
 from stagewire import graph
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.program import CallExtern, Unit
@@ -35,10 +36,18 @@ def resolve(arg: graph.Arg, environment: Environment, symbols: Symbols) -> Any:
 
 
 def operator_of(call: CallExtern) -> Callable[..., Any]:
-    """The operator of a call. oneDNN's LSTM hands its workspace on in grad mode alone, and no unit runs in it."""
+    """The operator of a call. oneDNN's LSTM hands its workspace on in grad mode alone, and no unit runs in it. The
+    gradients of collectives are Python, which costs 15 us a call where none is asked for, too."""
     function = operator(call.target)
+    if call.target.startswith("_c10d_functional.") and not TORCH.lacks("below_autograd"):
+        return partial(_below_autograd, function)
     wants_workspace = call.target == LSTM_LAYER and any(call.results[WORK_SPACE : WORK_SPACE + 1])
     return with_workspace(function) if wants_workspace else function
+
+
+def _below_autograd(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with TORCH.below_autograd():
+        return function(*args, **kwargs)
 
 
 def closure(call: CallExtern, operator: Callable[..., Any]) -> tuple[Callable[..., Any], list[str], tuple[Dim, ...]]:
