@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import random
 import socket
 import warnings
 from collections.abc import Callable
@@ -30,6 +31,7 @@ pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch.distributed.is_available() is False"),
     pytest.mark.filterwarnings("ignore"),
 ]
+DRAWN = int(os.environ.get("STAGEFOLD_TEST_PROGRAMS", "16"))
 Wrap = Callable[[nn.Module], Callable[[Tensor], Tensor]]
 
 
@@ -192,6 +194,85 @@ def run_collectives(rank: int, device: str) -> None:
     run_plain_collectives(x)
 
 
+def drawn_program(draw: random.Random) -> Callable[[Tensor], list[Tensor]]:
+    """Collectives, waited for at once or later, among sums, products and writes, with gradients through some."""
+    steps = [(draw.choice(STEPS), draw.random(), draw.random()) for _ in range(draw.randint(4, 14))]
+
+    def program(x: Tensor) -> list[Tensor]:
+        values, pending = [x * 2, x.sin()], []
+        for step, first, second in steps:
+            a, b = values[int(first * len(values))], values[int(second * len(values))]
+            if step is wait and pending:
+                work, y = pending.pop(int(first * len(pending)))
+                work.wait()
+                values.append(y)
+            elif step is send:
+                y = a.detach() + 1
+                pending.append((dist.all_reduce(y, async_op=True), y))
+            elif step is not wait:
+                values.append(step(a, b))
+        for work, y in pending:
+            work.wait()
+            values.append(y)
+        return values
+
+    return program
+
+
+def wait(a: Tensor, b: Tensor) -> None:
+    """For one of the collectives that are on their way."""
+
+
+def send(a: Tensor, b: Tensor) -> None:
+    """What is waited for later."""
+
+
+def sum_in_place(a: Tensor, b: Tensor) -> Tensor:
+    y = a.detach() * b.detach()
+    dist.all_reduce(y[1:3])
+    return y
+
+
+def gather(a: Tensor, b: Tensor) -> Tensor:
+    rows = a.new_empty(8)
+    dist.all_gather_into_tensor(rows, a.detach().contiguous())
+    return rows[:4] + b
+
+
+def write(a: Tensor, b: Tensor) -> Tensor:
+    y = a.clone()
+    y[:2].mul_(b[2:])
+    return y
+
+
+def sum_with_gradients(a: Tensor, b: Tensor) -> Tensor:
+    return Summed.apply(a) + Summed.apply(b.cos())
+
+
+STEPS = (
+    *(torch.add, torch.mul, write, gather, sum_in_place, sum_with_gradients),
+    *(send, send, wait, lambda a, b: torch.outer(a, b).mm(torch.outer(b, a)).sum(0).sin()),
+)
+
+
+def run_drawn_programs(rank: int, device: str) -> None:
+    draw = random.Random(0)
+    for number in range(DRAWN):
+        program = drawn_program(draw)
+        fast = stagefold.compile(program, fullgraph=True)
+
+        def found(call: Callable[[Tensor], list[Tensor]]) -> list[Tensor]:
+            x = torch.linspace(0.1, 0.9, 4, dtype=torch.float64, device=device).mul_(rank + 1).requires_grad_()
+            results = call(x)
+            (gradient,) = torch.autograd.grad(sum(one.sum() for one in results), x)
+            return [*results, gradient]
+
+        # One process runs plain where the other does not.
+        plain, mixed = found(program), found(program if rank == number % 2 else fast)
+        torch.testing.assert_close(mixed, plain, msg=lambda text, number=number: f"program {number}: {text}")
+        torch.testing.assert_close(found(fast), plain, msg=lambda text, number=number: f"program {number}: {text}")
+
+
 def run_plain_collectives(x: Tensor) -> None:
     """What has no form in documents ends the graph, and so does a collective that the graph does not wait for."""
 
@@ -253,7 +334,7 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=TWO_GPUS)])
-@pytest.mark.parametrize("body", [run_modules, run_collectives])
+@pytest.mark.parametrize("body", [run_modules, run_collectives, run_drawn_programs])
 def test_two_processes_find_what_eager_finds(body: Callable[[int, str], None], device: str, code_cache: Path) -> None:
     mp.start_processes(
         process, (free_port(), str(code_cache), device, body), nprocs=2, start_method=FRESH.get_start_method()
