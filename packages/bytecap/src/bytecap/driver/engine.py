@@ -44,7 +44,7 @@ from bytecap.guards import GuardError, GuardProgram, compile_guards, explain, wi
 from bytecap.guards.filtering import Filter, filtered
 from bytecap.hook import Entry, FrameView, Owner, directives, enable, entries, plain, remove_entry, reset, skip
 from bytecap.nodes.data_checks import CannotUndo
-from bytecap.replacement.plain_run import raising_code
+from bytecap.replacement.code import raising_code
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Capture, Check, Guard, Local, Relation, Source, Symbol
 from stagewire.collector import resting_collector

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bytecap.evaluator.calls import allocate, call_builtin, call_function, construct, inline, instantiate
 from bytecap.evaluator.frame import Frame as frame
-from bytecap.lookasides.copies import reduce_ex
+from bytecap.lookasides.library import reduce_ex
 from bytecap.lookasides.torch_state import index_by_tensors
 from bytecap.nodes.array_calls import call_on_arrays
 from bytecap.nodes.autograd_functions import apply_function

@@ -23,8 +23,7 @@ from bytecap.graph.builder import input_role, source_hint, tensor_type
 from bytecap.nodes.constant_tensors import note_buffer
 from bytecap.nodes.wrapper_calls import Recorder
 from bytecap.objects.arrays.inference import note_memory
-from bytecap.objects.arrays.tensors import TensorValue, is_plain_class, is_subclassed
-from bytecap.objects.arrays.wrappers import WrapperValue
+from bytecap.objects.arrays.tensors import TensorValue, WrapperValue, is_plain_class, is_subclassed
 from bytecap.objects.distributed import is_constant_class, masks_of
 from bytecap.objects.numbers.symbolic import write_term
 from bytecap.torch_capabilities import TORCH

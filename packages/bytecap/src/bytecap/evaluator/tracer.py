@@ -24,8 +24,7 @@ from bytecap.guards.process_state import TorchModes, torch_modes
 from bytecap.nodes.chosen_tensors import Choice
 from bytecap.nodes.data_checks import Checks
 from bytecap.objects.base import PythonRaise, Value
-from bytecap.objects.classes import ClassValue
-from bytecap.objects.functions import CellValue
+from bytecap.objects.functions import CellValue, ClassValue
 from bytecap.objects.instances.exceptions import ExceptionValue, TracebackValue
 from bytecap.objects.instances.objects import AttributeWrites, ObjectValue
 from bytecap.objects.iterators import GeneratorValue

@@ -25,16 +25,15 @@ from bytecap.guards import print_source
 from bytecap.guards.guard_set import is_exempt
 from bytecap.guards.printing import REGISTRIES
 from bytecap.hook import Dispatcher
+from bytecap.objects import functions
 from bytecap.objects.arrays.numpy_arrays import OutsideArray, is_array, is_function, is_number, number_source
 from bytecap.objects.base import LITERALS, TORCH_CONSTANTS, Constant, Value
 from bytecap.objects.class_lookup import LRU_CACHE, is_python_class, static_lookup
-from bytecap.objects.classes import ClassValue, ModuleValue
 from bytecap.objects.containers.host_containers import DequeValue, SetValue, set_in_order
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView, can_name
 from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
 from bytecap.objects.context_variables import ContextVariable
 from bytecap.objects.distributed import DistributedConstant, is_constant_class
-from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, PartialValue
 from bytecap.objects.identity import UserKey
 from bytecap.objects.instances.exceptions import OutsideException
 from bytecap.objects.instances.objects import HOOKS, NNModuleValue, ObjectValue
@@ -302,7 +301,7 @@ def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -
         )
         for at, (name, cell) in enumerate(zip(names, real.__closure__ or (), strict=True))
     )
-    return FunctionValue(
+    return functions.FunctionValue(
         real.__code__,
         tracer.objects.module_dict(real.__globals__),
         name=real.__name__,
@@ -348,7 +347,7 @@ def _default(function: Source | None, where: str, key: int | str, real: Any, is_
 
 def _method(tracer: Tracer, real: types.MethodType, source: Source | None) -> Value:
     tracer.guards.type_is(source, types.MethodType)
-    return MethodValue(*[_part(tracer, real, source, name) for name in ("__func__", "__self__")], source)
+    return functions.MethodValue(*[_part(tracer, real, source, name) for name in ("__func__", "__self__")], source)
 
 
 def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -362,7 +361,7 @@ def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if is_method and not is_torch_function(real):
         return _builtin_method(tracer, real, source)
     tracer.guards.identity(source, real)
-    return BuiltinFunction(real, source)
+    return functions.BuiltinFunction(real, source)
 
 
 def _builtin_method(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -370,7 +369,7 @@ def _builtin_method(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is not None:
         tracer.guards.type_is(source, type(real))
         tracer.guards.literal(Attribute(source, "__name__"), real.__name__)
-    return BuiltinMethod(_part(tracer, real, source, "__self__"), real.__name__)
+    return functions.BuiltinMethod(_part(tracer, real, source, "__self__"), real.__name__)
 
 
 def _dispatcher(tracer: Tracer, real: Dispatcher, source: Source | None) -> Value:
@@ -385,7 +384,7 @@ def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None
     tracer.guards.type_is(source, functools.partial)
     function, args, keywords = [_part(tracer, real, source, name) for name in ("func", "args", "keywords")]
     named = {str(k.concrete()): v for k, v in keywords.pairs(tracer)}
-    return PartialValue(function, args.values(tracer), named, real=real, source=source)
+    return functions.PartialValue(function, args.values(tracer), named, real=real, source=source)
 
 
 # -- classes, modules, objects
@@ -393,7 +392,7 @@ def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None
 
 def _module(tracer: Tracer, real: types.ModuleType, source: Source | None) -> Value:
     tracer.guards.identity(source, real)
-    return ModuleValue(real, tracer.objects.module_dict(real.__dict__), source)
+    return functions.ModuleValue(real, tracer.objects.module_dict(real.__dict__), source)
 
 
 def _tensor(tracer: Tracer, real: torch.Tensor, source: Source | None) -> Value:
@@ -503,7 +502,7 @@ _BY_TYPE: dict[type, Wrapper] = {
 
 _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (lambda real: isinstance(real, enum.Enum), _identity_constant),
-    (lambda real: isinstance(real, type), _identified(ClassValue)),
+    (lambda real: isinstance(real, type), _identified(functions.ClassValue)),
     (lambda real: isinstance(real, types.ModuleType), _module),
     (lambda real: isinstance(real, torch.Tensor), _tensor),
     (lambda real: isinstance(real, _BUILTIN_CALLABLES), _builtin),

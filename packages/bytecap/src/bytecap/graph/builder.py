@@ -12,18 +12,8 @@ import torch
 from absint import AbstractTensor
 from absint.meta import from_tensor, to_wire
 from bytecap.errors import UnsupportedValue
-from stagewire.capture import (
-    CUSTOM,
-    Attribute,
-    Checkpoint,
-    CustomFunction,
-    HandleSource,
-    Input,
-    InputRole,
-    Item,
-    Local,
-    Source,
-)  # fmt: skip
+from stagewire import capture
+from stagewire.capture import CustomFunction, Input, InputRole, Source
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Tuple, Value, node_references
 from stagewire.symbols import bound_symbols, symbols_of_nodes
 from stagewire.types import ScalarType, TensorType
@@ -34,7 +24,7 @@ def input_role(real: torch.Tensor, source: Source) -> InputRole:
     if isinstance(real, torch.nn.Parameter):
         return "parameter"
     match source:
-        case Item(Attribute(_, "_buffers"), _):
+        case capture.Item(capture.Attribute(_, "_buffers"), _):
             return "buffer"
     return "tensor"
 
@@ -45,13 +35,13 @@ def source_hint(source: Source) -> str:
     at: Any = source
     while at is not None:
         match at:
-            case Attribute(base, name):
+            case capture.Attribute(base, name):
                 parts += [] if name in ("_parameters", "_buffers", "_modules", "__dict__") else [name]
                 at = base
-            case Item(base, key):
+            case capture.Item(base, key):
                 parts.append(str(key))
                 at = base
-            case HandleSource():
+            case capture.HandleSource():
                 parts.append("constant")
                 at = None
             case _:
@@ -124,7 +114,7 @@ class GraphBuilder:
         self.is_branch = False
         self.dual_writes: int | None = None
         self.gradient_order = gradient_order
-        self.checkpoints: list[Checkpoint] = []
+        self.checkpoints: list[capture.Checkpoint] = []
         self.made: set[str] = set() if outer is None else outer.made
         self.floats: dict[Any, str] = {}
         self.numbers: set[str] = set() if outer is None else outer.numbers
@@ -149,7 +139,7 @@ class GraphBuilder:
 
     def add_made(self, name: str, type_: TensorType, place: str, role: InputRole) -> str:
         """Append an input that the replacement makes in front of the graph, in a local; returns its name."""
-        self.add_symbol(name, type_, Local(place), role)
+        self.add_symbol(name, type_, capture.Local(place), role)
         self.made.add(name)
         return name
 
@@ -185,7 +175,7 @@ class GraphBuilder:
         self.hidden.update(set(body).difference(value.name for value in results))
         self.functions.append(function)
         arguments = (*map(Ref, operands), Tuple(tuple(map(Ref, captured))))
-        self.append(Node(CUSTOM + function.name, arguments, {}, results, line))
+        self.append(Node(capture.CUSTOM + function.name, arguments, {}, results, line))
 
     def append(self, node: Node) -> None:
         """Append a finished node."""

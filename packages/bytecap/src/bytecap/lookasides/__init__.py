@@ -10,9 +10,8 @@ from bytecap.lookasides.builtin import BUILTIN
 from bytecap.lookasides.classes import CLASS_STATEMENTS, CLASSES
 from bytecap.lookasides.collectives import COLLECTIVES
 from bytecap.lookasides.constructors import LEGACY, PARAMETERS
-from bytecap.lookasides.copies import COPIES
 from bytecap.lookasides.flex_attention import FLEX_ATTENTION
-from bytecap.lookasides.library import LIBRARY, NATIVE
+from bytecap.lookasides.library import COPIES, LIBRARY, NATIVE
 from bytecap.lookasides.numpy_calls import NUMPY_CALLS
 from bytecap.lookasides.replaced_functions import DISTRIBUTIONS
 from bytecap.lookasides.torch_functions import CHECKED_FUNCTIONS, KNOWN_CONTENTS, OPTIMIZERS, TORCH_FUNCTIONS

@@ -17,8 +17,7 @@ from bytecap.guards.guard_set import is_exempt, is_watched
 from bytecap.lookasides.classes import make_class
 from bytecap.nodes.chosen_tensors import choose
 from bytecap.objects.arrays.numpy_arrays import TracedArray
-from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.arrays.wrappers import WrapperValue
+from bytecap.objects.arrays.tensors import TensorValue, WrapperValue
 from bytecap.objects.base import (
     NONE,
     Constant,
@@ -32,17 +31,15 @@ from bytecap.objects.base import (
     run,
 )
 from bytecap.objects.class_lookup import has_method, static_lookup, stranger
-from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.host_containers import DequeValue, SetValue
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, Sequence, SequenceIterator, SliceValue, TupleValue
-from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
+from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, ClassValue, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.identity import Identity, IdentityToken, is_lasting_key
 from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import LiveSequence, call_native, native
 from bytecap.objects.numbers.open_constants import OpenConstant, open_format
-from bytecap.objects.numbers.symbolic import is_symbolic
-from bytecap.objects.numbers.unbacked import extreme
+from bytecap.objects.numbers.symbolic import extreme, is_symbolic
 from bytecap.objects.opaque import SINGLE
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect

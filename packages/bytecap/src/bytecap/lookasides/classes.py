@@ -20,11 +20,10 @@ from bytecap.objects.arrays.numpy_arrays import TracedArray
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import NONE, Constant, Value, collect, run
 from bytecap.objects.class_lookup import static_lookup
-from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.host_containers import SetValue, keys_of
 from bytecap.objects.containers.mappings import DictValue, MappingProxyValue
 from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue, field_names
-from bytecap.objects.functions import FunctionValue, MethodValue, PartialValue
+from bytecap.objects.functions import ClassValue, FunctionValue, MethodValue, PartialValue
 from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import call_native, native
 from bytecap.objects.numbers.open_constants import open_format

@@ -22,7 +22,7 @@ from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import NONE, Constant, Value, fold, run
 from bytecap.objects.containers.sequences import ListValue
-from bytecap.objects.numbers.unbacked import DataCondition
+from bytecap.objects.numbers.symbolic import DataCondition
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect, SeedEffect
 from bytecap.semantics.operations import compare

@@ -21,8 +21,7 @@ from bytecap.errors import CannotCapture, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.nodes.bodies import recording, states_of_effects, wires
 from bytecap.nodes.wrapper_calls import call_wrapper
-from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.arrays.wrappers import WrapperValue
+from bytecap.objects.arrays.tensors import TensorValue, WrapperValue
 from bytecap.objects.base import Constant, PythonRaise, Value
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.instances.exceptions import UnknownText

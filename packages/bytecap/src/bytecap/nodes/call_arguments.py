@@ -24,7 +24,7 @@ from absint.symbolic import SizeFloat, dim_of
 from absint.symbolic.size import make_size
 from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, FixedSizesNeeded
-from bytecap.objects.numbers.unbacked import DataCondition, read_size
+from bytecap.objects.numbers.symbolic import DataCondition, read_size
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Relation
 from stagewire.expr import Expr, symbols_of

@@ -27,7 +27,7 @@ from bytecap.graph.builder import GraphBuilder, Outside, tensor_type
 from bytecap.nodes.autograd_functions import Results
 from bytecap.nodes.bodies import all_tensors, recording, states_of_effects, wires
 from bytecap.nodes.torch_calls import call_torch
-from bytecap.nodes.transformed_functions import leaves_of, map_leaves, with_tensors
+from bytecap.nodes.transforms import leaves_of, map_leaves, with_tensors
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, Value
 from bytecap.objects.containers.mappings import DictValue

@@ -27,8 +27,7 @@ from bytecap.errors import DataDependent
 from bytecap.graph.builder import tensor_type
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, PythonRaise, Value
-from bytecap.objects.numbers.symbolic import as_value
-from bytecap.objects.numbers.unbacked import DataCondition
+from bytecap.objects.numbers.symbolic import DataCondition, as_value
 from stagewire.capture import Check
 from stagewire.graph import SourceLine, node_references
 

@@ -24,14 +24,13 @@ from bytecap.nodes.torch_function import overridden_call
 from bytecap.nodes.wrapper_calls import call_wrapper, holds_wrapper
 from bytecap.objects.arrays.inference import refuse_writes
 from bytecap.objects.arrays.numpy_arrays import TracedArray, is_number, python_number
-from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.arrays.wrappers import WrapperValue
+from bytecap.objects.arrays.tensors import TensorValue, WrapperValue
 from bytecap.objects.base import Constant, NotConcrete, Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue
 from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
-from bytecap.objects.numbers.unbacked import FACT, read_number
+from bytecap.objects.numbers.symbolic import FACT, read_number
 
 LONGEST = 40
 """Steps, times layers and directions. Each takes about 50 ms to compile, and a fifth of eager's time to run."""

@@ -16,13 +16,12 @@ import torch
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.arrays.tensors import TensorValue, is_subclassed
-from bytecap.objects.arrays.wrappers import WrapperValue
+from bytecap.objects.arrays.tensors import TensorValue, WrapperValue, is_subclassed
 from bytecap.objects.base import NONE, Constant, Value
 from bytecap.objects.class_lookup import static_lookup
-from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
+from bytecap.objects.functions import ClassValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.torch_capabilities import TORCH
 

@@ -29,8 +29,7 @@ from bytecap.graph.builder import GraphBuilder, tensor_type
 from bytecap.nodes.bodies import recording
 from bytecap.nodes.call_arguments import refuse_sizes
 from bytecap.objects.arrays.inference import refuse_writes
-from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.arrays.wrappers import WrapperValue
+from bytecap.objects.arrays.tensors import TensorValue, WrapperValue
 from bytecap.objects.base import PythonRaise, Value
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue

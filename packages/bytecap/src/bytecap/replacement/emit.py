@@ -18,8 +18,7 @@ from bytecap.errors import CannotRebuild
 from bytecap.guards.literals import to_python
 from bytecap.objects.arrays.numpy_arrays import ArrayValue
 from bytecap.objects.arrays.tensor_hooks import HookHandle
-from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.arrays.wrappers import WrapperValue
+from bytecap.objects.arrays.tensors import TensorValue, WrapperValue
 from bytecap.objects.base import Constant, IteratorValue, Value
 from bytecap.objects.containers.host_containers import SetValue
 from bytecap.objects.containers.mappings import DictValue
@@ -29,8 +28,7 @@ from bytecap.objects.functions import CellValue, FunctionValue, PartialValue
 from bytecap.objects.identity import IdentityToken
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.open_constants import OpenConstant
-from bytecap.objects.numbers.symbolic import SymbolicNumber
-from bytecap.objects.numbers.unbacked import DataCondition
+from bytecap.objects.numbers.symbolic import DataCondition, SymbolicNumber
 from stagewire.capture import Attribute, Builtin, Cell, DictKey, Global, HandleSource, Item, Local, Reading, Source
 from stagewire.capture import DictValue as ValueAt
 

@@ -21,9 +21,8 @@ from bytecap.objects.class_lookup import (
     no_attribute,
     static_lookup,
 )
-from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.mappings import DictValue
-from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
+from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, ClassValue, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import NNModuleValue, ObjectValue, note_write, registry_attribute
 from stagewire.capture import Attribute, HasAttribute, Source

@@ -14,8 +14,7 @@ from bytecap.bytecode.rebuild import EMPTY_CELL
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray, TracedArray, is_number
-from bytecap.objects.arrays.tensors import TensorValue, patched_method, refuse_chosen
-from bytecap.objects.arrays.wrappers import WrapperValue
+from bytecap.objects.arrays.tensors import TensorValue, WrapperValue, patched_method, refuse_chosen
 from bytecap.objects.base import Constant, NotConcrete, Value, collect, fold, run
 from bytecap.objects.class_lookup import has_method, stranger
 from bytecap.objects.containers.host_containers import SetValue, keys_of
@@ -26,8 +25,7 @@ from bytecap.objects.identity import IdentityToken, refuse_among_numbers
 from bytecap.objects.instances.objects import ObjectValue, call_special, copies_as_itself
 from bytecap.objects.live import call_native, mirror_of
 from bytecap.objects.numbers.open_constants import derive, open_binary
-from bytecap.objects.numbers.symbolic import is_symbolic
-from bytecap.objects.numbers.unbacked import condition_of_data
+from bytecap.objects.numbers.symbolic import condition_of_data, is_symbolic
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
 
 

@@ -11,9 +11,9 @@ from bytecap.evaluator.opcodes.control import on_container, on_many, on_stack
 from bytecap.lookasides.builtin import BUILTIN
 from bytecap.objects.base import NONE, Constant, collect
 from bytecap.objects.class_lookup import has_method
-from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
+from bytecap.objects.functions import ClassValue
 from bytecap.objects.numbers.open_constants import open_format, open_join
 from bytecap.semantics.methods import pairs_of
 from bytecap.semantics.string_conversion import format_of, repr_of, str_of

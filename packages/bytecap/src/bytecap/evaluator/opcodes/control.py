@@ -9,8 +9,8 @@ from typing import Any
 from bytecap.context_types import Frame, Instruction
 from bytecap.objects.base import Constant, End, Handled, IteratorValue, PythonRaise, Returned, Value, Yielded
 from bytecap.objects.class_lookup import static_lookup
-from bytecap.objects.classes import ClassValue
 from bytecap.objects.containers.sequences import TupleValue
+from bytecap.objects.functions import ClassValue
 from bytecap.objects.iterators import GeneratorValue
 from bytecap.semantics.attributes import bind
 from bytecap.semantics.operations import is_same

@@ -5,7 +5,7 @@
 
 An outside generator is not read at capture. What it gives is a symbol of the running call (`Symbols.make`), and what
 the program computes of that is computed in front of the graph, too. Where the graph raises, the generator is given
-back the state that it had (`bytecap.replacement.plain_run`).
+back the state that it had (`bytecap.replacement.code`).
 """
 
 from __future__ import annotations

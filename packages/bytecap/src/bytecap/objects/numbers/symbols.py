@@ -32,8 +32,7 @@ from bytecap.guards.printing import print_source
 from bytecap.objects.base import LITERALS, Constant, Value
 from bytecap.objects.containers.sequences import Sequence
 from bytecap.objects.numbers.open_constants import refuse_changing
-from bytecap.objects.numbers.symbolic import SymbolicNumber, add_number, as_value, symbols_in
-from bytecap.objects.numbers.unbacked import define_float, define_int
+from bytecap.objects.numbers.symbolic import SymbolicNumber, add_number, as_value, define_float, define_int, symbols_in
 from stagewire.capture import Attribute, Item, Local, Reading, Source, Symbol
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, Ref, SourceLine, leaves
