@@ -44,11 +44,6 @@ def _format_value(frame: Frame, instruction: Instruction) -> None:
     frame.push(format_value(frame.tracer, frame.pop(), instruction.arg & 3, spec))
 
 
-def _list_append(tracer: Tracer, target: ListValue, item: Any) -> None:
-    target.mutate(tracer)  # behind a break, the list under construction comes from outside
-    target.items.append(item)
-
-
 def _list_extend(tracer: Tracer, target: ListValue, items: Any) -> None:
     if not items.is_iterable():
         raise tracer.raises(TypeError, f"Value after * must be an iterable, not {items.python_type().__name__}")
@@ -189,9 +184,11 @@ BUILDING = {
     "BUILD_TUPLE": on_many(lambda tracer, items: TupleValue(items)),
     "BUILD_LIST": on_many(lambda tracer, items: ListValue(items)),
     "BUILD_SET": on_many(lambda tracer, items: tracer.objects.new_set(items)),
-    "LIST_APPEND": on_container(1, _list_append), "LIST_EXTEND": on_container(1, _list_extend),
-    "SET_ADD": on_container(1, lambda tracer, target, item: target.call_method(tracer, "add", [item], {})),
-    "SET_UPDATE": on_container(1, lambda tracer, target, items: target.call_method(tracer, "update", [items], {})),
+    "LIST_EXTEND": on_container(1, _list_extend),
+    **{
+        name: on_container(1, lambda tracer, target, item, method=method: target.methods[method](tracer, target, item))
+        for name, method in (("LIST_APPEND", "append"), ("SET_ADD", "add"), ("SET_UPDATE", "update"))
+    },
     "MAP_ADD": on_container(2, lambda tracer, target, key, value: target.set_item(tracer, key, value)),
     "DICT_UPDATE": on_container(1, _dict_update), "DICT_MERGE": _dict_merge, "FORMAT_VALUE": _format_value,
     "UNPACK_SEQUENCE": _unpack_sequence,

@@ -14,10 +14,6 @@ from bytecap.objects.base import NULL, collect, run
 from bytecap.objects.functions import FunctionValue
 
 
-def _kw_names(frame: Frame, instruction: Instruction) -> None:
-    frame.keyword_names = instruction.argval  # type: ignore[assignment]
-
-
 def _callee(frame: Frame) -> tuple[Any, list[Any]]:
     """Pop the callable and what stands beside it: NULL, or (as a method) self."""
     second, first = frame.pop(), frame.pop()
@@ -91,7 +87,8 @@ def _import_name(frame: Frame, instruction: Instruction) -> None:
 
 CALLING = {
     "LOAD_BUILD_CLASS": lambda frame, step: frame.push(frame.tracer.objects.wrap(builtins.__build_class__, None)),
-    "KW_NAMES": _kw_names, "CALL": _call, "CALL_FUNCTION_EX": _call_function_ex, "MAKE_FUNCTION": _make_function,
+    "KW_NAMES": lambda frame, step: setattr(frame, "keyword_names", step.argval),
+    "CALL": _call, "CALL_FUNCTION_EX": _call_function_ex, "MAKE_FUNCTION": _make_function,
     "IMPORT_NAME": _import_name,
     "IMPORT_FROM": lambda frame, step: frame.push(frame.stack[-1].get_attribute(frame.tracer, step.argval)),
 }  # fmt: skip

@@ -9,13 +9,9 @@ from typing import Any
 
 from bytecap.context_types import Frame, Instruction
 from bytecap.evaluator.opcodes.control import on_stack, to_bool
-from bytecap.objects.base import NULL, Constant
+from bytecap.objects.base import NULL, Constant, Saved
 from bytecap.semantics.operations import binary, compare, is_same, unary
 from stagewire.capture import Global
-
-
-def nothing(frame: Frame, instruction: Instruction) -> None:
-    """An instruction without meaning here (NOP, RESUME, PRECALL...)."""
 
 
 def _load_const(frame: Frame, instruction: Instruction) -> None:
@@ -24,13 +20,21 @@ def _load_const(frame: Frame, instruction: Instruction) -> None:
     frame.push(Constant(value) if known else frame.tracer.objects.constant(value))
 
 
-def load_fast(frame: Frame, instruction: Instruction) -> None:
+def load(frame: Frame, name: str) -> None:
     """Push a local."""
-    frame.push(frame.load_local(instruction.argval))  # type: ignore[arg-type]
+    frame.push(frame.load_local(name))
 
 
-def _store_fast(frame: Frame, instruction: Instruction) -> None:
-    frame.locals[instruction.argval] = frame.pop()  # type: ignore[index]
+def store(frame: Frame, name: str) -> None:
+    """Pop into a local; or put it back as it was in front of an inlined comprehension (3.12 and later)."""
+    value = frame.pop()
+    if not isinstance(value, Saved):
+        frame.locals[name] = value
+        return
+    for variables, before in ((frame.locals, value.content), (frame.cells, value.cell)):
+        variables.pop(name, None)
+        if before is not None:
+            variables[name] = before
 
 
 def _delete_fast(frame: Frame, instruction: Instruction) -> None:
@@ -112,12 +116,12 @@ def _contains_op(frame: Frame, instruction: Instruction) -> None:
 
 
 VARIABLES: dict[str, Callable[[Any, Any], Any]] = {
-    "NOP": nothing, "RESUME": nothing, "CACHE": nothing, "PRECALL": nothing, "EXTENDED_ARG": nothing,
-    "LOAD_CONST": _load_const, "LOAD_FAST": load_fast, "LOAD_FAST_CHECK": load_fast, "STORE_FAST": _store_fast,
-    "DELETE_FAST": _delete_fast, "LOAD_DEREF": _load_deref,
-    "DELETE_DEREF": _delete_deref, "LOAD_CLASSDEREF": _load_deref,
-    "SWAP": _swap, "BINARY_OP": _binary_op,
-    "COMPARE_OP": _compare_op, "IS_OP": _is_op, "CONTAINS_OP": _contains_op,
+    **dict.fromkeys(("NOP", "RESUME", "CACHE", "PRECALL", "EXTENDED_ARG"), lambda frame, instruction: None),
+    **dict.fromkeys(("LOAD_FAST", "LOAD_FAST_CHECK"), lambda frame, instruction: load(frame, instruction.argval)),
+    "STORE_FAST": lambda frame, instruction: store(frame, instruction.argval), "LOAD_CONST": _load_const,
+    "DELETE_FAST": _delete_fast, "LOAD_DEREF": _load_deref, "DELETE_DEREF": _delete_deref,
+    "LOAD_CLASSDEREF": _load_deref, "SWAP": _swap, "BINARY_OP": _binary_op, "COMPARE_OP": _compare_op,
+    "IS_OP": _is_op, "CONTAINS_OP": _contains_op,
     "LOAD_GLOBAL": lambda frame, step: push_callee(frame, step, read_global(frame, step.argval)),
     "LOAD_METHOD": lambda frame, step: frame.stack.extend(
         (NULL, frame.pop().get_attribute(frame.tracer, step.argval))
