@@ -26,7 +26,7 @@ from absint.meta import from_tensor, to_wire
 from absint.wire import to_arg
 from bytecap import _evalframe
 from bytecap.guards import GuardError, compile_guards, explain, native, print_guard
-from bytecap.guards.guard_set import GuardSet, Names, describe_object, global_state
+from bytecap.guards.guard_set import GuardSet, Names, describe_object
 from bytecap.testing.changes import setting
 from stagewire.capture import Item, Local, Relation, Source, Symbol, TensorIs
 from stagewire.expr import parse_expr
@@ -247,7 +247,7 @@ class Recording(GuardSet):
     def state(self) -> None:
         was = modes()
         self.ask(lambda _: modes() == was, takes_line=False)
-        self.add(global_state())
+        self.add(native.global_state())
 
 
 def holds(condition: Callable[[Scope], bool], scope: Scope) -> bool:

@@ -18,7 +18,7 @@ from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached,
 from bytecap.graph.size_policy import mark_dynamic, mark_static, maybe_mark_dynamic
 from bytecap.guards import print_guard, print_guards
 from bytecap.guards.filtering import GuardEntry
-from bytecap.guards.guard_set import global_state
+from bytecap.guards.native import global_state
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.hook.directives import assume_constant, disable, graph_break, is_compiling
 from bytecap.lookasides.replaced_functions import substitute_in_graph

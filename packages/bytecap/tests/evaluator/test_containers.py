@@ -31,6 +31,16 @@ def dicts(x, d):
     return sorted(d), d.get("q"), d.setdefault("w", 5), next(iter(d.items()))
 
 
+class Lists(collections.defaultdict):
+    pass
+
+
+@PROGRAMS.add(matrix, lambda: Lists(list, b=[2.0]))
+def a_subclass_of_defaultdict_makes_what_is_missing(x, lists):
+    lists["a"].append(x * 2)
+    return lists["b"], sorted(lists), lists.default_factory
+
+
 @PROGRAMS.add(matrix, lambda: collections.deque([1, 2, 3], 3))
 def containers_complain_as_those_of_c(x, queue):
     messages = []

@@ -23,7 +23,7 @@ from bytecap.driver.undo import Changes
 from bytecap.evaluator.frame import Frame
 from bytecap.evaluator.tracer import Tracer, new_tracer
 from bytecap.graph.size_policy import SizePolicy
-from bytecap.guards.guard_set import global_state
+from bytecap.guards.native import global_state
 from bytecap.guards.process_state import capture_environment, guard_modes
 from bytecap.nodes.chosen_tensors import check_choices
 from bytecap.nodes.constant_tensors import counted_buffers

@@ -84,19 +84,16 @@ class ObjectGuards(GuardSet):
         if not is_exempt(cls.__module__) and static_lookup(cls.__mro__, name)[1] is None:
             self.add(HasAttribute(self.tracer.places.of(cls), name, False))
 
-    def tensor_lacks(self, source: Source | None, name: str) -> None:
-        """An outside tensor has no attribute of its own of this name."""
+    def lacks(self, source: Source | None, name: str) -> None:
+        """An outside object has no attribute of this name."""
         if source is not None:
             self.add(HasAttribute(source, name, False))
 
-    def literal(self, source: Source, real: Any, line: SourceLine | None = None) -> None:
+    def literal(self, source: Source | None, real: Any, line: SourceLine | None = None) -> None:
         """source == real, and of the same type; line: where it is read, if not here."""
-        line = line or self.here()
-        if isinstance(real, bytes):
+        if real is None or isinstance(real, bytes):
             self.identity(source, real, line)
-        elif real is None:
-            self.identity(source, None, line)
-        else:
+        elif source is not None:
             self.equals(source, to_arg(real), line)
 
     def wrapper_state(self, real: torch.Tensor, source: Source, names: list[str]) -> None:
@@ -107,9 +104,10 @@ class ObjectGuards(GuardSet):
             if name not in names and not name.startswith(_NOTES):
                 self.frozen(value, Attribute(source, name))
 
-    def frozen(self, real: Any, source: Source) -> None:
+    def frozen(self, real: Any, source: Source | None) -> None:
         """An outside object as a whole: literals by value, tuples, lists and plain objects by what they hold."""
-        if isinstance(real, torch.Tensor) or (type(real) is tuple and any(isinstance(n, torch.SymInt) for n in real)):
+        is_ragged = type(real) is tuple and any(isinstance(size, torch.SymInt) for size in real)
+        if source is None or isinstance(real, torch.Tensor) or is_ragged:
             return  # sizes of a jagged tensor follow from what it holds
         if real is None or isinstance(real, (*LITERALS, *TORCH_CONSTANTS)):
             self.literal(source, real)

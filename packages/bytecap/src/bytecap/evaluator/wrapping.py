@@ -26,8 +26,8 @@ from bytecap.guards.guard_set import is_exempt
 from bytecap.guards.printing import REGISTRIES
 from bytecap.hook import Dispatcher
 from bytecap.objects import functions
-from bytecap.objects.arrays.numpy_arrays import OutsideArray, is_array, is_function, is_number, number_source
-from bytecap.objects.base import LITERALS, TORCH_CONSTANTS, Constant, Value
+from bytecap.objects.arrays.numpy_arrays import NUMPY, OutsideArray, is_array, is_function, is_number
+from bytecap.objects.base import LITERALS, NONE, TORCH_CONSTANTS, Constant, Value
 from bytecap.objects.class_lookup import LRU_CACHE, is_python_class, static_lookup
 from bytecap.objects.containers.host_containers import DequeValue, SetValue, set_in_order
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView, can_name
@@ -99,8 +99,7 @@ _identity_constant = _identified(Constant)
 
 
 def _distributed(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.frozen(real, source)
+    tracer.guards.frozen(real, source)
     return DistributedConstant(real, source)
 
 
@@ -108,7 +107,7 @@ def _numpy_number(tracer: Tracer, real: Any, source: Source | None) -> Value:
     """Guarded by class and value: each read of an array's item is another object."""
     if source is None:
         return Constant(real)
-    place = number_source(tracer, source)
+    place = Reading(tracer.names.of(NUMPY.generic.item), source)
     tracer.guards.type_is(source, type(real))
     if place in tracer.changing:
         return UnknownValue(real, f"{print_source(source)} differs from call to call", ChangingNumber, source)
@@ -145,10 +144,9 @@ def _buffer(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 
 def _range(tracer: Tracer, real: range, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.type_is(source, range)
-        for name in ("start", "stop", "step"):
-            tracer.guards.literal(Attribute(source, name), getattr(real, name))
+    tracer.guards.type_is(source, range)
+    for name in ("start", "stop", "step"):
+        tracer.guards.literal(tracer.places.attribute(source, name), getattr(real, name))
     return Constant(real, source)
 
 
@@ -162,12 +160,14 @@ def _items(tracer: Tracer, real: Any, source: Source | None) -> list[Any]:
 def _tuple(tracer: Tracer, real: tuple[Any, ...], source: Source | None) -> Value:
     tracer.guards.type_is(source, type(real))
     tracer.guards.length(source, len(real))
-    return TupleValue(_items(tracer, real, source), cls=type(real), real=real, source=source)
+    is_modelled = type(real) in (tuple, torch.Size) or field_names(type(real))
+    items = _items(tracer, tuple.__iter__(real), source)
+    return TupleValue(items, cls=type(real) if is_modelled else tuple, real=real, source=source)
 
 
 def _list(tracer: Tracer, real: Any, source: Source | None) -> Value:
     pin = _length_pin(tracer, real, source)
-    return ListValue(_items(tracer, real, source), pin=pin, cls=type(real), real=real, source=source)
+    return ListValue(_items(tracer, list.__iter__(real), source), pin=pin, real=real, source=source)
 
 
 def _length_pin(tracer: Tracer, real: Any, source: Source | None) -> Callable[[], None] | None:
@@ -183,8 +183,7 @@ def _length_pin(tracer: Tracer, real: Any, source: Source | None) -> Callable[[]
 
 def _deque(tracer: Tracer, real: Any, source: Source | None) -> Value:
     pin = _length_pin(tracer, real, source)
-    if source is not None:
-        tracer.guards.literal(Attribute(source, "maxlen"), real.maxlen)
+    tracer.guards.literal(tracer.places.attribute(source, "maxlen"), real.maxlen)
     return DequeValue(_items(tracer, real, source), pin=pin, maxlen=real.maxlen, real=real, source=source)
 
 
@@ -192,16 +191,14 @@ def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
     # The class of dictionaries that nn.Module itself makes is not in question.
     if not (isinstance(source, Attribute) and source.name in _REGISTRIES):
         tracer.guards.type_is(source, type(real))
-    factory = getattr(real, "default_factory", None)
-    if isinstance(real, defaultdict) and factory is None and source is not None:
-        tracer.guards.literal(Attribute(source, "default_factory"), None)
-    if factory is not None:
-        factory = _part(tracer, real, source, "default_factory")
-    place_of = None if source is None else item_source(tracer, source)
-    return DictValue(cls=type(real), real=real, source=source, item_source=place_of, factory=factory)
+    kind = next(base for base in type(real).__mro__ if base in DICT_TYPES)
+    factory = _part(tracer, real, source, "default_factory") if kind is defaultdict else NONE
+    place_of = None if source is None else item_source(source)
+    factory = None if factory.is_none() else factory
+    return DictValue(cls=kind, real=real, source=source, item_source=place_of, factory=factory)
 
 
-def item_source(tracer: Tracer, source: Source) -> Callable[[Any, int | None], Source | None]:
+def item_source(source: Source) -> Callable[[Any, int | None], Source | None]:
     """Where the value under a key of the dict at `source` is read."""
 
     def locate(key: Any, index: int | None) -> Source | None:
@@ -213,22 +210,17 @@ def item_source(tracer: Tracer, source: Source) -> Callable[[Any, int | None], S
 
 
 def _set(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    if source is None or type(real) is frozenset:
-        return SetValue(tracer.objects, _seen_keys(tracer, real, source), real=real, source=source)
     tracer.guards.type_is(source, type(real))
+    if source is None or type(real) is not set:
+        cls = set if isinstance(real, set) else frozenset
+        return SetValue(tracer.objects, keys_in(tracer, real, cls, source), real=real, source=source)
 
     def look() -> Any:
         if source in tracer.changing:
             refuse_changing(source, real, "the content of ")
-        return _seen_keys(tracer, real, source)
+        return keys_in(tracer, real, set, source)
 
     return SetValue(tracer.objects, set(), look=look, real=real, source=source)
-
-
-def _seen_keys(tracer: Tracer, real: Any, source: Source | None) -> Any:
-    if source is not None:
-        tracer.guards.type_is(source, type(real))
-    return keys_in(tracer, real, type(real), source)
 
 
 def keys_in(tracer: Tracer, real: Any, cls: type, source: Source | None) -> Any:
@@ -255,8 +247,7 @@ def _is_key(key: Hashable, member: Any) -> bool:
 def _places_in(tracer: Tracer, stored: list[Any], cls: type, source: Source | None) -> list[Source | None]:
     """Where the members of a set are read; None for those that its keys say all about."""
     if source is None or all(type(member) in LITERALS and type(member) is not bytes for member in stored):
-        if source is not None:
-            tracer.guards.keys(source, tuple(map(to_arg, stored)))
+        tracer.guards.keys(source, () if source is None else tuple(map(to_arg, stored)))
         return [None] * len(stored)
     tracer.guards.length(source, len(stored))
     reduced = Reading(tracer.names.of(cls.__reduce__), source)  # (class, (list of the members,), attributes)
@@ -366,9 +357,8 @@ def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 def _builtin_method(tracer: Tracer, real: Any, source: Source | None) -> Value:
     """`[].append`, `dict.fromkeys`: each read of the attribute makes another object, told apart by owner and name."""
-    if source is not None:
-        tracer.guards.type_is(source, type(real))
-        tracer.guards.literal(Attribute(source, "__name__"), real.__name__)
+    tracer.guards.type_is(source, type(real))
+    tracer.guards.literal(tracer.places.attribute(source, "__name__"), real.__name__)
     return functions.BuiltinMethod(_part(tracer, real, source, "__self__"), real.__name__)
 
 
@@ -426,31 +416,19 @@ def _attributes(tracer: Tracer, real: Any, source: Source | None) -> DictValue:
     return DictValue(
         real=names,
         source=home,
-        item_source=item_source(tracer, home) if custom else lambda key, index: tracer.places.attribute(source, key),
+        item_source=item_source(home) if custom else lambda key, index: tracer.places.attribute(source, key),
     )
 
 
 def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
     """The builtin part of an instance of a subclass, read past the subclass's own methods."""
-    if isinstance(real, dict):
-        plain = next(base for base in type(real).__mro__ if base in DICT_TYPES)
-        place_of = None if source is None else item_source(tracer, source)
-        return DictValue(cls=plain, real=real, source=source, item_source=place_of)
-    if isinstance(real, list):
-        pin = _length_pin(tracer, real, source)
-        return ListValue(_items(tracer, list(list.__iter__(real)), source), pin=pin, real=real, source=source)
-    if isinstance(real, (set, frozenset)):
-        keys = keys_in(tracer, real, set if isinstance(real, set) else frozenset, source)
-        return SetValue(tracer.objects, keys, real=real, source=source)
-    if isinstance(real, tuple):
-        tracer.guards.length(source, len(real))
-        return TupleValue(_items(tracer, list(tuple.__iter__(real)), source), real=real, source=source)
+    for cls, wrapper in ((dict, _dict), (list, _list), ((set, frozenset), _set), (tuple, _tuple)):
+        if isinstance(real, cls):  # type: ignore[arg-type]
+            return wrapper(tracer, real, source)
     for literal, reader in _READERS.items():
         if isinstance(real, literal):
-            plain = reader(real)
-            if source is not None:
-                tracer.guards.literal(Reading(tracer.names.of(reader), source), plain)
-            return Constant(plain)
+            tracer.guards.literal(tracer.places.reading(reader, source), reader(real))
+            return Constant(reader(real))
     for literal in (bytes, complex):
         if isinstance(real, literal):
             tracer.guards.identity(source, real)

@@ -112,7 +112,7 @@ class GuardSet:
         if source not in self._valued:
             self._classes.setdefault(source, capture.TypeIs(source, self.names.of(cls), line))
 
-    def equals(self, source: capture.Source, value: Any, line: SourceLine | None) -> None:
+    def equals(self, source: capture.Source, value: Any, line: SourceLine | None = None) -> None:
         self._valued.add(source)
         self._classes.pop(source, None)
         self.add(capture.Equals(source, value), line)
@@ -124,8 +124,9 @@ class GuardSet:
     def has_key(self, source: capture.Source, key: Any, present: bool) -> None:
         self.add(capture.HasKey(source, key, present))
 
-    def keys(self, source: capture.Source, keys: tuple[Any, ...], line: SourceLine | None = None) -> None:
-        self.add(capture.KeysAre(source, keys), line)
+    def keys(self, source: capture.Source | None, keys: tuple[Any, ...], line: SourceLine | None = None) -> None:
+        if source is not None:
+            self.add(capture.KeysAre(source, keys), line)
 
     def same(self, first: capture.Source, second: capture.Source, same: bool, line: SourceLine | None = None) -> None:
         self.add(capture.SameObject(first, second, same), line)
@@ -147,22 +148,6 @@ class GuardSet:
         if isinstance(real, torch.nn.Parameter) and is_leaf:
             is_leaf = None
         self.add(capture.TensorIs(source, type_, name, is_leaf), line)
-
-
-def global_state() -> capture.GlobalState:
-    """The state of torch now."""
-    autocast = tuple(
-        (device, str(torch.get_autocast_dtype(device)).removeprefix("torch."))
-        for device in ("cpu", "cuda")
-        if torch.is_autocast_enabled(device)
-    )
-    return capture.GlobalState(
-        grad_enabled=torch.is_grad_enabled(),
-        inference_mode=torch.is_inference_mode_enabled(),
-        default_dtype=str(torch.get_default_dtype()).removeprefix("torch."),
-        autocast=autocast,
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-    )
 
 
 # -- where objects of modules are found again by name, so that guards on them are plain data

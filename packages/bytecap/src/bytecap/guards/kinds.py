@@ -124,22 +124,19 @@ def _tensor_sentence(guard: capture.TensorIs, value: object) -> str:
     return tensor_difference(guard, value) or f"{where} is another kind of tensor"
 
 
-STATE_FACTS: tuple[tuple[str, str, str, Callable[[], object]], ...] = (
-    ("grad mode", "torch.is_grad_enabled() is {}", "grad_enabled", torch.is_grad_enabled),
-    ("inference mode", "torch.is_inference_mode_enabled() is {}", "inference_mode", torch.is_inference_mode_enabled),
-    ("the default dtype", "torch.get_default_dtype() is torch.{}", "default_dtype",
-     lambda: native.NAMES_BY_DTYPE[torch.get_default_dtype()]),
-    ("deterministic algorithms", "torch.are_deterministic_algorithms_enabled() is {}", "deterministic",
-     torch.are_deterministic_algorithms_enabled),
-)  # fmt: skip
-"""What the sentence calls it, the condition, the field, the value now."""
-_AUTOCAST = ("cpu", "cuda")
+STATE_FACTS: tuple[tuple[str, str, str], ...] = (
+    ("grad mode", "torch.is_grad_enabled() is {}", "grad_enabled"),
+    ("inference mode", "torch.is_inference_mode_enabled() is {}", "inference_mode"),
+    ("the default dtype", "torch.get_default_dtype() is torch.{}", "default_dtype"),
+    ("deterministic algorithms", "torch.are_deterministic_algorithms_enabled() is {}", "deterministic"),
+)
+"""What the sentence calls it, the condition, the field."""
 
 
 def _state_condition(guard: capture.GlobalState) -> str:
-    conditions = [condition.format(getattr(guard, field)) for _, condition, field, _ in STATE_FACTS]
+    conditions = [condition.format(getattr(guard, field)) for _, condition, field in STATE_FACTS]
     enabled = dict(guard.autocast)
-    for device in _AUTOCAST:
+    for device in native.AUTOCAST_DEVICES:
         conditions.append(f"torch.is_autocast_enabled({device!r}) is {device in enabled}")
         if device in enabled:
             conditions.append(f"torch.get_autocast_dtype({device!r}) is torch.{enabled[device]}")
@@ -147,12 +144,11 @@ def _state_condition(guard: capture.GlobalState) -> str:
 
 
 def _state_sentence(guard: capture.GlobalState, value: object) -> str:
-    enabled = dict(guard.autocast)
-    facts = [(name, getattr(guard, field), now()) for name, _, field, now in STATE_FACTS]
-    for device in _AUTOCAST:
-        on = torch.is_autocast_enabled(device)
-        dtype = native.NAMES_BY_DTYPE[torch.get_autocast_dtype(device)] if on else "off"
-        facts.append((f"autocast on {device}", enabled.get(device, "off"), dtype))
+    now = native.global_state()
+    facts = [(name, getattr(guard, field), getattr(now, field)) for name, _, field in STATE_FACTS]
+    for device in native.AUTOCAST_DEVICES:
+        dtypes = [dict(state.autocast).get(device, "off") for state in (guard, now)]
+        facts.append((f"autocast on {device}", *dtypes))
     for name, before, after in facts:
         if before != after:
             return f"{name} was {_on_off(before)} and is {_on_off(after)}"
@@ -161,14 +157,6 @@ def _state_sentence(guard: capture.GlobalState, value: object) -> str:
 
 def _on_off(value: object) -> object:
     return ("on" if value else "off") if isinstance(value, bool) else value
-
-
-def _state(guard: capture.GlobalState) -> tuple[object, ...]:
-    """The expected modes; dispatch keys and torch function modes are those of this moment."""
-    autocast = dict(guard.autocast)
-    codes = [native.DTYPE_CODES[autocast[device]] if device in autocast else -1 for device in _AUTOCAST]
-    dtype = native.DTYPE_CODES[guard.default_dtype]
-    return guard.grad_enabled, guard.inference_mode, dtype, guard.deterministic, *native.read_state()[4:7], *codes
 
 
 # Other conditions that a template does not give
@@ -282,7 +270,7 @@ KINDS: dict[type[Guard], Kind] = {
         _distinct_condition, sources=lambda guard: (*guard.sources, *guard.others),
     ),
     capture.GlobalState: Kind(
-        "GLOBAL_STATE", lambda builder, guard: ("state", _state(guard)), _state_condition, _state_sentence,
+        "GLOBAL_STATE", lambda builder, guard: ("state", native.state_codes(guard)), _state_condition, _state_sentence,
         sources=lambda guard: (None,),
     ),
     capture.Relation: Kind("SHAPE_ENV", None, "{left} {operator} {right}", sources=lambda guard: ()),

@@ -13,6 +13,7 @@ import torch
 
 from bytecap import _evalframe
 from bytecap.torch_capabilities import ESSENTIAL, TORCH
+from stagewire.capture import GlobalState
 from stagewire.types import DTYPES
 
 DTYPE_CODES: dict[str, int] = {
@@ -31,6 +32,7 @@ DEVICE_CODES: dict[str, int] = {
 
 DTYPES_BY_NAME: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES if hasattr(torch, name)}
 NAMES_BY_DTYPE: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES_BY_NAME.items()}
+AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 class Reading(NamedTuple):
@@ -51,25 +53,30 @@ def device_code(device: torch.device) -> tuple[int, int]:
     return DEVICE_CODES.get(device.type, -1), index
 
 
-def read_state() -> tuple[object, ...]:
-    """The modes of torch by its Python functions, in the order of the C TorchState."""
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        DTYPE_CODES[NAMES_BY_DTYPE[torch.get_default_dtype()]],
-        torch.are_deterministic_algorithms_enabled(),
-        TORCH.count_function_modes(),
-        TORCH.included_keys().raw_repr(),
-        TORCH.excluded_keys().raw_repr(),
-        _autocast_code("cpu"),
-        _autocast_code("cuda"),
+def global_state() -> GlobalState:
+    """The state of torch now."""
+    enabled = [device for device in AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]
+    return GlobalState(
+        grad_enabled=torch.is_grad_enabled(),
+        inference_mode=torch.is_inference_mode_enabled(),
+        default_dtype=NAMES_BY_DTYPE[torch.get_default_dtype()],
+        autocast=tuple([(device, NAMES_BY_DTYPE[torch.get_autocast_dtype(device)]) for device in enabled]),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
     )
 
 
-def _autocast_code(device: str) -> int:
-    if not torch.is_autocast_enabled(device):
-        return -1
-    return DTYPE_CODES[NAMES_BY_DTYPE[torch.get_autocast_dtype(device)]]
+def state_codes(state: GlobalState) -> tuple[object, ...]:
+    """A state in the order of the C TorchState; dispatch keys and torch function modes are those of this moment."""
+    dtypes = dict(state.autocast)
+    codes = [DTYPE_CODES[dtypes[device]] if device in dtypes else -1 for device in AUTOCAST_DEVICES]
+    keys = TORCH.included_keys().raw_repr(), TORCH.excluded_keys().raw_repr()
+    modes = state.grad_enabled, state.inference_mode, DTYPE_CODES[state.default_dtype], state.deterministic
+    return (*modes, TORCH.count_function_modes(), *keys, *codes)
+
+
+def read_state() -> tuple[object, ...]:
+    """The modes of torch by its Python functions."""
+    return state_codes(global_state())
 
 
 def _probe(tensor: torch.Tensor) -> tuple[object, ...]:

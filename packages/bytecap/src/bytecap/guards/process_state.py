@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from absint.wire import to_arg
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedFrame
+from bytecap.guards.native import AUTOCAST_DEVICES
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Global, Reading, TypeIs
 from stagewire.collector import resting_collector
@@ -46,7 +47,7 @@ class TorchModes:
 
 def torch_modes() -> TorchModes:
     """The modes now."""
-    rows = tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES)
+    rows = tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in AUTOCAST_DEVICES)
     return TorchModes(torch.is_grad_enabled(), rows, torch.is_autocast_cache_enabled())
 
 
@@ -57,14 +58,11 @@ def set_torch_modes(modes: TorchModes) -> None:
         TORCH.set_grad_enabled(modes.grad)
     if (now.autocast, now.cache) == (modes.autocast, modes.cache):
         return
-    for device, (on, dtype) in zip(_DEVICES, modes.autocast, strict=True):
+    for device, (on, dtype) in zip(AUTOCAST_DEVICES, modes.autocast, strict=True):
         torch.set_autocast_enabled(device, on)
         torch.set_autocast_dtype(device, dtype)
     torch.set_autocast_cache_enabled(modes.cache)
     torch.clear_autocast_cache()
-
-
-_DEVICES = ("cpu", "cuda")
 
 
 _DUAL_LEVEL = Global("_current_level", "torch.autograd.forward_ad")

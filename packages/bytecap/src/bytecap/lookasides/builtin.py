@@ -105,7 +105,7 @@ def _guard_marks(tracer: Tracer, value: TensorValue | WrapperValue) -> None:
         if name in marks and value.source is not None:
             tracer.objects.wrap(marks[name], tracer.places.attribute(value.source, name))
         else:
-            tracer.guards.tensor_lacks(value.source, name)
+            tracer.guards.lacks(value.source, name)
 
 
 def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:

@@ -72,9 +72,7 @@ def _refuse_hooks(tracer: Tracer) -> None:
             continue
         if real._backward_hooks is not None:
             raise UnsupportedCall("torch.autograd.grad with hooks on a tensor from outside")
-        source = tracer.places.attribute(tensor.source, "_backward_hooks")
-        if source is not None:
-            tracer.guards.literal(source, None)
+        tracer.guards.literal(tracer.places.attribute(tensor.source, "_backward_hooks"), None)
 
 
 # -- torch.autograd.forward_ad: the calls between entering a dual level and leaving it are a function of the graph.

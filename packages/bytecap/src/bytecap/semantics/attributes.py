@@ -25,7 +25,7 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, ClassValue, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import NNModuleValue, ObjectValue, note_write, registry_attribute
-from stagewire.capture import Attribute, HasAttribute, Source
+from stagewire.capture import Attribute, Source
 
 # What methods of classes made by pybind11 are.
 _OBJECT = ctypes.py_object
@@ -116,8 +116,8 @@ def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
             if receiver.base is None:
                 raise no_attribute(tracer, receiver, name)
             return receiver.base.get_attribute(tracer, name)  # (default_factory)
-        if receiver.source is not None and not hasattr(receiver.real, name):
-            tracer.guards.add(HasAttribute(receiver.source, name, False))
+        if not hasattr(receiver.real, name):
+            tracer.guards.lacks(receiver.source, name)
         value = tracer.objects.wrap(
             run(tracer, getattr, (receiver.real, name)), tracer.places.attribute(receiver.source, name)
         )

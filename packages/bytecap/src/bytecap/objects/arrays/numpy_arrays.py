@@ -277,11 +277,6 @@ class TracedArray(Value):
         emitter.load(self)
 
 
-def number_source(tracer: Tracer, source: Source) -> Source:
-    """Where the Python number is read that is equal to NumPy's number at `source`."""
-    return Reading(tracer.names.of(NUMPY.generic.item), source)
-
-
 def python_number(value: Any) -> Any:
     """The Python number that torch takes a number of NumPy's for; other objects as they are."""
     return value.item() if is_number(value) else value

@@ -131,7 +131,7 @@ class TensorValue(Value):
             return patched_method(tracer, self, name) or BuiltinMethod(self, name)
         if self.real is not None and name in getattr(self.real, "__dict__", {}):
             return tracer.objects.wrap(getattr(self.real, name), tracer.places.attribute(self.source, name))
-        tracer.guards.tensor_lacks(self.source, name)
+        tracer.guards.lacks(self.source, name)
         raise no_attribute(tracer, self, name)
 
     def _grad(self, tracer: Tracer) -> Value:
@@ -322,7 +322,7 @@ class WrapperValue(Value):
             return tracer.evaluate.bind(tracer, raw, owner, self, self.cls, name)
         if callable(getattr(self.cls, name, None)):
             return BuiltinMethod(self, name)
-        tracer.guards.tensor_lacks(self.source, name)
+        tracer.guards.lacks(self.source, name)
         raise no_attribute(tracer, self, name)
 
     def _of_tensor(self, tracer: Tracer, name: str) -> Value | None:

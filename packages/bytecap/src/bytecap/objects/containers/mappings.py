@@ -19,7 +19,7 @@ from bytecap.objects.base import Constant, NotConcrete, Value, passed_on, state
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.identity import holds_identity, refuse_among_numbers, with_number
 from bytecap.objects.iterators import ContainerIterator
-from stagewire.capture import HasAttribute, Source
+from stagewire.capture import Source
 
 DICT_TYPES = (dict, OrderedDict, defaultdict)
 ItemSource = Callable[[Any, int], "Source | None"]
@@ -159,8 +159,7 @@ class DictValue(Value):
         if isinstance(self.real, OrderedDict) and not hasattr(OrderedDict, name):
             if name in vars(self.real):
                 return tracer.objects.wrap(vars(self.real)[name], tracer.places.attribute(self.source, name))
-            if self.source is not None:
-                tracer.guards.add(HasAttribute(self.source, name, False))
+            tracer.guards.lacks(self.source, name)
         return super().get_attribute(tracer, name)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
