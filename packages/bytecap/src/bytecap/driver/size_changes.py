@@ -37,14 +37,11 @@ def with_changes(
     """
     if not policy.enabled:
         return policy
-    found = [[] if entry.guard is None else list(_checked(entry.guard, view)) for entry in known]
+    found = [list(_checked(entry.guard, view)) for entry in known]
     tensors = [(guard, value) for row in found for guard, value, _ in row if isinstance(guard, capture.TensorIs)]
     dims = [place for guard, value in tensors for place in _changed_dims(guard, value)]
-    last = known[0].guard
-    if last is None:
-        return policy.with_changes(dims, ())
     changed = [guard.source for guard, value, owner in found[0] if _is_changed_number(guard, value, owner)]
-    return policy.with_changes(dims, changed, _fixed_numbers(last, view, symbols))
+    return policy.with_changes(dims, changed, _fixed_numbers(known[0], view, symbols))
 
 
 def decided_by_data(frame: Frame) -> frozenset[Open]:
@@ -115,12 +112,15 @@ def _is_changed_number(guard: Any, value: Any, owner: Any) -> bool:
     return is_open and value != guard.value
 
 
-def _fixed_numbers(program: GuardProgram, view: FrameView, symbols: tuple[capture.Symbol, ...]) -> list[capture.Source]:
+def _failure(entry: Entry, view: FrameView) -> tuple[Any, bool, Any]:
+    """The first guard of an entry that does not hold (None: an input is missing), whether it found a value, which."""
+    index, found, value = entry.guard.failure(view) or (-1, False, None)
+    return entry.guard.guards[index] if index in range(len(entry.guard.guards)) else None, found, value
+
+
+def _fixed_numbers(last: Entry, view: FrameView, symbols: tuple[capture.Symbol, ...]) -> list[capture.Source]:
     """Ints that were symbols, and that the program fixed all the same."""
-    failure = program.failure(view)
-    if failure is None or failure[0] not in range(len(program.guards)):
-        return []
-    guard = program.guards[failure[0]]
+    guard = _failure(last, view)[0]
     if not isinstance(guard, capture.Relation) or guard.operator != "==":
         return []
     used = symbols_of(guard.left) | symbols_of(guard.right)
@@ -164,9 +164,7 @@ def changed_values(
 def _last_of_this_way(known: Sequence[Entry], view: FrameView) -> Entry:
     """The last capture, of those (if there are any) that had as many items of iterators left."""
     for entry in known:
-        failure = None if entry.guard is None else entry.guard.failure(view)
-        index = -1 if failure is None else failure[0]
-        match entry.guard.guards[index] if index >= 0 else None:
+        match _failure(entry, view)[0]:
             case capture.Equals(capture.Reading(function=function)) if function == HAS_UPCOMING:
                 continue
         return entry
@@ -177,7 +175,7 @@ def _differing_items(known: Sequence[Entry]) -> Iterator[capture.Source]:
     """The classes of what iterators give, as their places, where captures were made for several."""
     wanted: dict[capture.Source, set[int]] = {}
     for entry in known:
-        for node in () if entry.guard is None else entry.guard.spec[0]:
+        for node in entry.guard.spec[0]:
             for _, asked, number in node[3]:
                 guard = entry.guard.guards[number]
                 if isinstance(guard, capture.TypeIs | capture.IdentityIs) and _is_upcoming(guard.source):
@@ -194,14 +192,8 @@ def _is_upcoming(source: capture.Source) -> bool:
 
 def _missed(entry: Entry, view: FrameView) -> tuple[capture.Source, Any] | None:
     """(place, value now) of the first guard that fails, if it fixes a value of a kind that may be left open."""
-    failure = None if entry.guard is None else entry.guard.failure(view)
-    if failure is None:
-        return None
-    index, found, value = failure
-    guards: Sequence[capture.Guard] = entry.guard.guards
-    if not found or index not in range(len(guards)):
-        return None
-    match guards[index]:
+    guard, found, value = _failure(entry, view)
+    match guard if found else None:
         case capture.Equals(source, before) if type(before) is type(value) and type(value) in _KINDS:
             return source, value
         case capture.TypeIs(capture.Local() as source) | capture.IdentityIs(capture.Local() as source) if (

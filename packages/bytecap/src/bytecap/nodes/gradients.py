@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from absint.gradients import TARGET, gradients, reached
 from bytecap.context_types import Tracer
-from bytecap.errors import CannotRebuild, UnsupportedCall
+from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, Outside
 from bytecap.nodes.bodies import all_tensors, wires
 from bytecap.nodes.torch_calls import call_torch, evaluate, record, to_host
@@ -134,12 +134,6 @@ def _unpack_dual(tracer: Tracer, tensor: Value, *, level: Value = NONE) -> Value
         return TupleValue([tensor, NONE], cls=forward_ad.UnpackedDualTensor)
     _check_entered(tracer, level)
     return call_torch(tracer, forward_ad.unpack_dual, [tensor], {})
-
-
-def refuse_open_level(tracer: Tracer) -> None:
-    """The capture ends: dual levels were left."""
-    if tracer.graph.dual_writes is not None:
-        raise CannotRebuild("torch.autograd.forward_ad.dual_level that is entered")
 
 
 DUAL_LEVELS: dict[Any, Callable[..., Value]] = {

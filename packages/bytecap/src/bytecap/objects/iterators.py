@@ -57,8 +57,7 @@ class ContainerIterator(IteratorValue):
     def reconstruct(self, emitter: Emitter) -> None:
         if self.taken < sys.maxsize and (self.owner.mutated or self.stamp() != self.before):
             raise CannotRebuild(f"an iterator over a {self.owner.describe()} that has changed")
-        emitter.load(self.owner)
-        emitter.call_function(self.maker, arguments=1)
+        emitter.call_with(self.maker, self.owner)
         emitter.call_function(advance, self.taken, arguments=1)
 
 

@@ -243,14 +243,11 @@ class NativeIterator(IteratorValue):
 
     def reconstruct(self, emitter: Emitter) -> None:
         function, arguments, *state = self._reduced()
-        for argument in arguments:
-            _load(emitter, argument)
+        parts = _parts(emitter.tracer, arguments)
         if not state or state[0] is None:
-            emitter.call_function(function, arguments=len(arguments))
-            return
-        emitter.build("TUPLE", len(arguments))
-        _load(emitter, state[0])
-        emitter.call_function(restored, function, arguments=2)
+            emitter.call_with(function, *parts)
+        else:
+            emitter.call_with(restored, parts, _parts(emitter.tracer, state[0]), function)
 
     def _reduced(self) -> tuple[Any, ...]:
         if isinstance(self.host, itertools.pairwise):
@@ -269,15 +266,10 @@ class NativeIterator(IteratorValue):
         return reduced
 
 
-def _load(emitter: Emitter, host: Any) -> None:
-    """Push what stands in the state of an iterator."""
+def _parts(tracer: Tracer, host: Any) -> Any:
+    """What stands in the state of an iterator, as `Emitter.push` takes it."""
+    if type(host) in (tuple, list):
+        return type(host)([_parts(tracer, item) for item in host])
     if isinstance(host, Live):
-        emitter.load(host.value)
-    elif type(host) in (tuple, list):
-        for item in host:
-            _load(emitter, item)
-        emitter.build("TUPLE" if type(host) is tuple else "LIST", len(host))
-    elif isinstance(host, _DATA):
-        emitter.constant(host)
-    else:
-        emitter.load(emitter.tracer.objects.iterator(host))
+        return host.value
+    return host if isinstance(host, _DATA) else tracer.objects.iterator(host)

@@ -27,8 +27,7 @@ from bytecap.events import CaptureWarning
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.hook import INPUTS, plain
 from bytecap.lookasides.torch_state import apply_settings, enter_open_regions
-from bytecap.nodes.gradients import refuse_open_level
-from bytecap.objects.arrays.inference import refuse_open_inference, with_inference_results
+from bytecap.objects.arrays.inference import with_inference_results
 from bytecap.objects.base import NULL, Handled, Saved, Value
 from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.instances.random_streams import OutsideRandom
@@ -50,8 +49,11 @@ def emit_epilogue(emitter: Emitter, result: Value) -> None:
 def _emit_end(emitter: Emitter, results: list[Value]) -> None:
     """The side effects; settings and modes of torch are left as the captured code leaves them."""
     apply_settings(emitter.tracer)
-    refuse_open_inference(emitter.tracer)
-    refuse_open_level(emitter.tracer)
+    graph = emitter.tracer.graph
+    if graph.inference.is_on:
+        raise CannotRebuild("torch.inference_mode that is entered")
+    if graph.dual_writes is not None:
+        raise CannotRebuild("torch.autograd.forward_ad.dual_level that is entered")
     emit_effects(emitter, results)
     modes = torch_modes()
     if modes != emitter.tracer.modes:

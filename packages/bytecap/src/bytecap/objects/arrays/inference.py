@@ -81,12 +81,6 @@ def refuse_writes(tracer: Tracer, before: int) -> None:
         raise UnsupportedMutation("an inference tensor is written outside of inference mode")
 
 
-def refuse_open_inference(tracer: Tracer) -> None:
-    """The capture ends: inference mode was left."""
-    if tracer.graph.inference.is_on:
-        raise CannotRebuild("torch.inference_mode that is entered")
-
-
 def with_inference_results(compiled: Callable[..., Any], places: frozenset[int]) -> Callable[..., Any]:
     """The compiled graph; its results at these places are inference tensors."""
 

@@ -7,6 +7,7 @@ nn.Module registries; `item_source` says where the value under a key is read.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
@@ -279,10 +280,7 @@ class DictView(Value):
         return found is not None and tracer.evaluate.equal(tracer, found, value)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load(self.dictionary)
-        emitter.load_attribute(self.what)
-        emitter.top_as_callable()
-        emitter.call(0)
+        emitter.call_with(operator.methodcaller(self.what), self.dictionary)
 
 
 class MappingProxyValue(Value):

@@ -259,9 +259,7 @@ class SliceValue(Value):
         return tracer.evaluate.fold_call(tracer, getattr(self.concrete(), name), args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        for bound in (self.start, self.stop, self.step):
-            emitter.load(bound)
-        emitter.build("SLICE", 3)
+        emitter.call_with(slice, self.start, self.stop, self.step)
 
 
 def field_names(cls: type) -> tuple[str, ...]:
