@@ -9,7 +9,7 @@ import torch
 
 from bytecap import executor, optimize, substitute_in_graph
 from bytecap.lookasides.replaced_functions import SUBSTITUTES
-from bytecap.objects.dispatch import HANDLERS
+from bytecap.objects.base import HANDLERS
 
 X = torch.ones(3)
 

@@ -23,11 +23,10 @@ from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.nodes.wrapper_calls import call_wrapper
 from bytecap.objects.arrays.tensors import TensorValue, WrapperValue
-from bytecap.objects.base import TORCH_CONSTANTS, Constant, NotConcrete, Value, collect, run
+from bytecap.objects.base import HANDLERS, TORCH_CONSTANTS, Constant, NotConcrete, Value, collect, handler_of, run
 from bytecap.objects.class_lookup import LRU_CACHE, is_made_in_c, is_python_class, static_lookup
 from bytecap.objects.containers.mappings import DICT_TYPES
 from bytecap.objects.containers.sequences import ListValue, TupleValue, field_names
-from bytecap.objects.dispatch import HANDLERS, handler_of
 from bytecap.objects.distributed import is_layout, is_value_class
 from bytecap.objects.functions import ClassValue, FunctionValue, MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue

@@ -23,7 +23,7 @@ from bytecap.nodes.transforms import TRANSFORMS
 from bytecap.nodes.triton_kernels import KERNELS
 from bytecap.objects.arrays.inference import INFERENCE
 from bytecap.objects.arrays.tensor_hooks import TENSOR_HOOKS
-from bytecap.objects.dispatch import HANDLERS
+from bytecap.objects.base import HANDLERS
 from bytecap.objects.instances.random_streams import RANDOM
 
 for table in (

@@ -29,12 +29,11 @@ import torch
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import NONE, Constant, IteratorValue, Value, fold, run
+from bytecap.objects.base import NONE, Constant, IteratorValue, Value, evaluated, fold, inlined, run
 from bytecap.objects.class_lookup import stranger
 from bytecap.objects.containers.host_containers import DequeValue, SetValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.dispatch import evaluated, inlined
 from bytecap.objects.functions import ClassValue
 from bytecap.objects.identity import IdentityToken, WeakReference
 from bytecap.objects.instances.exceptions import ExceptionValue

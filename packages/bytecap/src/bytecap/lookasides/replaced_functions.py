@@ -22,8 +22,7 @@ from torch.distributions import constraints
 from bytecap.lookasides.flex_attention import flex_attention
 from bytecap.lookasides.torch_state import enter_settings, leave_settings
 from bytecap.nodes.triton_kernels import LAUNCHES
-from bytecap.objects.base import Value
-from bytecap.objects.dispatch import HANDLERS, inlined
+from bytecap.objects.base import HANDLERS, Value, inlined
 from bytecap.torch_capabilities import TORCH
 
 

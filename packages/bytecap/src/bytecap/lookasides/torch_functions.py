@@ -21,9 +21,8 @@ from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.nodes.bodies import states_of_effects
 from bytecap.nodes.torch_calls import call_torch, to_host
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import NONE, Constant, Value
+from bytecap.objects.base import NONE, Constant, Value, evaluated, inlined
 from bytecap.objects.containers.sequences import ListValue, Sequence, TupleValue
-from bytecap.objects.dispatch import evaluated, inlined
 from bytecap.semantics.operations import binary
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Checkpoint

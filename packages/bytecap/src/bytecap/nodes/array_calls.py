@@ -25,9 +25,8 @@ from bytecap.nodes.chosen_tensors import Choice
 from bytecap.nodes.torch_calls import call_torch, to_host, wrap_result
 from bytecap.objects.arrays.numpy_arrays import NUMPY, ArrayValue, OutsideArray, TracedArray, is_number
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import NONE, Constant, PythonRaise, Value
+from bytecap.objects.base import HANDLERS, NONE, Constant, PythonRaise, Value
 from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleValue
-from bytecap.objects.dispatch import HANDLERS
 from bytecap.torch_capabilities import numpy_on_tensors
 
 _REFUSED = frozenset(

@@ -28,13 +28,12 @@ from bytecap.graph.builder import tensor_type
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, PythonRaise, Value
 from bytecap.objects.numbers.symbolic import DataCondition, as_value
-from stagewire.capture import Check
+from stagewire.capture import COMPARED, Check
 from stagewire.graph import SourceLine, node_references
 
 _RAISES = frozenset({"RAISE_VARARGS", "RERAISE"})
 # How many instructions of a side are looked at: messages of exceptions can be long expressions.
 _REACH = 300
-_COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 # They change what a tensor is, not only what it holds: that is not undone.
 _CHANGES_OF_KIND = frozenset(
     f"torch.Tensor.{name}"
@@ -90,7 +89,7 @@ class Checks:
         if not self.enabled or tracer.graph.is_body:
             return False
         gap = _call(tracer, torch.scalar_tensor, as_value(value.gap), dtype=Constant(torch.int64))
-        holds = _call(tracer, getattr(torch, _COMPARE[relation.operator]), gap, Constant(0))
+        holds = _call(tracer, getattr(torch, COMPARED[relation.operator].__name__), gap, Constant(0))
         if not self.assume(tracer, holds, True):
             return False
         tracer.sizes.env.assume(relation)

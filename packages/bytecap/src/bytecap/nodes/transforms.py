@@ -29,10 +29,9 @@ from bytecap.graph.builder import GraphBuilder
 from bytecap.nodes.bodies import all_tensors, recording, wires
 from bytecap.nodes.torch_calls import evaluate
 from bytecap.objects.arrays.tensors import TensorValue
-from bytecap.objects.base import NONE, Constant, Value
+from bytecap.objects.base import NONE, Constant, Value, inlined
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.dispatch import inlined
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction, Transform, functions_of
 from stagewire.expr import Expr

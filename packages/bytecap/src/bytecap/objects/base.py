@@ -20,7 +20,6 @@ from bytecap.context_types import CellValue, Emitter, Tracer
 from bytecap.errors import CannotRebuild, StageError, UnsupportedCall, UnsupportedMutation
 from bytecap.guards.guard_set import is_watched
 from bytecap.objects.class_lookup import has_method, static_lookup, stranger
-from bytecap.objects.dispatch import call_table_method
 from stagewire.capture import Attribute, Source
 
 state = partial(dataclasses.field, init=False)
@@ -140,8 +139,17 @@ class Value(metaclass=Declared):
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call the method `name` that the object's C type implements."""
-        call = tracer.evaluate.fold_method if self.methods is None else call_table_method
-        return call(tracer, self, name, args, kwargs)
+        if self.methods is None:
+            return tracer.evaluate.fold_method(tracer, self, name, args, kwargs)
+        method = self.methods.get(name)
+        if method is None:
+            raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
+        try:
+            return method(tracer, self, *args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+        raise UnsupportedCall(f"method {name!r} of a {self.describe()} with {len(args)} arguments and {sorted(kwargs)}")
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         self._check_has(tracer, "__getitem__", "is not subscriptable")
@@ -455,3 +463,32 @@ def _place_of_member(tracer: Tracer, member: enum.Enum) -> Source | None:
         return None
     name = next((name for name, found in cls._member_map_.items() if found is member), None)
     return None if name is None else Attribute(tracer.places.of(cls), name)
+
+
+# -- What C code means, by table: methods by the class of value (`Value.methods`), functions and classes by the object.
+#
+# The rooms above fill the tables when they are imported (`semantics.methods`, `lookasides`).
+
+HANDLERS: dict[Any, Callable[..., Any]] = {}
+"""Of each callable with a meaning of its own: a function on `(tracer, *args, **kwargs)` of values."""
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Value]:
+    """A table entry: the Python function is evaluated in the place of the callable."""
+    return lambda tracer, *args, **kwargs: tracer.objects.wrap(function, None).call(tracer, list(args), kwargs)
+
+
+def evaluated(function: Callable[..., Any]) -> Callable[..., Value]:
+    """A table entry: a Python function that would be done at once, or a node, is evaluated like others."""
+    return lambda tracer, *args, **kwargs: tracer.evaluate.inline(
+        tracer, tracer.objects.wrap(function, None), list(args), kwargs
+    )
+
+
+def handler_of(real: Any) -> Callable[..., Any] | None:
+    """The table entry of a callable, or None."""
+    try:
+        return HANDLERS.get(real)
+    except TypeError:  # pybind11 before 3 has methods in an `instancemethod`
+        plain = getattr(real, "__func__", None)
+        return None if plain is None else handler_of(plain)

@@ -15,8 +15,7 @@ import torch
 
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.objects.base import Constant, RealValue, Value, fold, run, state
-from bytecap.objects.dispatch import handler_of
+from bytecap.objects.base import Constant, RealValue, Value, fold, handler_of, run, state
 from bytecap.objects.functions import BuiltinMethod
 
 GROUP = "torch.distributed.distributed_c10d.ProcessGroup"

@@ -15,11 +15,10 @@ from bytecap.bytecode.rebuild import call_with, new_function
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedMutation, UnsupportedValue
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.base import Constant, NotConcrete, RealValue, Value, fold, run, state
+from bytecap.objects.base import Constant, NotConcrete, RealValue, Value, fold, handler_of, run, state
 from bytecap.objects.class_lookup import no_attribute, static_lookup
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
 from bytecap.objects.containers.sequences import TupleValue
-from bytecap.objects.dispatch import handler_of
 from stagewire.capture import Source
 
 _TEXT_FIELDS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__", "__type_params__")

@@ -27,6 +27,7 @@ from bytecap.objects.live import call_native, mirror_of
 from bytecap.objects.numbers.open_constants import derive, open_binary
 from bytecap.objects.numbers.symbolic import condition_of_data, is_symbolic
 from bytecap.objects.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
+from stagewire.capture import COMPARED
 
 
 class BinaryOperator(NamedTuple):
@@ -39,34 +40,23 @@ class BinaryOperator(NamedTuple):
     inplace_method: str
 
 
-def _row(name: str, inplace: str, stem: str) -> BinaryOperator:
-    return BinaryOperator(
-        getattr(operator, name), getattr(operator, inplace), f"__{stem}__", f"__r{stem}__", f"__i{stem}__"
-    )
-
-
+_STEMS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
+    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
 BINARY: dict[str, BinaryOperator] = {
-    "+": _row("add", "iadd", "add"),
-    "-": _row("sub", "isub", "sub"),
-    "*": _row("mul", "imul", "mul"),
-    "/": _row("truediv", "itruediv", "truediv"),
-    "//": _row("floordiv", "ifloordiv", "floordiv"),
-    "%": _row("mod", "imod", "mod"),
-    "**": _row("pow", "ipow", "pow"),
-    "@": _row("matmul", "imatmul", "matmul"),
-    "&": _row("and_", "iand", "and"),
-    "|": _row("or_", "ior", "or"),
-    "^": _row("xor", "ixor", "xor"),
-    "<<": _row("lshift", "ilshift", "lshift"),
-    ">>": _row("rshift", "irshift", "rshift"),
+    symbol: BinaryOperator(
+        getattr(operator, f"__{stem}__"),
+        getattr(operator, f"__i{stem}__"),
+        f"__{stem}__",
+        f"__r{stem}__",
+        f"__i{stem}__",
+    )
+    for symbol, stem in _STEMS.items()
 }
+_REFLECTED = {"<": "gt", "<=": "ge", "==": "eq", "!=": "ne", ">": "lt", ">=": "le"}
 COMPARE: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
-    "<": (operator.lt, "__lt__", "__gt__"),
-    "<=": (operator.le, "__le__", "__ge__"),
-    "==": (operator.eq, "__eq__", "__eq__"),
-    "!=": (operator.ne, "__ne__", "__ne__"),
-    ">": (operator.gt, "__gt__", "__lt__"),
-    ">=": (operator.ge, "__ge__", "__le__"),
+    symbol: (COMPARED[symbol], f"__{COMPARED[symbol].__name__}__", f"__{name}__") for symbol, name in _REFLECTED.items()
 }
 UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
     "-": (operator.neg, "__neg__"),

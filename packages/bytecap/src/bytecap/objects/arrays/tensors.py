@@ -13,10 +13,9 @@ from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, DataDependent, UnsupportedCall, UnsupportedMutation, UnsupportedValue
 from bytecap.guards.guard_set import is_exempt
 from bytecap.objects.arrays.numpy_arrays import ArrayValue, OutsideArray
-from bytecap.objects.base import Constant, Value, state
+from bytecap.objects.base import HANDLERS, Constant, Value, handler_of, state
 from bytecap.objects.class_lookup import no_attribute, static_lookup
 from bytecap.objects.containers.sequences import TupleValue
-from bytecap.objects.dispatch import HANDLERS, handler_of
 from bytecap.objects.distributed import masks_of
 from bytecap.objects.functions import BuiltinMethod, MethodValue
 from bytecap.objects.instances.objects import note_write
