@@ -194,6 +194,20 @@ class BadOption(StageError):
     fix = "Pass a value that the option takes."
 
 
+class GuardError(StageError):
+    """A guard that cannot be compiled: no such value, not a literal, an unknown type or module."""
+
+    code = "BC020"
+    fix = "Guard on a value that the frame can reach without running user code."
+
+
+class GuardDoesNotHold(GuardError):
+    """A guard that is false for the very frame it was made from."""
+
+    code = "BC021"
+    fix = "The captured code changes the value that the guard reads; report it with the function."
+
+
 ERROR_CODES = tuple(
     cls.code
     for cls in (CannotCapture, *CannotCapture.__subclasses__(), RecompileLimit, WrongTangent, InterpretError, BadOption)

@@ -7,8 +7,8 @@ import types
 
 import pytest
 
+from bytecap.breaks.flow import shapes_of
 from bytecap.breaks.points import Continue, Resumption, Unbound, make_driver
-from bytecap.breaks.shape import shapes_of
 
 LOG: list[object] = []
 

@@ -13,8 +13,7 @@ from typing import Any
 from bytecode import Label
 
 from bytecap.breaks.body import body_start, copy_body, implied_reads, reads_own_frame
-from bytecap.breaks.flow import Flow, flow_of, reached, successors_of
-from bytecap.breaks.shape import Shape, drop_if, put_together, shapes_of, slots, take_apart
+from bytecap.breaks.flow import Shape, flow_of, put_together, reached, shapes_of, slots, successors_of, take_apart
 from bytecap.bytecode.assembler import Assembler, assemble_copy
 from bytecap.bytecode.decode import InstructionTrace
 from bytecap.errors import CannotRebuild
@@ -68,7 +67,7 @@ class Point:
         """Make the frame what it is at this point, from the locals `names`; the stack is empty before."""
         for name in self.variables:
             if name in self.doubtful:
-                drop_if(out, name, self.absent)
+                out.drop_local_if(name, self.absent)
         put_together(out, self.shape)
 
     def leave(self, out: Assembler) -> None:
@@ -115,7 +114,7 @@ class Resumption:
 
     def __init__(self, code: CodeType, on_driver: Callable[[CodeType], None] = lambda code: None) -> None:
         self.code = code
-        self.flow: Flow = flow_of(code)
+        self.flow = flow_of(code)
         self.start = body_start(self.flow.program)
         self.indices = (*[None] * self.start, *range(self.start, len(self.flow.program.instructions)))
         self._shapes = shapes_of(code)

@@ -158,6 +158,12 @@ class Assembler:
         with self.catching(handle):
             self.emit("LOAD_FAST_CHECK" if _V312 else "LOAD_FAST", name)
 
+    def drop_local_if(self, name: str, sentinel: object) -> None:
+        """Make a local variable unbound if it holds `sentinel`."""
+        self.load_local(name)
+        with self.if_top_is(sentinel):
+            self.delete_local(name)
+
     def unseen(self, *, suspends: bool = False) -> contextlib.AbstractContextManager[None]:
         """Exceptions of calls that are emitted inside do not name this frame in their tracebacks.
 

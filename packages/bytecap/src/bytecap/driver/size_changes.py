@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from bytecap._evalframe import Entry, FrameView, GuardProgram
-from bytecap.breaks.shape import slot
+from bytecap.breaks.flow import slot
 from bytecap.evaluator.frame import Frame
 from bytecap.graph.size_policy import SizePolicy
 from bytecap.guards.guard_set import HAS_UPCOMING, UPCOMING
-from bytecap.guards.literals import MISSING
+from bytecap.guards.printing import MISSING
 from bytecap.nodes.call_arguments import has_unbacked
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.numbers.symbolic import SymbolicNumber

@@ -32,7 +32,6 @@ from bytecap.objects.class_lookup import LRU_CACHE, is_python_class, static_look
 from bytecap.objects.containers.host_containers import DequeValue, SetValue, set_in_order
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue, DictView, can_name
 from bytecap.objects.containers.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
-from bytecap.objects.context_variables import ContextVariable
 from bytecap.objects.distributed import DistributedConstant, is_constant_class
 from bytecap.objects.identity import UserKey
 from bytecap.objects.instances.exceptions import OutsideException
@@ -40,7 +39,7 @@ from bytecap.objects.instances.objects import HOOKS, NNModuleValue, ObjectValue
 from bytecap.objects.instances.random_streams import OutsideRandom
 from bytecap.objects.numbers.open_constants import OPEN_KINDS, is_readable, refuse_changing
 from bytecap.objects.numbers.symbolic import as_value
-from bytecap.objects.opaque import OpaqueValue, UnknownValue
+from bytecap.objects.opaque import ContextVariable, OpaqueValue, UnknownValue
 from bytecap.objects.outside_iterators import outside_iterator
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source

@@ -7,10 +7,10 @@ sentence ::= explain(program, frame_view)            "n was 3 and is 4 (read at 
 """
 
 from bytecap._evalframe import GuardProgram
+from bytecap.errors import GuardDoesNotHold, GuardError
 from bytecap.guards.compile import compile_guards, with_relations
 from bytecap.guards.explain import explain, print_guards
 from bytecap.guards.kinds import print_guard
-from bytecap.guards.literals import GuardDoesNotHold, GuardError
 from bytecap.guards.printing import print_source
 
 __all__ = [

@@ -14,15 +14,15 @@ import torch
 
 from bytecap._evalframe import FrameView, GuardProgram
 from bytecap.bytecode.decode import argument_names
+from bytecap.errors import GuardDoesNotHold, GuardError
 from bytecap.guards import native
 from bytecap.guards.explain import explain
 from bytecap.guards.kinds import KINDS
-from bytecap.guards.literals import MISSING, GuardDoesNotHold, GuardError, postfix, relation_program, to_python
-from bytecap.guards.printing import print_source
+from bytecap.guards.printing import MISSING, print_source, to_python
 from bytecap.torch_capabilities import TORCH
 from stagewire import capture
 from stagewire.capture import Guard, Source, Symbol
-from stagewire.expr import Dim, Expr
+from stagewire.expr import Dim, Expr, steps_of
 from stagewire.types import TensorType
 
 Scope = FrameView | Mapping[str, object]
@@ -82,6 +82,35 @@ def _programs(
     """The conditions among `guards`, which are those from `start` on."""
     found = [(place, guard) for place, guard in enumerate(guards, start) if isinstance(guard, capture.Relation)]
     return [(relation_program(guard, numbers), place) for place, guard in found]
+
+
+Op = tuple[str, int]
+
+
+def postfix(dim: Dim, symbols: Mapping[str, int]) -> tuple[Op, ...]:
+    """`dim` as postfix operations; a symbol becomes its index.
+
+    >>> from stagewire.expr import parse_expr
+    >>> postfix(parse_expr("2*s0"), {"s0": 0})
+    (('const', 2), ('symbol', 0), ('*', 0))
+    """
+    found: list[Op] = []
+    for kind, operand in steps_of(dim):
+        if isinstance(operand, int):
+            found.append(("const", operand))
+        elif not operand:
+            found.append((kind.lower(), 0))
+        elif operand in symbols:
+            found.append((kind, symbols[operand]))
+        else:
+            raise GuardError(f"the symbol {operand!r} of {str(dim)!r} has no source")
+    return tuple(found)
+
+
+def relation_program(relation: capture.Relation, symbols: Mapping[str, int]) -> tuple[Op, ...]:
+    """The whole condition: not zero when it holds."""
+    left, right = postfix(relation.left, symbols), postfix(relation.right, symbols)
+    return (*left, *right, (relation.operator, 0))
 
 
 class _Builder:

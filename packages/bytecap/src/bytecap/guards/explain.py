@@ -9,8 +9,7 @@ import torch
 
 from bytecap._evalframe import FrameView, GuardProgram
 from bytecap.guards.kinds import missing, print_guard, sentence, short, tensor_difference
-from bytecap.guards.literals import MISSING
-from bytecap.guards.printing import REGISTRIES, print_source, symbol_names
+from bytecap.guards.printing import MISSING, REGISTRIES, print_source, symbol_names
 from bytecap.torch_capabilities import TORCH
 from stagewire import capture
 from stagewire.capture import Guard, Source, Symbol

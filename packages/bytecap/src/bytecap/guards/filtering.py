@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from bytecap._evalframe import GuardProgram
+from bytecap.errors import GuardError
 from bytecap.guards.compile import Scope
 from bytecap.guards.kinds import KINDS
-from bytecap.guards.literals import MISSING, GuardError
-from bytecap.guards.printing import print_source
+from bytecap.guards.printing import MISSING, print_source
 from stagewire import capture
 from stagewire.capture import Guard, Source
 

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bytecap.guards import native
-from bytecap.guards.literals import to_python
-from bytecap.guards.printing import print_literal, print_size, print_source
+from bytecap.guards.printing import print_literal, print_size, print_source, to_python
 from bytecap.torch_capabilities import TORCH
 from stagewire import capture
 from stagewire.capture import Guard, Source

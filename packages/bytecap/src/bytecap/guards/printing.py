@@ -1,10 +1,12 @@
-"""Sources, literals and sizes as Python expressions."""
+"""Sources, literals and sizes as Python expressions; literals as values."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
+from absint.wire import from_arg
+from bytecap.errors import GuardError
 from stagewire import capture, graph
 from stagewire.capture import Source, Symbol
 from stagewire.expr import Expr
@@ -105,3 +107,20 @@ def print_size(size: Expr, names: Mapping[str, str]) -> str:
         return size.text
     plain = re.sub(r"(?<=\S)(%|//)", r" \1 ", re.sub(r"\((\w+)\)", r"\1", size.text))
     return re.sub(r"\b[A-Za-z_]\w*", lambda match: names.get(match.group(), match.group()), plain)
+
+
+MISSING = object()
+"""Stands for the value of a source that has none in the live frame."""
+
+
+def to_python(value: graph.Arg) -> object:
+    """The Python value of a literal; GuardError for what is not a literal (refs, handles).
+
+    >>> to_python(graph.Tuple((1, graph.DTypeArg("float32"))))
+    (1, torch.float32)
+    """
+    return from_arg(value, _refuse)
+
+
+def _refuse(value: object) -> object:
+    raise GuardError(f"{value!r} is not a literal")

@@ -16,8 +16,8 @@ from typing import Any
 
 from bytecode import BinaryOp
 
+from bytecap.breaks.flow import HELD
 from bytecap.breaks.points import Continue, Point, Resumption, Unbound, make_driver
-from bytecap.breaks.shape import HELD
 from bytecap.bytecode.assembler import Assembler, assemble
 from bytecap.bytecode.decode import argument_names
 from bytecap.bytecode.wrappers import on_inner_tensors

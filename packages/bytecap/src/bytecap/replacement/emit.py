@@ -15,7 +15,7 @@ from bytecap.bytecode.assembler import Assembler
 from bytecap.bytecode.decode import argument_names
 from bytecap.context_types import Tracer
 from bytecap.errors import CannotRebuild
-from bytecap.guards.literals import to_python
+from bytecap.guards.printing import to_python
 from bytecap.objects.arrays.numpy_arrays import ArrayValue
 from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.arrays.tensors import TensorValue, WrapperValue
@@ -23,12 +23,12 @@ from bytecap.objects.base import Constant, IteratorValue, Value
 from bytecap.objects.containers.host_containers import SetValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.context_variables import ContextToken
 from bytecap.objects.functions import CellValue, FunctionValue, PartialValue
 from bytecap.objects.identity import IdentityToken
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.numbers.symbolic import DataCondition, SymbolicNumber
+from bytecap.objects.opaque import ContextToken
 from stagewire.capture import Attribute, Builtin, Cell, DictKey, Global, HandleSource, Item, Local, Reading, Source
 from stagewire.capture import DictValue as ValueAt
 

@@ -19,7 +19,6 @@ from bytecap.objects.base import Constant, Declared, Value
 from bytecap.objects.containers.host_containers import DequeValue, SetValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
-from bytecap.objects.context_variables import ContextToken, Reset
 from bytecap.objects.distributed import Work
 from bytecap.objects.functions import CellValue
 from bytecap.objects.instances.exceptions import RaiseEffect
@@ -27,6 +26,7 @@ from bytecap.objects.instances.objects import AttributeWrites, writers_of
 from bytecap.objects.instances.random_streams import OutsideRandom
 from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.numbers.symbolic import is_symbolic
+from bytecap.objects.opaque import ContextToken, Reset
 from bytecap.objects.outside_iterators import OutsideIterator
 from bytecap.semantics.operations import same_object
 from stagewire.capture import Source

@@ -46,11 +46,8 @@ _STEMS = {
 }  # fmt: skip
 BINARY: dict[str, BinaryOperator] = {
     symbol: BinaryOperator(
-        getattr(operator, f"__{stem}__"),
-        getattr(operator, f"__i{stem}__"),
-        f"__{stem}__",
-        f"__r{stem}__",
-        f"__i{stem}__",
+        *[getattr(operator, f"__{prefix}{stem}__") for prefix in ("", "i")],
+        *[f"__{prefix}{stem}__" for prefix in ("", "r", "i")],
     )
     for symbol, stem in _STEMS.items()
 }
