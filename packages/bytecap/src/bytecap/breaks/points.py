@@ -206,10 +206,6 @@ class Resumption:
 
         return not self.flow.may_work(reached(start, successors, plan.breaks) - plan.breaks), ends
 
-    def _is_called(self, plan: Plan, start: int) -> bool:
-        """Whether a segment that starts there is worth a call; else what it does before it breaks again runs plain."""
-        return start not in plan.graphless or not self._pass_from(start, plan)[0]
-
     def _carried(self, index: int) -> int:
         """Past what only puts a result where it belongs: it need not go through a segment's arguments."""
         while self._name(index) in _STORES and self.can_enter(index + 1):
@@ -268,7 +264,9 @@ class Resumption:
         out = Assembler(self.code.co_firstlineno)
         dispatch = Label()
         entries = {index: Label() for index in plan.targets}
-        called = {index: segment for index, segment in plan.segments.items() if self._is_called(plan, index)}
+        # Where a segment is not worth a call, what it does before it breaks again runs plain.
+        idle = {index for index in plan.graphless if self._pass_from(index, plan)[0]}
+        called = {index: segment for index, segment in plan.segments.items() if index not in idle}
         exits = {index: Label() for index in called}
         out.mark(dispatch)
         self._emit_dispatch(out, plan, entries)
@@ -405,13 +403,9 @@ class Breaks:
 
     def __init__(self, on_driver: Callable[[CodeType], None]) -> None:
         self._on_driver = on_driver
-        self._drivers: set[CodeType] = set()
+        self.drivers: set[CodeType] = set()  # the code that runs the instructions that broke
         self._resumptions: dict[CodeType, Resumption] = {}
         self._segments: dict[CodeType, tuple[Resumption, Segment]] = {}
-
-    def is_driver(self, code: CodeType) -> bool:
-        """Whether the code runs the instructions that broke."""
-        return code in self._drivers
 
     def is_segment(self, code: CodeType) -> bool:
         """Whether the code starts behind a break."""
@@ -465,5 +459,5 @@ class Breaks:
         return self._resumptions[code], None
 
     def _adopt_driver(self, code: CodeType) -> None:
-        self._drivers.add(code)
+        self.drivers.add(code)
         self._on_driver(code)

@@ -240,7 +240,7 @@ class Engine:
 
     def _is_wanted(self, view: FrameView) -> bool:
         code = view.code
-        if self._breaks.is_driver(code):
+        if code in self._breaks.drivers:
             return False
         return code in self._roots or self._breaks.is_segment(code) or is_wanted(view)
 

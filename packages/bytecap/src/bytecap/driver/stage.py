@@ -151,25 +151,20 @@ def capture(
             frame = _first_frame(tracer, view)
             frame.trace = trace
             emitter = _evaluate_and_emit(tracer, frame, view, until, not options.allow_empty, is_rest)
-            written, is_final = changes_of(tracer)
+            changes = changes_of(tracer)
         except Exception as error:
             refused = _refusal(tracer, error, state, trace, view.code)
             try:
                 raise refused from refused.__cause__
             finally:
                 del refused  # an exception in a variable of a frame that it went through is a cycle
-    return _result(tracer, view, state, emitter, written, is_final, decided_by_data(frame))
+    return _result(tracer, view, state, emitter, frame, changes)
 
 
 def _result(
-    tracer: Tracer,
-    view: Any,
-    state: GlobalState,
-    emitter: Emitter,
-    written: frozenset[str],
-    is_final: bool,
-    of_data: frozenset[Open],
+    tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, frame: Frame, changes: tuple[frozenset[str], bool]
 ) -> CaptureResult:
+    written, is_final = changes
     graph = tracer.graph.finish([*emitter.outputs, *tracer.checks.outputs])
     inputs = tuple(tracer.graph.inputs)
     places = tuple(number for number, item in enumerate(inputs) if item.value.name in written)
@@ -203,7 +198,7 @@ def _result(
         view.code,
         Changes(places, is_final, _random_devices(graph) if tracer.mode.may_draw else ()),
         counted_places(tracer.effects) | counted_buffers(tracer),
-        of_data,
+        decided_by_data(frame),
         tuple(tracer.replayed),
         tuple((seed.function, seed.args[0].concrete()) for seed in tracer.effects if isinstance(seed, SeedEffect)),
     )

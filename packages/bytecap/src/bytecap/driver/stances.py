@@ -14,26 +14,17 @@ import os
 import weakref
 from collections.abc import Callable
 from types import CodeType, TracebackType
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from bytecap.errors import BadOption, RecompileForbidden
 from bytecap.hook import set_capturing
 
-
-class Resettable(Protocol):
-    """Something that can drop what it compiled."""
-
-    def reset(self) -> None: ...
-
-    def forget_other_threads(self) -> None: ...
-
-
-_KNOWN: weakref.WeakValueDictionary[int, Resettable] = weakref.WeakValueDictionary()
+_KNOWN: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """By their addresses. (Threads may add to it while another one walks it, which a WeakSet does not bear.)"""
 
 
-def register(item: Resettable) -> None:
-    """Let `reset()` know of a compiled callable."""
+def register(item: Any) -> None:
+    """Let `reset()` know of a compiled callable, by what has `reset()` and `forget_other_threads()` for it."""
     _KNOWN[id(item)] = item
 
 
@@ -43,17 +34,11 @@ def reset() -> None:
         item.reset()
 
 
-def _known() -> list[Resettable]:
+def _known() -> list[Any]:
     return [item for reference in _KNOWN.valuerefs() if (item := reference()) is not None]
 
 
-def _after_fork() -> None:
-    for item in _known():
-        item.forget_other_threads()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=lambda: [item.forget_other_threads() for item in _known()])
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

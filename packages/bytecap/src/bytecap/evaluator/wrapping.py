@@ -439,11 +439,6 @@ def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
 _READERS: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
 
 
-def _is_iterator(real: Any) -> bool:
-    # The class is asked, not the object: proxies answer for others.
-    return issubclass(type(real), Iterator) and not issubclass(type(real), (IOBase, *weakref.ProxyTypes))
-
-
 _BY_TYPE: dict[type, Wrapper] = {
     **dict.fromkeys(LITERALS, _literal),
     **{kind: _identity_constant for kind in TORCH_CONSTANTS if kind is not torch.device},
@@ -490,6 +485,7 @@ _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (is_number, _numpy_number),
     (is_function, _builtin),
     (is_array, _array),
-    (_is_iterator, _iterator),
+    # The class is asked, not the object: proxies answer for others.
+    (lambda x: issubclass(type(x), Iterator) and not issubclass(type(x), (IOBase, *weakref.ProxyTypes)), _iterator),
     (lambda real: True, _opaque),
 )

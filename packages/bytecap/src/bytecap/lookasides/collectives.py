@@ -141,14 +141,11 @@ def _name_of_op(options: Any) -> str:
     raise UnsupportedCall(f"{op} of a collective, which is not among those of functional collectives")
 
 
-def _options(cls: type) -> Callable[..., Value]:
-    return lambda tracer: CollectiveOptions(cls())
-
-
 COLLECTIVES: dict[Any, Callable[..., Value]] = {}
 if dist.is_available():
     for _name, _row in _METHODS.items():
         _method = getattr(dist.ProcessGroup, _name, None)
         if _method is not None:  # pybind11 before 3 wraps it in an `instancemethod`
             COLLECTIVES[getattr(_method, "__func__", _method)] = _collective(*_row)
-    COLLECTIVES |= {cls: _options(cls) for cls in (getattr(dist.distributed_c10d, name) for name in _OPTIONS)}
+    for _cls in (getattr(dist.distributed_c10d, name) for name in _OPTIONS):
+        COLLECTIVES[_cls] = lambda tracer, cls=_cls: CollectiveOptions(cls())

@@ -21,7 +21,7 @@ from torch.distributions import constraints
 
 from bytecap.lookasides.flex_attention import flex_attention
 from bytecap.lookasides.torch_state import enter_settings, leave_settings
-from bytecap.nodes.triton_kernels import LAUNCHES
+from bytecap.nodes.triton_kernels import LAUNCHES, nothing, unchanged
 from bytecap.objects.base import HANDLERS, Value, inlined
 from bytecap.torch_capabilities import TORCH
 
@@ -52,16 +52,6 @@ def call_region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-def note_module(books: Any, module: Any) -> None:
-    """GenerationTracker.tag: once torch's own capture has run in the process, it notes each new nn.Module in its books,
-    which no program sees."""
-
-
-def unwrap_dead_wrappers(arguments: Any) -> Any:
-    """torch._functorch.utils.unwrap_dead_wrappers, where no transform of torch.func is active (a guard of its own)."""
-    return arguments
-
-
 _SETTINGS = ("torch._dynamo.decorators", "DynamoConfigPatchProxy")
 _COLLECTOR = ("transformers.utils.output_capturing", "CompileableContextVar")
 
@@ -71,9 +61,10 @@ STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
     (_SETTINGS[0], f"{_SETTINGS[1]}.__exit__"): leave_settings,
     ("torch._higher_order_ops.flex_attention", "FlexAttentionHOP.__call__"): flex_attention,
     ("torch._higher_order_ops.invoke_subgraph", "invoke_subgraph_placeholder"): call_region,
-    ("torch._dynamo.mutation_guard", "GenerationTracker.tag"): note_module,
-    ("torch._dynamo.mutation_guard", "_GenerationTracker.tag"): note_module,
-    ("torch._functorch.utils", "unwrap_dead_wrappers"): unwrap_dead_wrappers,
+    # Once torch's own capture has run in the process, it notes each new nn.Module in its books, which no program sees.
+    ("torch._dynamo.mutation_guard", "GenerationTracker.tag"): nothing,
+    ("torch._dynamo.mutation_guard", "_GenerationTracker.tag"): nothing,
+    ("torch._functorch.utils", "unwrap_dead_wrappers"): unchanged,  # no transform is active, which is guarded
     **LAUNCHES,
 }
 """(module, qualified name) -> the function that is evaluated."""

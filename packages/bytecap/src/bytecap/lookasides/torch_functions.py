@@ -221,8 +221,7 @@ def _combinations(tracer: Tracer, input: Value, r: Value = _TWO, with_replacemen
     x, r_ = getattr(input, "abstract", None), r.concrete()
     if x is None or x.dim() != 1 or type(r_) is not int or r_ < 0 or x.numel() ** max(r_, 1) > _MOST_CHOICES:
         return call_torch(tracer, torch.combinations, [input, r, with_replacement], {})
-    python = tracer.objects.wrap(combinations, None)
-    return python.call(tracer, [input, r, with_replacement], {})
+    return inlined(combinations)(tracer, input, r, with_replacement)
 
 
 def _resize(tracer: Tracer, tensor: Value, *sizes: Value, memory_format: Value = NONE) -> Value:
@@ -306,8 +305,7 @@ def _tensor_split(original: Callable[..., Any]) -> Callable[..., Value]:
         if given is None or known is None or not isinstance(tensor, TensorValue):
             return call_torch(tracer, original, [tensor, *([] if indices is None else [indices, dim])], named)
         places = tracer.objects.fresh(tuple(known) if isinstance(known, list) else known)
-        python = tracer.objects.wrap(tensor_split, None)
-        return python.call(tracer, [tensor, given, named.get("dim", dim), places], {})
+        return inlined(tensor_split)(tracer, tensor, given, named.get("dim", dim), places)
 
     return handler
 
@@ -321,8 +319,7 @@ def _repeat_interleave(original: Callable[..., Any]) -> Callable[..., Value]:
             return call_torch(tracer, original, list(args), named)
         dim = bound.get("dim", _NONE)
         total = tracer.objects.fresh(_total(bound["input"].abstract, _flat(known), to_host(tracer, dim)))
-        python = tracer.objects.wrap(repeat_interleave, None)
-        return python.call(tracer, [bound["input"], bound["repeats"], dim, total], {})
+        return inlined(repeat_interleave)(tracer, bound["input"], bound["repeats"], dim, total)
 
     return handler
 

@@ -318,10 +318,6 @@ def number_of(tracer: Tracer, value: TensorValue, method: str, what: str, cls: A
     return Constant(found if cls is None else cls(found))
 
 
-def _item(tracer: Tracer, tensor: TensorValue) -> Value:
-    return number_of(tracer, tensor, "item", "item()")
-
-
 def _list(tracer: Tracer, tensor: TensorValue) -> Value:
     """tolist()."""
     try:
@@ -330,13 +326,16 @@ def _list(tracer: Tracer, tensor: TensorValue) -> Value:
         if not tracer.sizes.policy.of_data or tensor.abstract.numel() > _LONGEST_LIST:
             raise DataDependent("Tensor.tolist() needs the content of a tensor") from None
     if not tensor.abstract.dim():
-        return _item(tracer, tensor)
+        return number_of(tracer, tensor, "item", "item()")
     rows = call_torch(tracer, torch.Tensor.unbind, [tensor, Constant(0)], {})
     return ListValue([_list(tracer, row) for row in rows.values(tracer)])  # type: ignore[attr-defined]
 
 
 _LONGEST_LIST = 64
-_NUMBERS: dict[Any, Callable[[Tracer, TensorValue], Value]] = {torch.Tensor.item: _item, torch.Tensor.tolist: _list}
+_NUMBERS: dict[Any, Callable[[Tracer, TensorValue], Value]] = {
+    torch.Tensor.item: lambda tracer, tensor: number_of(tracer, tensor, "item", "item()"),
+    torch.Tensor.tolist: _list,
+}
 
 
 def data_dependent_scalar(tracer: Tracer, value: TensorValue, what: str) -> Any:

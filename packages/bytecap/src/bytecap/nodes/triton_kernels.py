@@ -47,18 +47,19 @@ def launch(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any
     call_kernel(self, len(args), given, grids, warmup)
 
 
-def unwrapped(kernel: Any) -> Any:
-    """torch.library.wrap_triton: launches are nodes without it."""
-    return kernel
+def unchanged(value: Any) -> Any:
+    """Stands for what only wraps or unwraps, as torch.library.wrap_triton: launches are nodes without it."""
+    return value
 
 
 def item_of_wrapped(self: Any, grid: Any) -> Any:
-    """The same, of what was wrapped outside."""
+    """An item of what torch.library.wrap_triton has wrapped outside."""
     return self.kernel[grid]
 
 
-def unchecked(self: Any) -> None:
-    """The checks of a TensorDescriptor, which ask for addresses: the launch makes another one, and checks that."""
+def nothing(*args: Any) -> None:
+    """Stands for what need not be done: the checks of a TensorDescriptor, which ask for addresses (the launch makes
+    another one, and checks that)."""
 
 
 def arguments_of(kernel: Any, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -112,9 +113,7 @@ class _Arguments:
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
-        self.values: list[Value] = []
-        self.kinds: list[str] = []
-        self.names: list[str] = []
+        self.found: list[tuple[str, Value, str]] = []  # name, value, kind
         self.tensors: list[tuple[AbstractTensor, _Leaf]] = []
 
     def place(self, name: str, value: Value) -> Any:
@@ -146,11 +145,8 @@ class _Arguments:
         return _same_object(self.tracer, value, name)
 
     def _leaf(self, name: str, value: Value, kind: str) -> _Leaf:
-        leaf = _Leaf(len(self.values), kind)
-        self.values.append(value)
-        self.kinds.append(kind)
-        self.names.append(name)
-        return leaf
+        self.found.append((name, value, kind))
+        return _Leaf(len(self.found) - 1, kind)
 
 
 _NUMBERS = ((bool, "bool"), (int, "SymInt"), (float, "float"), (str, "str"))
@@ -179,17 +175,18 @@ def _call_kernel(tracer: Tracer, kernel: Value, positional: Value, given: Value,
     writes = {leaf.number for name, place in parameters if name in written for leaf in _leaves(place)}
     _refuse_overlaps(arguments, writes)
     operator = _operator(layout, arguments, writes)
-    call_torch(tracer, operator, [*arguments.values, grids], {})
+    call_torch(tracer, operator, [*[value for _, value, _ in arguments.found], grids], {})
     return Constant(None)
 
 
 def _refuse_overlaps(arguments: _Arguments, writes: set[int]) -> None:
     """Two arguments with elements in common, one of which is written: the operator's functional form has copies."""
-    tensors = [(n, value.abstract) for n, value in enumerate(arguments.values) if isinstance(value, TensorValue)]
+    rows = enumerate(arguments.found)
+    tensors = [(n, value.abstract) for n, (_, value, _) in rows if isinstance(value, TensorValue)]
     for (first, one), (second, other) in combinations(tensors, 2):
         shared = one.storage_record is other.storage_record and (first in writes or second in writes)
         if shared and shares_elements(one.meta, other.meta):
-            names = f"{arguments.names[first]} and {arguments.names[second]}"
+            names = f"{arguments.found[first][0]} and {arguments.found[second][0]}"
             raise UnsupportedCall(f"a Triton kernel whose arguments {names} share elements")
 
 
@@ -233,7 +230,7 @@ def _operator(layout: _Layout, arguments: _Arguments, writes: set[int]) -> Any:
 def _signature(arguments: _Arguments, writes: set[int]) -> str:
     names = (f"{'abcdefghijklmnopqrstuvwxyz'[n % 26] * (1 + n // 26)}" for n in count())
     found = []
-    for number, (kind, name) in enumerate(zip(arguments.kinds, arguments.names, strict=True)):
+    for number, (name, _, kind) in enumerate(arguments.found):
         written = f"({next(names)}!)" if number in writes and kind == "Tensor" else ""
         found.append(f"{'Tensor' if kind == 'number' else kind}{written} {name}")
     return f"({', '.join([*found, 'SymInt[] grids'])}) -> ()"
@@ -308,8 +305,8 @@ LAUNCHES: dict[tuple[str, str], Callable[..., Any]] = {
     ("triton.runtime.interpreter", "InterpretedFunction.run"): launch,
     ("triton.runtime.autotuner", "Autotuner.run"): launch,
     ("triton.runtime.autotuner", "Heuristics.run"): launch,
-    ("triton.tools.tensor_descriptor", "TensorDescriptor.__post_init__"): unchecked,
-    ("torch.library", "wrap_triton"): unwrapped,
+    ("triton.tools.tensor_descriptor", "TensorDescriptor.__post_init__"): nothing,
+    ("torch.library", "wrap_triton"): unchanged,
     ("torch._higher_order_ops.triton_kernel_wrap", "TraceableTritonKernelWrapper.__getitem__"): item_of_wrapped,
 }
 """(module, qualified name) -> the function that is evaluated in its place."""

@@ -107,7 +107,7 @@ class _Call:
         self.name = getattr(owner if is_applied else function, "__name__", str(function))
         self.outer = tracer.graph
         if self.outer.is_transformed:
-            raise errors.UnsupportedCall(f"{self.name} of a wrapper under a transform of torch.func")
+            raise self._refusal(" of a wrapper under a transform of torch.func")
         to_host = tracer.evaluate.to_host
         self.args = tuple(to_host(tracer, arg) for arg in args)
         self.kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
@@ -124,6 +124,9 @@ class _Call:
         self.tangents: dict[int, Any] = {}
         self.instead: dict[str, str] = {}
         self.written: WrapperValue | None = None
+
+    def _refusal(self, why: str) -> errors.UnsupportedCall:
+        return errors.UnsupportedCall(f"{self.name}{why}")
 
     def _needs_gradient(self, tensor: Any) -> bool:
         return torch.is_grad_enabled() and bool(tensor.requires_grad)
@@ -163,9 +166,7 @@ class _Call:
         elif written.intersection(place for _, place in _memories(*self.given)) or any(
             tensor.is_leaf for tensor in differentiable
         ):
-            raise errors.UnsupportedCall(
-                f"{self.name}, which writes a wrapper that requires grad, or makes one of such tensors"
-            )
+            raise self._refusal(", which writes a wrapper that requires grad, or makes one of such tensors")
         else:
             self._as_function(forward, made, differentiable)
         return self._value(result) if self.written is None else self._write_back(result)
@@ -247,7 +248,7 @@ class _Call:
         except (errors.CannotCapture, PythonRaise, errors.StageError):
             raise
         except Exception as error:
-            raise errors.UnsupportedCall(f"{self.name} of a wrapper raised {type(error).__name__}: {error}") from error
+            raise self._refusal(f" of a wrapper raised {type(error).__name__}: {error}") from error
 
     def _body(self) -> contextlib.AbstractContextManager[GraphBuilder]:
         return recording(self.tracer, GraphBuilder(self.outer))
@@ -304,9 +305,7 @@ class _Call:
         defined = forward.defined
         order = [value.name for value in self._inner(differentiable, asked=True)]
         if not defined.keys() >= set(order):
-            raise errors.UnsupportedCall(
-                f"{self.name} of a wrapper with a result that shares an inner tensor with an operand"
-            )
+            raise self._refusal(" of a wrapper with a result that shares an inner tensor with an operand")
         results = [result for result in results if result.name in defined]
         tangents = [self._empty_like(self._like_gradients(tensor)) for tensor in differentiable]
         pairs = zip(differentiable, tangents, strict=True)
@@ -505,18 +504,16 @@ class _Call:
                 continue
             if type(gradient) is not type(tensor):
                 kinds = f"a {type(tensor).__qualname__}, which is a {type(gradient).__qualname__}"
-                raise errors.UnsupportedCall(f"{self.name}: the gradient of {kinds}")
+                raise self._refusal(f": the gradient of {kinds}")
             if not (tensor.is_nested or all(wrappers.differentiated(tensor))):
-                raise errors.UnsupportedCall(
-                    f"{self.name}: a gradient with more than floats in a {type(tensor).__name__}"
-                )
+                raise self._refusal(f": a gradient with more than floats in a {type(tensor).__name__}")
             names = [value.name for value in self._inner([tensor], asked=True)]
             outside = self._outside(tensor) if hasattr(tensor, _COERCE) else None
             if outside is not None:
                 names = self.tracer.inputs.parts_of_wrapper(outside, gradient) or names
             for name, given in zip(names, self._inner([gradient], asked=True), strict=True):
                 if name in known:
-                    raise errors.UnsupportedCall(f"{self.name}: the gradients of wrappers that share an inner tensor")
+                    raise self._refusal(": the gradients of wrappers that share an inner tensor")
                 known[name] = Ref(given.name)
         return known
 
@@ -527,9 +524,7 @@ class _Call:
         known = self.tracer.inputs.value_of(tensor)
         fits = [isinstance(part, TensorValue) and part.abstract.meta == tensor.meta for part in parts]
         if not all(fits) or len(parts) != len(names) or not isinstance(known, TensorValue):
-            raise errors.UnsupportedCall(
-                f"{self.name}: a {type(gradient).__qualname__} as the gradient of another type"
-            )
+            raise self._refusal(f": a {type(gradient).__qualname__} as the gradient of another type")
         operands = self.tracer.inputs.parts(known, (type(gradient), context, tuple(names)))
         return {name: Ref(part.name) for name, part in zip(operands, parts, strict=True)}  # type: ignore[union-attr]
 

@@ -211,7 +211,7 @@ class Value(metaclass=Declared):
         raise tracer.raises(TypeError, f"'{self.python_type().__name__}' object is not iterable")
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
-        return contains_by_iteration(tracer, self, item)
+        return any(tracer.evaluate.equal(tracer, member, item) for member in self.each(tracer))
 
     def mutate(self, tracer: Tracer) -> None:
         """Call before every change of what has `mutated` and, if it is from outside, `real`."""
@@ -281,11 +281,6 @@ def passed_on(part: str, *names: str) -> Iterator[Callable[..., Any]]:
 def collect(tracer: Tracer, value: Value) -> list[Value]:
     """list(value)."""
     return list(value.each(tracer))
-
-
-def contains_by_iteration(tracer: Tracer, container: Value, item: Value) -> bool:
-    """`item in container` by comparing each item."""
-    return any(tracer.evaluate.equal(tracer, member, item) for member in container.each(tracer))
 
 
 class NotConcrete(Exception):
@@ -443,7 +438,7 @@ class Constant(Value):
         try:
             real = item.concrete()
         except NotConcrete:
-            return contains_by_iteration(tracer, self, item)
+            return super().contains(tracer, item)
         return run(tracer, lambda box, x: x in box, (self.value, real))
 
     def reconstruct(self, emitter: Emitter) -> None:

@@ -294,7 +294,7 @@ class CellValue(Value):
             return
         emitter.call_function(CellType)
         emitter.keep(self)
-        emitter.later(self._fill)
+        emitter.unfinished.append(self._fill)
         emitter.load(self)
 
     def _fill(self, emitter: Emitter) -> None:

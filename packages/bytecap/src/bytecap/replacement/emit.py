@@ -60,8 +60,9 @@ class Emitter(Assembler):
         self._open: set[int] = set()
         self._alive: list[Value] = []
         self._depth = 0
-        self._later: list[Callable[[Emitter], None]] = []
-        self._settled: list[Callable[[Emitter], None]] = []
+        # What can only be emitted when all that is being built is there, and when the side effects are done.
+        self.unfinished: list[Callable[[Emitter], None]] = []
+        self.settling: list[Callable[[Emitter], None]] = []
 
     # -- values
 
@@ -85,21 +86,13 @@ class Emitter(Assembler):
             self.constant(value.real)  # type: ignore[attr-defined]
         else:
             self._build(value)
-            while self._later and self._depth == 0:
-                self._later.pop()(self)
-
-    def later(self, finish: Callable[[Emitter], None]) -> None:
-        """Have `finish` emit what can only be done when all that is being built is there."""
-        self._later.append(finish)
-
-    def when_settled(self, finish: Callable[[Emitter], None]) -> None:
-        """Have `finish` emit what can only be done when the side effects are."""
-        self._settled.append(finish)
+            while self.unfinished and self._depth == 0:
+                self.unfinished.pop()(self)
 
     def settle(self) -> None:
         """The side effects are done."""
-        while self._settled:
-            self._settled.pop()(self)
+        while self.settling:
+            self.settling.pop()(self)
 
     def _build(self, value: Value) -> None:
         if id(value) in self._open or self._depth > _LIMIT:

@@ -237,7 +237,8 @@ def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: 
     tracer.guards.lookup(value.cls, special)
     custom, owner = static_lookup(value.cls.__mro__, special)
     is_python = isinstance(custom, types.FunctionType)
-    if item is not None and is_python and value.plain_setattr(tracer, owner, name, item):
+    is_module = isinstance(value, NNModuleValue) and is_python and item is not None
+    if is_module and value.plain_setattr(tracer, owner, name, item):  # type: ignore[attr-defined]
         return
     # A C method of another name: `__setattr__ = dict.__setitem__`.
     if is_python or (isinstance(custom, _C_METHODS) and custom.__name__ != special):

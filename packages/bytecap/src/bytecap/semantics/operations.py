@@ -374,7 +374,7 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
     if isinstance(left, MethodValue) and isinstance(right, MethodValue):
         return same_object(left.receiver, right.receiver) and equal(tracer, left.function, right.function)
     if isinstance(left, SliceValue) and isinstance(right, SliceValue):
-        return equal(tracer, left.as_tuple(), right.as_tuple())
+        return equal(tracer, *[TupleValue([side.start, side.stop, side.step]) for side in (left, right)])
     if isinstance(left, (Sequence, DictValue, SetValue)) or isinstance(right, (Sequence, DictValue, SetValue)):
         return False
     tracer.guards.not_same(left, right, tracer.line())

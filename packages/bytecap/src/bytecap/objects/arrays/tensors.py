@@ -44,12 +44,6 @@ def is_plain_class(cls: type[Any]) -> bool:
     return own.isdisjoint(_OF_TENSORS - _HARMLESS)
 
 
-def view_attribute(tracer: Tracer, tensor: Value, name: str) -> Value:
-    """One of `VIEW_ATTRIBUTES`, as a call of the graph."""
-    getter = getattr(torch.Tensor, name).__get__
-    return tracer.evaluate.call_torch(tracer, getter, [tensor], {}, target=f"torch.Tensor.{name}.__get__")
-
-
 def is_subclassed(cls: type[Any]) -> bool:
     """Whether torch's functions ask the class of a tensor."""
     return cls is not torch.Tensor and cls.__torch_function__ is not _OFF
@@ -82,6 +76,24 @@ class GradFunction(Value):
         raise CannotRebuild("grad_fn of a tensor in the captured graph")
 
 
+def _of_any_tensor(tracer: Tracer, tensor: Any, name: str) -> Value | None:
+    """What plain tensors and wrappers have in the same way: views, class, gradient; None for other attributes."""
+    if name in VIEW_ATTRIBUTES:
+        getter = getattr(torch.Tensor, name).__get__
+        return tracer.evaluate.call_torch(tracer, getter, [tensor], {}, target=f"torch.Tensor.{name}.__get__")
+    if name == "__class__":
+        return tracer.objects.wrap(tensor.cls, None)
+    if name == "grad_fn":
+        return GradFunction() if tensor.abstract.requires_grad and not tensor.abstract.is_leaf else Constant(None)
+    if name != "grad":
+        return None
+    if tensor.real is None or tensor.source is None:
+        return Constant(None)
+    if getattr(tensor, "role", "") == "constant" and tensor.real.requires_grad:
+        raise UnsupportedValue("the gradient of a tensor that is read without a guard")
+    return tracer.objects.wrap(tensor.real.grad, tracer.places.attribute(tensor.source, name))
+
+
 class TensorValue(Value):
     """One tensor object; `name` is its value in the graph, None until it is an input or a result.
 
@@ -111,14 +123,8 @@ class TensorValue(Value):
             if name == "retains_grad" and self.real is not None and self.source is not None:
                 return tracer.objects.wrap(self.real.retains_grad, tracer.places.attribute(self.source, name))
             return tracer.objects.fresh(getattr(self.abstract, name))
-        if name in VIEW_ATTRIBUTES:
-            return view_attribute(tracer, self, name)
-        if name == "__class__":
-            return tracer.objects.wrap(self.cls, None)
-        if name == "grad":
-            return self._grad(tracer)
-        if name == "grad_fn":
-            return GradFunction() if self.abstract.requires_grad and not self.abstract.is_leaf else Constant(None)
+        if (found := _of_any_tensor(tracer, self, name)) is not None:
+            return found
         raw, owner = static_lookup(self.cls.__mro__, name)
         if owner is not None and owner not in OWN_CLASSES:
             # What a subclass of a user adds.
@@ -132,13 +138,6 @@ class TensorValue(Value):
             return tracer.objects.wrap(getattr(self.real, name), tracer.places.attribute(self.source, name))
         tracer.guards.lacks(self.source, name)
         raise no_attribute(tracer, self, name)
-
-    def _grad(self, tracer: Tracer) -> Value:
-        if self.real is None:
-            return Constant(None)
-        if self.role == "constant" and self.real.requires_grad:
-            raise UnsupportedValue("the gradient of a tensor that is read without a guard")
-        return tracer.objects.wrap(self.real.grad, tracer.places.attribute(self.source, "grad"))
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         if name == "requires_grad":
@@ -311,8 +310,10 @@ class WrapperValue(Value):
             return self.attributes[name]
         raw, owner = static_lookup(self.cls.__mro__, name)
         if owner is None or owner in OWN_CLASSES:
-            found = self._of_tensor(tracer, name)
-            if found is not None:
+            if name in TYPE_ATTRIBUTES:
+                with TORCH.no_subclass_function():
+                    return tracer.objects.fresh(getattr(self.abstract, name))
+            if (found := _of_any_tensor(tracer, self, name)) is not None:
                 return found
         is_slot = isinstance(raw, MemberDescriptorType) and hasattr(self.abstract, name)
         if is_slot or (name in vars(self.abstract) and not hasattr(type(raw), "__set__")):
@@ -323,23 +324,6 @@ class WrapperValue(Value):
             return BuiltinMethod(self, name)
         tracer.guards.lacks(self.source, name)
         raise no_attribute(tracer, self, name)
-
-    def _of_tensor(self, tracer: Tracer, name: str) -> Value | None:
-        """What every tensor has."""
-        if name in TYPE_ATTRIBUTES:
-            with TORCH.no_subclass_function():
-                return tracer.objects.fresh(getattr(self.abstract, name))
-        if name in VIEW_ATTRIBUTES:
-            return view_attribute(tracer, self, name)
-        if name == "__class__":
-            return tracer.objects.wrap(self.cls, None)
-        if name == "grad_fn":
-            return GradFunction() if self.is_linked and not self.abstract.is_leaf else Constant(None)
-        if name == "grad":
-            if self.real is None or self.source is None:
-                return Constant(None)
-            return tracer.objects.wrap(self.real.grad, tracer.places.attribute(self.source, name))
-        return None
 
     def _own(self, tracer: Tracer, name: str) -> Value:
         """An attribute or slot of the object: mostly a tensor that it holds."""

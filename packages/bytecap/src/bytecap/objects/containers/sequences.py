@@ -229,7 +229,7 @@ def resume_in_changed(emitter: Emitter, iterator: IteratorValue, sequence: Seque
         emitter.call_with(placed, iterator, sequence, index)
         emitter.pop()
 
-    emitter.when_settled(move)
+    emitter.settling.append(move)
 
 
 class SliceValue(Value):
@@ -250,10 +250,6 @@ class SliceValue(Value):
 
     def as_index(self, tracer: Tracer) -> slice:
         return slice(*(None if x.is_none() else x.as_int(tracer) for x in (self.start, self.stop, self.step)))
-
-    def as_tuple(self) -> TupleValue:
-        """(start, stop, step)."""
-        return TupleValue([self.start, self.stop, self.step])
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return tracer.evaluate.fold_call(tracer, getattr(self.concrete(), name), args, kwargs)

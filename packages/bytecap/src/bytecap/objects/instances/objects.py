@@ -158,10 +158,6 @@ class ObjectValue(Value):
             return self.base.contains(tracer, item)
         return super().contains(tracer, item)
 
-    def plain_setattr(self, tracer: Tracer, owner: Any, name: str, item: Value) -> bool:
-        """Whether a known `__setattr__` of class `owner` was performed without evaluating it."""
-        return False
-
     def _container(self, tracer: Tracer, complaint: str) -> Value:
         if self.base is None:
             raise tracer.raises(TypeError, f"'{self.cls.__name__}' object {complaint}")
