@@ -98,7 +98,7 @@ class GraphInputs:
         if source is None:
             source = self.tracer.places.handle(real)
         else:
-            self.tracer.guards.tensor(source, type_, real, self.tracer.line())
+            self.tracer.guards.tensor(source, type_, real)
         linked = linked and (real.is_floating_point() or real.is_complex())
         given = msgspec.structs.replace(type_, requires_grad=True) if linked else type_
         name = self.tracer.graph.add_input(source_hint(source), given, source, role)
@@ -117,7 +117,7 @@ class GraphInputs:
         if source is None:
             raise UnsupportedValue("the result of a collective, which no input holds")
         linked = linked or real.requires_grad
-        tracer.guards.tensor(source, to_wire(from_tensor(real), requires_grad=real.requires_grad), real, tracer.line())
+        tracer.guards.tensor(source, to_wire(from_tensor(real), requires_grad=real.requires_grad), real)
         value = self.tensor(real.elem, Attribute(source, "elem"), linked=linked)
         if real.requires_grad:
             abstract = AbstractTensor(value.abstract.meta, value.abstract.storage_record, requires_grad=True)
@@ -165,7 +165,7 @@ class GraphInputs:
         else:
             metas = [tensor.meta for value in inner.values() for tensor in wrappers.inner_tensors(value.abstract)]
             meta = tracer.sizes.meta_like(real, metas)
-            tracer.guards.tensor(source, to_wire(meta, requires_grad=real.requires_grad), real, tracer.line())
+            tracer.guards.tensor(source, to_wire(meta, requires_grad=real.requires_grad), real)
             layout = meta.shape, meta.stride
         tracer.guards.wrapper_state(real, source, names)
 

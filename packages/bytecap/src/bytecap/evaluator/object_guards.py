@@ -129,15 +129,15 @@ class ObjectGuards(GuardSet):
             for name in _computed_in_c(type(real)):
                 self.reading(getattr, (name,), getattr(real, name), source)
 
-    def not_same(self, left: Value, right: Value, line: SourceLine | None) -> None:
+    def not_same(self, left: Value, right: Value) -> None:
         """`left is not right`, for two outside objects of one class; constants are guarded by value."""
         first, second = left.source, right.source
         if first is None or second is None or isinstance(left, Constant) or isinstance(right, Constant):
             return
         if left.python_type() is right.python_type():
-            self.same(first, second, False, line)
+            self.same(first, second, False)
 
-    def whether_same(self, left: Value, right: Value, same: bool, line: SourceLine | None) -> None:
+    def whether_same(self, left: Value, right: Value, same: bool) -> None:
         """Whether `left is right`: immutable objects of one value may be one object in one call and two in another."""
         first, second = left.source, right.source
         if first is not None and first == second:
@@ -146,14 +146,14 @@ class ObjectGuards(GuardSet):
             is_known = not is_symbolic(left) and not is_symbolic(right)
             may_differ = is_known and left.python_type() is right.python_type() in _COPIED
             if may_differ and first is not None and second is not None and left.value == right.value:
-                self.same(first, second, same, line)
+                self.same(first, second, same)
         elif not same:
-            self.not_same(left, right, line)
+            self.not_same(left, right)
         elif isinstance(left, TupleValue) and isinstance(right, TupleValue) and left is not right:
             if first is not None and second is not None:
-                self.same(first, second, True, line)
+                self.same(first, second, True)
             elif first is not None or second is not None:
-                self.identity(first or second, left.real, line)
+                self.identity(first or second, left.real)
 
     def dict_key(self, shadow: DictValue, key: Any, *, present: bool) -> None:
         """Whether `key` is in an outside dict."""

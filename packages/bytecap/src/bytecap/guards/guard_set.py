@@ -140,7 +140,9 @@ class GuardSet:
             case [_, _, *_] if sources:
                 self.add(capture.Distinct(tuple(sources), tuple(others)))
 
-    def tensor(self, source: capture.Source, type_: TensorType, real: torch.Tensor, line: SourceLine | None) -> None:
+    def tensor(
+        self, source: capture.Source, type_: TensorType, real: torch.Tensor, line: SourceLine | None = None
+    ) -> None:
         name = "torch.Tensor" if type(real) is torch.Tensor else self.names.of(type(real))
         self.names.objects.setdefault(name, type(real))
         # What needs no gradient is a leaf, and parameters are; whether others are shows (is_leaf, in-place writes).

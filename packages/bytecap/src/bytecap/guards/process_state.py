@@ -79,12 +79,12 @@ def guard_modes(tracer: Tracer) -> None:
         tracer.guards.add(TypeIs(source, tracer.names.of(type(mode))))
         if not isinstance(mode, TORCH.device_mode):
             raise _refusal(f"the torch function mode {type(mode).__qualname__}")
-        tracer.guards.equals(Attribute(source, "device"), to_arg(mode.device), None)
+        tracer.guards.equals(Attribute(source, "device"), to_arg(mode.device))
     for mode in TORCH.dispatch_mode_stack():
         raise _refusal(f"the torch dispatch mode {type(mode).__qualname__}")
     if TORCH.transform() is not None:
         raise _refusal("a transform of torch.func")
-    tracer.guards.equals(_DUAL_LEVEL, forward_ad._current_level, None)
+    tracer.guards.equals(_DUAL_LEVEL, forward_ad._current_level)
     if forward_ad._current_level >= 0:
         raise _refusal("forward-mode differentiation")
 

@@ -18,6 +18,7 @@ from absint import AbstractTensor
 from absint.flex_attention import attend, precise
 from absint.meta import contiguous
 from bytecap.context_types import Tracer
+from bytecap.nodes.bodies import as_functions
 from bytecap.nodes.control_flow import Body
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.objects.arrays.tensors import TensorValue
@@ -130,10 +131,9 @@ def _attend_by_functions(
         None if isinstance(function, Constant) else Body(tracer, "flex_attention", function, [scores], [scores])
         for function in (of_scores, of_mask)
     ]
-    names = dict.fromkeys(name for body in bodies if body for name in body.captured([scores]))
-    captured = [tracer.inputs.named(name) for name in names]
-    graphs = [body and body.graph([scores], captured) for body in bodies]
-    texts = ["" if graph is None else _text(graph, tracer) for graph in graphs]
+    graphs, captured = as_functions(tracer, [scores], *[body.recorded for body in bodies if body])
+    given = iter(graphs)
+    texts = [_text(next(given), tracer) if body else "" for body in bodies]
     if None in texts:
         return instead.call(tracer, [], {})
     tracer.graph.hidden.add(scores.name)

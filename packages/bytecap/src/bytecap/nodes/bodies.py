@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from bytecap.objects.containers.host_containers import SetValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue
 from bytecap.torch_capabilities import TORCH
+from stagewire.graph import Graph, Node, Ref, free_names
 from stagewire.graph import Value as WireValue
 
 
@@ -36,6 +37,17 @@ def recording(tracer: Tracer, body: GraphBuilder, *, grad: bool | None = None) -
 def wires(tensors: Iterable[TensorValue]) -> tuple[WireValue, ...]:
     """The tensors as inputs of a body."""
     return tuple([WireValue(tensor.name, tensor_type(tensor.abstract)) for tensor in tensors])
+
+
+def as_functions(
+    tracer: Tracer, arguments: Sequence[TensorValue], *bodies: tuple[Iterable[Node], Iterable[Any]]
+) -> tuple[list[Graph], list[TensorValue]]:
+    """Recorded bodies (nodes, outputs) as functions of `arguments` and of what any of them uses from outside."""
+    own = [argument.name for argument in arguments]
+    recorded = [(tuple(nodes), tuple([Ref(output.name) for output in outputs])) for nodes, outputs in bodies]
+    names = dict.fromkeys(name for body in recorded for name in free_names(*body, own))
+    captured = [tracer.inputs.named(name) for name in names]
+    return [Graph(wires((*arguments, *captured)), *body) for body in recorded], captured
 
 
 def all_tensors(leaves: list[Value], what: str) -> list[TensorValue]:

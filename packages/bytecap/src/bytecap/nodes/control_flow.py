@@ -25,7 +25,7 @@ from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, Outside, tensor_type
 from bytecap.nodes.autograd_functions import Results
-from bytecap.nodes.bodies import all_tensors, recording, states_of_effects, wires
+from bytecap.nodes.bodies import all_tensors, as_functions, recording, states_of_effects
 from bytecap.nodes.torch_calls import call_torch
 from bytecap.nodes.transforms import leaves_of, map_leaves, with_tensors
 from bytecap.objects.arrays.tensors import TensorValue
@@ -34,7 +34,7 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CustomFunction, Transform
-from stagewire.graph import Graph, Ref, free_names
+from stagewire.graph import Node
 from stagewire.graph import Value as WireValue
 
 _NOTHING, _ZERO, _FALSE = TupleValue([]), Constant(0), Constant(False)
@@ -92,15 +92,10 @@ class Body:
             made = call_torch(self.tracer, torch.clone, [self.outputs[number]], options)
         self.outputs[number] = made
 
-    def captured(self, arguments: Sequence[TensorValue]) -> list[str]:
-        """What it uses from outside."""
-        outputs = [Ref(output.name) for output in self.outputs]
-        return free_names(self.builder.nodes, outputs, [argument.name for argument in arguments])
-
-    def graph(self, arguments: Sequence[TensorValue], captured: Sequence[TensorValue]) -> Graph:
-        """What was recorded, as a function of these."""
-        outputs = tuple(Ref(output.name) for output in self.outputs)
-        return Graph(wires((*arguments, *captured)), tuple(self.builder.nodes), outputs)
+    @property
+    def recorded(self) -> tuple[list[Node], list[TensorValue]]:
+        """Its nodes and outputs."""
+        return self.builder.nodes, self.outputs
 
 
 class _Call:
@@ -125,9 +120,7 @@ class _Call:
     ) -> Iterator[TensorValue]:
         """Add the node; its results. bodies: one function or two. types: what the results are like."""
         tracer, graph, arguments = self.tracer, self.tracer.graph, self.arguments
-        names = dict.fromkeys(name for body in bodies for name in body.captured(arguments))
-        captured = [tracer.inputs.named(name) for name in names]
-        graphs = [body.graph(arguments, captured) for body in bodies]
+        graphs, captured = as_functions(tracer, arguments, *[body.recorded for body in bodies])
         function = CustomFunction(
             name=graph.name(self.kind),
             operands=len(operands),
@@ -142,7 +135,8 @@ class _Call:
         with tracer.mode:
             results = Results.apply([AbstractTensor(each.meta) for each in types], [], [], *sources)
         made = tuple([WireValue(graph.name(self.kind), tensor_type(result)) for result in results])
-        graph.apply_custom(function, [operand.name for operand in operands], names, made, tracer.line(), own)
+        given = [[tensor.name for tensor in tensors] for tensors in (operands, captured)]
+        graph.apply_custom(function, *given, made, tracer.line(), own)
         return iter([tracer.inputs.tensor_of(x, wire.name) for x, wire in zip(results, made, strict=True)])
 
 

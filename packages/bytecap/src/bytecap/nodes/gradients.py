@@ -15,7 +15,7 @@ from absint.gradients import TARGET, gradients, reached
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
 from bytecap.graph.builder import GraphBuilder, Outside
-from bytecap.nodes.bodies import all_tensors, wires
+from bytecap.nodes.bodies import all_tensors, as_functions
 from bytecap.nodes.torch_calls import call_torch, evaluate, record, to_host
 from bytecap.objects.arrays.tensor_hooks import HookHandle
 from bytecap.objects.arrays.tensors import TensorValue
@@ -24,7 +24,6 @@ from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CustomFunction, Transform
-from stagewire.graph import Graph, Ref, free_names
 
 # The autograd node of an outside tensor that is no leaf.
 _OUTSIDE = getattr(Outside, "_backward_cls", TORCH.backward_class)
@@ -106,16 +105,15 @@ def _leave(tracer: Tracer, *, level: Value = NONE) -> Value:
     if not made:
         return NONE
     results = tuple(made.values())
-    captured = free_names(inside.nodes, [], [])
-    inputs = wires(tracer.inputs.named(name) for name in captured)
+    (graph,), captured = as_functions(tracer, (), (inside.nodes, results))
     function = CustomFunction(
         name=tracer.graph.name("dual_level"),
         operands=0,
         results=len(results),
-        forward=Graph(inputs, tuple(inside.nodes), tuple(Ref(value.name) for value in results)),
+        forward=graph,
         transform=Transform(kind="dual_level", arguments=0, outputs=len(results)),
     )
-    tracer.graph.apply_custom(function, (), captured, results, tracer.line())
+    tracer.graph.apply_custom(function, (), [tensor.name for tensor in captured], results, tracer.line())
     return NONE
 
 

@@ -25,8 +25,8 @@ from absint.symbolic import from_dim, make_size
 from absint.tensor import tensors_in
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
-from bytecap.graph.builder import GraphBuilder
-from bytecap.nodes.bodies import all_tensors, recording, wires
+from bytecap.graph.builder import GraphBuilder, tensor_type
+from bytecap.nodes.bodies import all_tensors, as_functions, recording
 from bytecap.nodes.torch_calls import evaluate
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import NONE, Constant, Value, inlined
@@ -35,7 +35,7 @@ from bytecap.objects.containers.sequences import ListValue, TupleValue
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, CustomFunction, Transform, functions_of
 from stagewire.expr import Expr
-from stagewire.graph import Arg, Graph, Ref, Tuple, free_names
+from stagewire.graph import Value as WireValue
 
 # -- the calls of torch that are known
 
@@ -404,10 +404,8 @@ class TransformedFunction:
 
     def draws(self) -> bool:
         """Whether the function draws random numbers."""
-        graph, captured = self._graph([])
-        given = [argument.abstract for argument in self.arguments] + [
-            self.tracer.inputs.named(name).abstract for name in captured
-        ]
+        (graph,), captured = as_functions(self.tracer, self.arguments, (self.inside.nodes, ()))
+        given = [tensor.abstract for tensor in (*self.arguments, *captured)]
         functions = custom_functions(functions_of(self.outer.functions, graph), self._size_of)
         with _Draws() as mode:
             run_graph(graph, tuple(given), functions, self._size_of)
@@ -422,7 +420,7 @@ class TransformedFunction:
         tracer, operands = self.tracer, [*self.operands, *more]
         tensors = all_tensors(list(outputs[:count]), f"a function under {kind}, which gives something")
         tensors += [output for output in outputs[count:] if isinstance(output, TensorValue)]
-        graph, captured = self._graph(tensors)
+        (graph,), captured = as_functions(tracer, self.arguments, (self.inside.nodes, tensors))
         function = CustomFunction(
             name=self.outer.name(kind),
             operands=len(operands),
@@ -432,15 +430,14 @@ class TransformedFunction:
         )
         known = functions_of(self.outer.functions, graph)
         apply = custom_functions((*known, function), self._size_of)[CUSTOM + function.name]
-        held = tuple(self.tracer.inputs.named(name).abstract for name in captured)
+        held = tuple(tensor.abstract for tensor in captured)
         found = tensors_in(evaluate(tracer, apply, (*[operand.abstract for operand in operands], held), {}))
-        self.outer.functions.append(msgspec.structs.replace(function, results=len(found)))
-        self.outer.hidden.update(argument.name for argument in self.arguments)
-        self.outer.hidden.update(self.inside.defined)
-        args: tuple[Arg, ...] = tuple(Ref(operand.name) for operand in operands)
-        args += (Tuple(tuple(Ref(name) for name in captured)),)
-        names = self.outer.add_node(CUSTOM + function.name, args, {}, found, tracer.line())
-        return iter([tracer.inputs.tensor_of(tensor, name) for tensor, name in zip(found, names, strict=True)])
+        made = tuple([WireValue(self.outer.name(function.name), tensor_type(tensor)) for tensor in found])
+        function = msgspec.structs.replace(function, results=len(found))
+        own = [*[argument.name for argument in self.arguments], *self.inside.defined]
+        given = [[tensor.name for tensor in tensors] for tensors in (operands, captured)]
+        self.outer.apply_custom(function, *given, made, tracer.line(), own)
+        return iter([tracer.inputs.tensor_of(tensor, one.name) for tensor, one in zip(found, made, strict=True)])
 
     def take(self, results: Iterator[TensorValue], tree: Value) -> Value:
         """A tree of this form with the next results for its tensors."""
@@ -449,11 +446,3 @@ class TransformedFunction:
     def _size_of(self, size: Expr) -> Any:
         """What a size of the function's graph stands for now."""
         return make_size(self.tracer.sizes.env, from_dim(size))
-
-    def _graph(self, outputs: list[TensorValue]) -> tuple[Graph, list[str]]:
-        """What was recorded, and what of it comes from outside."""
-        nodes = tuple(self.inside.nodes)
-        own = [argument.name for argument in self.arguments]
-        captured = free_names(nodes, [Ref(output.name) for output in outputs], own)
-        inputs = [*self.arguments, *[self.tracer.inputs.named(name) for name in captured]]
-        return Graph(wires(inputs), nodes, tuple(Ref(output.name) for output in outputs)), captured

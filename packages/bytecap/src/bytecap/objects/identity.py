@@ -43,7 +43,7 @@ def with_number(tracer: Tracer, key: Value) -> Value:
     known = tracer.objects.by_object.get(id(key.real)) if isinstance(key, IdentityToken) else None
     if known is None or known.source is None:
         return key
-    tracer.guards.identity(known.source, key.real, tracer.line())
+    tracer.guards.identity(known.source, key.real)
     return Constant(key.function(key.real))
 
 
@@ -73,7 +73,7 @@ class WeakReference(Value):
             return weakref.ref, tracer.objects.hash_key(self.target)
         if type(real).__eq__ is not object.__eq__:
             raise UnsupportedCall(f"a comparison of a weak reference to a {self.target.describe()}")
-        tracer.guards.identity(self.target.source, real, tracer.line())
+        tracer.guards.identity(self.target.source, real)
         return weakref.ref(real)
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:

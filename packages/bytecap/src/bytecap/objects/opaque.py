@@ -165,7 +165,7 @@ class UnguardedValue(UnknownValue):
             self.refuse()
         same = self._object is other.concrete()
         place = tracer.places.guarded(other.concrete())
-        tracer.guards.same(self.source, place, same, tracer.line())  # type: ignore[arg-type]
+        tracer.guards.same(self.source, place, same)  # type: ignore[arg-type]
         return same
 
     real = property(UnknownValue.refuse)
@@ -212,7 +212,7 @@ class ContextVariable(OpaqueValue):
         base = tracer.places.handle(self.real) if self.source is None else self.source
         get = tracer.names.of(ContextVar.get)
         if self.real.get(_UNSET) is _UNSET:
-            tracer.guards.identity(Reading(get, base, (AnyObject(),)), ..., tracer.line())
+            tracer.guards.identity(Reading(get, base, (AnyObject(),)), ...)
             if default is not None:
                 return default
         held = tracer.objects.wrap(run(tracer, self.real.get, ()), Reading(get, base))

@@ -91,7 +91,7 @@ def _descriptor(tracer: Tracer, raw: Any, source: Source | None) -> Value:
     """A descriptor written in Python. Its place cannot be read in replacement code without calling its `__get__`."""
     if source is None:
         return tracer.objects.wrap(raw, None)
-    tracer.guards.identity(source, raw, tracer.line())
+    tracer.guards.identity(source, raw)
     return tracer.objects.wrap(raw, tracer.places.handle(raw))
 
 
@@ -367,7 +367,7 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
     first = mro[mro.index(value.cls) + 1]  # a class from there to the one that has the method may get the name
     source = tracer.places.class_attribute(first, name)
     if source is not None and isinstance(raw, types.FunctionType) and static_lookup(first.__mro__, name)[0] is raw:
-        tracer.guards.identity(source, raw, tracer.line())
+        tracer.guards.identity(source, raw)
     if is_class:
         if name == "__new__":
             return tracer.objects.wrap(raw.__func__ if isinstance(raw, staticmethod) else raw, None)

@@ -330,7 +330,7 @@ def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, righ
     scalars = (Constant, OpaqueValue)
     if isinstance(left, scalars) and isinstance(right, scalars):
         # NumPy's numbers answer with a truth value of their own.
-        tracer.guards.not_same(left, right, tracer.line())
+        tracer.guards.not_same(left, right)
         return fold(tracer, function, (left.concrete(), right.concrete()))
     if isinstance(left, _ARRAYS) or isinstance(right, _ARRAYS):
         return _concrete_binary(tracer, symbol, function, left, right)
@@ -377,7 +377,7 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         return equal(tracer, *[TupleValue([side.start, side.stop, side.step]) for side in (left, right)])
     if isinstance(left, (Sequence, DictValue, SetValue)) or isinstance(right, (Sequence, DictValue, SetValue)):
         return False
-    tracer.guards.not_same(left, right, tracer.line())
+    tracer.guards.not_same(left, right)
     try:
         return bool(run(tracer, operator.eq, (left.concrete(), right.concrete())))
     except NotConcrete:
@@ -441,5 +441,5 @@ def is_same(tracer: Tracer, left: Value, right: Value) -> bool:
     same = same_object(left, right)
     if isinstance(left, TensorValue) and isinstance(right, TensorValue) and not same:
         refuse_chosen(tracer, left, right)
-    tracer.guards.whether_same(left, right, same, tracer.line())
+    tracer.guards.whether_same(left, right, same)
     return same

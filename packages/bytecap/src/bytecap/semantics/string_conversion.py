@@ -173,7 +173,7 @@ def repr_of(tracer: Tracer, value: Value) -> str:
     if value.real is None or value.source is None:
         raise UnsupportedCall(f"repr() of a {value.describe()}, which has its address in it")
     # The text has the address of the object in it.
-    tracer.guards.identity(value.source, value.real, tracer.line())
+    tracer.guards.identity(value.source, value.real)
     return run(tracer, object.__repr__, (value.real,))
 
 

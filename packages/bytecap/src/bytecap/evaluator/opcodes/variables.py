@@ -117,7 +117,9 @@ def _contains_op(frame: Frame, instruction: Instruction) -> None:
 
 VARIABLES: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("NOP", "RESUME", "CACHE", "PRECALL", "EXTENDED_ARG"), lambda frame, instruction: None),
-    **dict.fromkeys(("LOAD_FAST", "LOAD_FAST_CHECK"), lambda frame, instruction: load(frame, instruction.argval)),
+    **dict.fromkeys(
+        ("LOAD_FAST", "LOAD_FAST_CHECK"), lambda frame, step: frame.stack.append(frame.load_local(step.argval))
+    ),
     "STORE_FAST": lambda frame, instruction: store(frame, instruction.argval), "LOAD_CONST": _load_const,
     "DELETE_FAST": _delete_fast, "LOAD_DEREF": _load_deref, "DELETE_DEREF": _delete_deref,
     "LOAD_CLASSDEREF": _load_deref, "SWAP": _swap, "BINARY_OP": _binary_op, "COMPARE_OP": _compare_op,

@@ -181,7 +181,7 @@ class OutsideArray(RealValue):
     def _type(self, tracer: Tracer) -> torch.Tensor:
         """A tensor of its type, which is guarded."""
         real, place = self._over_memory(tracer)
-        tracer.guards.tensor(place, tensor_type(real), real, tracer.line())
+        tracer.guards.tensor(place, tensor_type(real), real)
         return real
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:

@@ -308,11 +308,11 @@ _GET_VARIABLE = _ENVIRONMENT.get
 def guard_variable(tracer: Tracer, name: Any) -> None:
     """The variable of this (encoded) name has the value that it has now, or none as now."""
     place = tracer.places.reading(_GET_VARIABLE, tracer.places.guarded(name))
-    tracer.guards.identity(place, _ENVIRONMENT.get(name), tracer.line())
+    tracer.guards.identity(place, _ENVIRONMENT.get(name))
 
 
 def guard_all(tracer: Tracer) -> None:
     """All variables are as they are now."""
     for name in _ENVIRONMENT:
         guard_variable(tracer, name)
-    tracer.guards.length(tracer.places.guarded(_ENVIRONMENT), len(_ENVIRONMENT), tracer.line())
+    tracer.guards.length(tracer.places.guarded(_ENVIRONMENT), len(_ENVIRONMENT))

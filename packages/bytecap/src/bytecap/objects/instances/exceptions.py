@@ -217,7 +217,7 @@ class OutsideException(ExceptionValue):
         if real is None:
             return tracer.objects.wrap(None, source)
         if source is not None:
-            tracer.guards.type_is(source, type(real), tracer.line())
+            tracer.guards.type_is(source, type(real))
         return TracebackValue(real.tb_lineno, source)
 
     def c_member(self, tracer: Tracer, name: str) -> Value:

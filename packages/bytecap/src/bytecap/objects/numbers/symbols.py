@@ -143,7 +143,7 @@ class Symbols(Questions):
         if known is None:
             name = self.tracer.graph.name(source_hint(source))
             self.sources[name] = source
-            self.tracer.guards.type_is(source, float, self.tracer.line())
+            self.tracer.guards.type_is(source, float)
             known = self._by_source[source] = create_float(self.env, name, hint)
         return known
 
@@ -203,7 +203,7 @@ class Symbols(Questions):
         if reading is None:
             return None
         found = function(SizeFloat(self.env, term).hint, *arguments)
-        self.tracer.guards.equals(self._read(function, reading, *arguments), to_arg(found), self.tracer.line())
+        self.tracer.guards.equals(self._read(function, reading, *arguments), to_arg(found))
         return found
 
     def whole(self, term: Term, function: Callable[..., Any]) -> Polynomial | None:
@@ -217,7 +217,7 @@ class Symbols(Questions):
             return None
         found, reading = function(SizeFloat(self.env, term).hint), self._read(function, reading)
         if found < 2:  # as of sizes: these decide too much
-            self.tracer.guards.equals(reading, to_arg(found), self.tracer.line())
+            self.tracer.guards.equals(reading, to_arg(found))
             return constant(found)
         size = self._by_source.get(reading)
         if size is None:
