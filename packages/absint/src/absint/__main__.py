@@ -7,6 +7,7 @@ python -m absint NAME...      the op record of each overload ("aten.add_.Tensor"
 from __future__ import annotations
 
 import sys
+import textwrap
 
 from absint.rules import FAMILIES, RULES
 from absint.rules.table import Refused
@@ -20,15 +21,9 @@ def coverage() -> str:
     """The table of rules: families, and the overloads of each."""
     lines = []
     for family, table in FAMILIES.items():
-        lines.append(f"{family} ({len(table)})")
-        line = "   "
-        for name in sorted(table):
-            short = name.removeprefix("aten.").removesuffix(".default")
-            if len(line) + len(short) + 1 > _WIDTH:
-                lines.append(line)
-                line = "   "
-            line += f" {short}"
-        lines.append(line)
+        names = " ".join(name.removeprefix("aten.").removesuffix(".default") for name in sorted(table))
+        indented = {"initial_indent": "    ", "subsequent_indent": "    "}
+        lines += [f"{family} ({len(table)})", *textwrap.wrap(names, _WIDTH, break_on_hyphens=False, **indented)]
     lines.append(f"{len(RULES)} overloads")
     return "\n".join(lines)
 

@@ -33,15 +33,8 @@ from stagewire.types import ScalarType
 Body = Callable[..., tuple[Any, ...]]
 
 
-def apply_transform(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The results of the transformed `body` (which takes and gives flat tensors), flattened."""
-    return _KINDS[transform.kind](transform, body, operands)
-
-
-def _vmap(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    mapped = torch.func.vmap(
-        body, transform.in_dims, transform.out_dims, transform.randomness, chunk_size=transform.chunk_size
-    )
+def _vmap(of: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    mapped = torch.func.vmap(body, of.in_dims, of.out_dims, of.randomness, chunk_size=of.chunk_size)
     return tuple(mapped(*operands))
 
 
@@ -100,6 +93,7 @@ _KINDS: dict[str, Callable[[Transform, Body, tuple[Any, ...]], tuple[Any, ...]]]
     "jacrev": _jacobian,
     "jacfwd": _jacobian,
 }
+"""By kind of transform, its results for a body that takes and gives flat tensors, flattened."""
 
 
 Functions = Mapping[str, Callable[..., Any]]
@@ -145,7 +139,7 @@ def _transformed(function: CustomFunction, known: Functions, size_of: SizeOf) ->
 
         if transform.kind in CONTROL_FLOW:
             return run_control_flow(function, body, operands, captured)
-        return apply_transform(transform, body(function.forward), tuple(operands))
+        return _KINDS[transform.kind](transform, body(function.forward), tuple(operands))
 
     return apply
 

@@ -7,7 +7,7 @@ Sources: `c10/core/Contiguity.h`, `c10/core/MemoryFormat.h`, `aten/src/ATen/Tens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -146,10 +146,25 @@ def stride_of_format(shape: Shape, memory_format: torch.memory_format | None) ->
     return contiguous_stride(shape)
 
 
-def _memory_order(count: int, should_swap: Callable[[int, int], int]) -> list[int]:
-    """TensorIterator's insertion sort: dimensions from the fastest to the slowest."""
-    perm = list(range(count - 1, -1, -1))
-    for i in range(1, count):
+def _memory_order(shape: Sequence[int], layouts: Sequence[Sequence[int]]) -> list[int]:
+    """TensorIterator's insertion sort: dimensions from the fastest to the slowest, by the first of the layouts' strides
+    that tells two of them apart."""
+
+    def should_swap(first: int, second: int) -> int:
+        for steps in layouts:
+            near, far = steps[first], steps[second]
+            if near == 0 or far == 0:
+                continue
+            if near < far:
+                return -1
+            if near > far:
+                return 1
+            if shape[first] > shape[second]:
+                return 1
+        return 0
+
+    perm = list(range(len(shape) - 1, -1, -1))
+    for i in range(1, len(shape)):
         position = i
         for other in range(i - 1, -1, -1):
             verdict = should_swap(perm[other], perm[position])
@@ -166,17 +181,7 @@ def dense_like_stride(shape: Shape, stride: Shape) -> Shape:
     if len(shape) <= 1:
         return (1,) * len(shape)
 
-    def should_swap(first: int, second: int) -> int:
-        if stride[first] == 0 or stride[second] == 0:
-            return 0
-        if stride[first] < stride[second]:
-            return -1
-        if stride[first] > stride[second]:
-            return 1
-        return 1 if shape[first] > shape[second] else 0
-
-    order = _memory_order(len(shape), should_swap)
-    return packed_stride([size if size > 1 else 1 for size in shape], order)
+    return packed_stride([size if size > 1 else 1 for size in shape], _memory_order(shape, [stride]))
 
 
 def preserve_stride(shape: Shape, stride: Shape) -> Shape:
@@ -207,22 +212,7 @@ def _ordered_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -> Sh
     rank = len(shape)
     if rank <= 1:
         return contiguous_stride(shape)
-    aligned = [_broadcast_stride(shape, *op) for op in operands]
-
-    def should_swap(first: int, second: int) -> int:
-        for steps in aligned:
-            near, far = steps[first], steps[second]
-            if near == 0 or far == 0:
-                continue
-            if near < far:
-                return -1
-            if near > far:
-                return 1
-            if shape[first] > shape[second]:
-                return 1
-        return 0
-
-    perm = _memory_order(rank, should_swap)
+    perm = _memory_order(shape, [_broadcast_stride(shape, *op) for op in operands])
     if perm == list(range(rank - 1, -1, -1)):
         return contiguous_stride(shape)
     return packed_stride(shape, perm)

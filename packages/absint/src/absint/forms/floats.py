@@ -94,26 +94,6 @@ def _of_floats(
     return call
 
 
-def _add(input: Any, other: Any, *, alpha: Any = 1) -> Any:
-    return input + other * alpha
-
-
-def _sub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
-    return input - other * alpha
-
-
-def _addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
-    return input + tensor1 * value * tensor2
-
-
-def _addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
-    return input + tensor1 * value / tensor2
-
-
-def _lerp(input: Any, end: Any, weight: Any) -> Any:
-    return torch.lerp(input, end, _beside(weight, input))
-
-
 def _hardtanh(input: Any, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False) -> Any:
     if min_val > max_val:
         raise _UnfitError
@@ -124,10 +104,6 @@ def _hardtanh(input: Any, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool
 def _leaky_relu(input: Any, negative_slope: Any = 0.01, inplace: bool = False) -> Any:
     # (Clamped, so that an infinite slope makes no gradient nan where it is not taken.)
     return torch.where(input > 0, input, input.clamp(max=0) * negative_slope)
-
-
-def _threshold(input: Any, threshold: Any, value: Any, inplace: bool = False) -> Any:
-    return torch.where(input <= threshold, torch.full_like(input, value), input)
 
 
 def _elu(input: Any, alpha: Any = 1.0, inplace: bool = False) -> Any:
@@ -181,9 +157,12 @@ def _each(stem: str, writes: bool) -> Callable[..., Any]:
 
 
 _SCALED: dict[str, tuple[Callable[..., Any], bool]] = {
-    "add": (_add, True), "sub": (_sub, True),
-    "addcmul": (_addcmul, False), "addcdiv": (_addcdiv, False), "lerp": (_lerp, False),
-}  # fmt: skip
+    "add": (lambda input, other, *, alpha=1: input + other * alpha, True),
+    "sub": (lambda input, other, *, alpha=1: input - other * alpha, True),
+    "addcmul": (lambda input, tensor1, tensor2, *, value=1: input + tensor1 * value * tensor2, False),
+    "addcdiv": (lambda input, tensor1, tensor2, *, value=1: input + tensor1 * value / tensor2, False),
+    "lerp": (lambda input, end, weight: torch.lerp(input, end, _beside(weight, input)), False),
+}
 """Functions and methods with a twin that writes, and whether ATen rounds their numbers to halves."""
 
 _REWRITES: dict[str, Callable[..., Any]] = {
@@ -194,7 +173,12 @@ _REWRITES: dict[str, Callable[..., Any]] = {
     "torch.nn.functional.elu": _of_floats(_elu),
     "torch.nn.functional.leaky_relu": _of_floats(_leaky_relu, chooses=True),
     "torch.nn.functional.hardtanh": _of_floats(_hardtanh, chooses=True),
-    "torch.nn.functional.threshold": _of_floats(_threshold, chooses=True),
+    "torch.nn.functional.threshold": _of_floats(
+        lambda input, threshold, value, inplace=False: torch.where(
+            input <= threshold, torch.full_like(input, value), input
+        ),
+        chooses=True,
+    ),
     **dict.fromkeys(("torch.addmm", "torch.Tensor.addmm"), _added_product(2)),
     **dict.fromkeys(("torch.baddbmm", "torch.Tensor.baddbmm"), _added_product(3)),
 }

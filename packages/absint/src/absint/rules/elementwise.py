@@ -116,11 +116,6 @@ def _where(condition: Meta, self: Any, other: Any) -> Meta:
     return pointwise((unconverted, cast(self, common), cast(other, common)), common)
 
 
-def _angle(self: Meta) -> Meta:
-    common = float_dtype(self.dtype)
-    return pointwise((self,), common, common.to_real())
-
-
 TABLE.rows({
     _UNARY_SAME: lambda self: pointwise((self,), self.dtype),
     _UNARY_FLOAT: lambda self, /: pointwise((self,), float_dtype(self.dtype)),
@@ -137,7 +132,7 @@ TABLE.rows({
     "nan_to_num": lambda self: empty_like(self),
     "isinf": _isinf,
     "isnan": lambda self: pointwise((self, self), None, torch.bool),  # eager computes x != x
-    "angle": _angle,
+    "angle": lambda self: pointwise((self,), common := float_dtype(self.dtype), common.to_real()),
     "div.Tensor_mode div.Scalar_mode": lambda self, other, rounding_mode: (
         float_pointwise((self, other)) if rounding_mode is None else pointwise((self, other))
     ),

@@ -158,17 +158,14 @@ _NOISE = Constraint(
 _FILLS = "uniform normal_functional exponential log_normal cauchy geometric random"
 
 
-def _native_dropout(input: Meta) -> tuple[Meta, Meta]:
-    mask = empty_like(input, dtype=torch.bool)
-    return pointwise((input, mask), input.dtype), mask
-
-
 TABLE.rows({
     "bernoulli bernoulli.p bernoulli.Tensor": lambda self: fresh(self),
     "rrelu_with_noise": Rule(lambda self: fresh(self), (_NOISE,)),
     f"{_FILLS} random.from random.to": lambda self: empty_like(self),
     "multinomial": Rule(lambda self, num_samples: fresh(self, (*self.shape[:-1], num_samples), torch.int64), (_DRAWN,)),
-    "native_dropout": _native_dropout,
+    "native_dropout": lambda input: (
+        pointwise((input, mask := empty_like(input, dtype=torch.bool)), input.dtype), mask
+    ),
     "normal.Tensor_float": lambda mean: fresh(mean),
     "normal.float_Tensor": lambda std: fresh(std),
     "normal.Tensor_Tensor": lambda mean, std: fresh(mean, broadcast(mean.shape, std.shape)),

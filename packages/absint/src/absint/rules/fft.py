@@ -14,8 +14,7 @@ from absint.errors import TypeRuleError
 from absint.meta import Meta
 from absint.rules.shapes import fresh, resized, wrap_dim, wrap_dims
 from absint.rules.table import RuleTable
-from absint.strides import contiguous_stride
-from stagewire.types import numel
+from absint.strides import packed_stride
 
 TABLE = RuleTable()
 Dims = Sequence[int]
@@ -24,16 +23,7 @@ Dims = Sequence[int]
 def _transformed(self: Meta, shape: tuple[int, ...], dims: Dims, dtype: torch.dtype) -> Meta:
     """A result of `shape`: memory order is the other dimensions by their strides in `self`, then `dims`."""
     batch = sorted(_others_first(self.ndim, dims), key=lambda dim: -self.stride[dim])
-    batched = (numel([shape[dim] for dim in batch]), *[shape[dim] for dim in dims])
-    steps = contiguous_stride(batched)
-    stride = [0] * self.ndim
-    step = steps[0]
-    for dim in reversed(batch):
-        stride[dim] = step
-        step = step * shape[dim]
-    for dim, inner in zip(dims, steps[1:], strict=True):
-        stride[dim] = inner
-    return Meta(shape, tuple(stride), dtype, self.device)
+    return Meta(shape, packed_stride(shape, (*reversed(dims), *reversed(batch))), dtype, self.device)
 
 
 def _others_first(rank: int, dims: Dims) -> list[int]:

@@ -80,12 +80,11 @@ def _recurrent(
     return *[fresh(input, shape) for shape in shapes], fresh(input, (space,), torch.uint8)
 
 
-def _recurrent_backward(
-    input: Meta, weight1: Meta, weight2: Meta, weight3: Meta, hx_: Meta, cx_tmp: Meta
-) -> tuple[Meta, ...]:  # fmt: skip
-    """Gradients of the input, the two weights, the two biases, the state and the cell: float32 for bfloat16 too."""
-    operands = (input, weight1, weight2, weight3, weight3, hx_, cx_tmp)
-    return tuple([fresh(input, one.shape, torch.float32) for one in operands])
-
-
-TABLE.rows({"mkldnn_rnn_layer": _recurrent, "mkldnn_rnn_layer_backward": _recurrent_backward})
+TABLE.rows({
+    "mkldnn_rnn_layer": _recurrent,
+    # Gradients of the input, the two weights, the two biases, the state and the cell: float32 for bfloat16 too.
+    "mkldnn_rnn_layer_backward": lambda input, weight1, weight2, weight3, hx_, cx_tmp: tuple([
+        fresh(input, one.shape, torch.float32)
+        for one in (input, weight1, weight2, weight3, weight3, hx_, cx_tmp)
+    ]),
+})  # fmt: skip

@@ -127,11 +127,6 @@ TABLE.rows({
 # Factorisations.
 
 
-def _eig(self: Meta) -> Metas:
-    dtype = _square(self, "linalg.eig").dtype.to_real().to_complex()
-    return fresh(self, self.shape[:-1], dtype), _by_columns(self, dtype=dtype)
-
-
 def _svd(A: Meta, full_matrices: bool, compute_uv: bool) -> Metas:
     *batch, rows, columns = A.shape
     least = min(rows, columns)
@@ -229,7 +224,10 @@ TABLE.rows({
     "_linalg_eigh": lambda A, compute_v: (
         _real(_square(A, "linalg.eigh"), A.shape[:-1]), _by_columns(A) if compute_v else fresh(A, (0,))
     ),
-    "linalg_eig": _eig,
+    "linalg_eig": lambda self: (
+        fresh(self, self.shape[:-1], made := _square(self, "linalg.eig").dtype.to_real().to_complex()),
+        _by_columns(self, dtype=made),
+    ),
     "_linalg_svd": _svd,
     "linalg_qr": _qr,
     "geqrf": lambda self: (_by_columns(self), fresh(self, (*self.shape[:-2], min(self.shape[-2:])))),

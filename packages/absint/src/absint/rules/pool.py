@@ -161,16 +161,15 @@ _UNSHUFFLES = Constraint(
 
 
 def _pixel_shuffle(self: Meta, upscale_factor: int) -> Meta:
-    factor = upscale_factor
     *batch, channels, height, width = self.shape
-    return formatted(self, (*batch, channels // (factor * factor), height * factor, width * factor))
+    return formatted(self, (*batch, channels // upscale_factor**2, height * upscale_factor, width * upscale_factor))
 
 
 def _pixel_unshuffle(self: Meta, downscale_factor: int) -> Meta:
-    factor = downscale_factor
     if 0 in self.shape:
         return empty_like(self)  # eager clones an empty image, and leaves its shape as it is
     *batch, channels, height, width = self.shape
+    factor = downscale_factor
     return formatted(self, (*batch, channels * factor * factor, height // factor, width // factor))
 
 
@@ -192,11 +191,6 @@ _ROOM = Constraint(
     "C1", "windows fit into the image, each at a place of its own", _leaves_room,
     Refused("fractional_max_pool2d", (f32(1, 1, 4, 4), [2, 2], [4, 4], f32(1, 1, 2))),
 )  # fmt: skip
-
-
-def _fractional_pool(self: Meta, output_size: Sizes) -> tuple[Meta, Meta]:
-    values = fresh(self, (*self.shape[: self.ndim - len(output_size)], *output_size))
-    return values, fresh(values, dtype=torch.int64)
 
 
 def _largest(*values: Any) -> int:
@@ -296,7 +290,10 @@ TABLE.rows({
     ),
     "max_unpool2d": lambda self, output_size: formatted(self, (*self.shape[:-2], *output_size)),
     "max_unpool3d": lambda self, output_size: fresh(self, (*self.shape[:-3], *output_size)),
-    "fractional_max_pool2d fractional_max_pool3d": Rule(_fractional_pool, (_ROOM,), Question(of=_of_fractions)),
+    "fractional_max_pool2d fractional_max_pool3d": Rule(lambda self, output_size: (
+        values := fresh(self, (*self.shape[: self.ndim - len(output_size)], *output_size)),
+        fresh(values, dtype=torch.int64),
+    ), (_ROOM,), Question(of=_of_fractions)),
     "fractional_max_pool2d_backward fractional_max_pool3d_backward": lambda self: fresh(self),
     "affine_grid_generator": lambda theta, size: fresh(theta, (size[0], *size[2:], len(size) - 2)),
 })  # fmt: skip
