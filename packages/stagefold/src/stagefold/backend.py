@@ -25,6 +25,7 @@ from codegen import load as load_unit
 from codegen.errors import NotRecorded
 from stagefold.cache import Cache, custom_operators, fingerprint, is_on_gpu, program_key
 from stagefold.capsule.recorder import Recorder, RunRecorder, recorder_in
+from stagefold.compiled_capture import SizeSpecialisations, with_sizes
 from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
 from stagefold.foreign_units import OUR_TARGETS, checked
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
@@ -32,7 +33,6 @@ from stagefold.layer_stacks import program_of
 from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike, noted, resolve_stage
 from stagefold.progress import Progress
-from stagefold.size_specialisation import SizeSpecialisations, with_sizes
 from stagefold.subgraphs import SubgraphCalls, runs_in_subgraphs
 from stagewire.capture import Capture, holds
 from stagewire.errors import PartlyDone, StageError
@@ -177,11 +177,10 @@ class StagefoldBackend:
 
     def _load_all(self, programs: Programs, capture: Capture) -> Callee:
         records = not _has_sizes_of_data(capture)
+        plain = _undone(_Plain(capture, _OTHER_MEMORY), programs.main.binding)
         if programs.prepare is None:
-            plain = _undone(_Plain(capture, _OTHER_MEMORY), programs.main.binding)
             return self.load(programs.main, capture, plain, records=records)
         count = len(programs.prepare.binding.inputs)
-        plain = _undone(_Plain(capture, _OTHER_MEMORY), programs.main.binding)
         main = self.load(programs.main, None, lambda *inputs: plain(*inputs[:count]), records=records)
         sources = tuple(place for place, given in enumerate(programs.prepare.binding.inputs) if given.used)
         return FrozenCall(main, self.load(programs.prepare, records=False), sources)
@@ -212,7 +211,7 @@ class StagefoldBackend:
         )
         call.assumes = program.binding.assumptions  # type: ignore[attr-defined]  # guarded by bytecap
         call.atomic = True  # type: ignore[attr-defined]  # bytecap need not copy what it writes
-        if capture is not None and _reads_generators(program):
+        if capture is not None and "stagefold.philox_state.default" in _externs(program.forward):
             return PlainWhileRecording(call, _undone(_Plain(capture, _STATE_UNKNOWN), program.binding))
         return call
 
@@ -344,7 +343,7 @@ class StagefoldBackend:
     def _read(self, key: str, capture: Capture) -> Program | None:
         """The program in the cache; None, too, where it calls operators that this process cannot have."""
         program = self._cache.read(key)
-        if program is None or not restore_twins(_externs(program), custom_operators(capture)):
+        if program is None or not restore_twins(_externs(program.forward, program.backward), custom_operators(capture)):
             return None
         return program
 
@@ -436,11 +435,6 @@ class PlainWhileRecording:
         return self.plain(*inputs) if torch.cuda.is_current_stream_capturing() else self.call(*inputs)
 
 
-def _reads_generators(program: Program) -> bool:
-    steps = program.forward.instructions
-    return any(isinstance(step, CallExtern) and step.target == "stagefold.philox_state.default" for step in steps)
-
-
 def _draws_on_gpu(capture: Capture) -> bool:
     """Whether a program may draw random numbers there, by the names of what it calls."""
     return is_on_gpu(capture) and any(part in node.target for node in capture.graph.nodes for part in _DRAWING)
@@ -477,8 +471,6 @@ def _serves(program: Program, capture: Capture) -> bool:
     return all(holds(relation, sizes) for relation in program.binding.assumptions)
 
 
-def _externs(program: Program) -> Iterator[str]:
-    """What a program calls besides its kernels."""
-    for unit in (program.forward, program.backward):
-        if unit is not None:
-            yield from (step.target for step in unit.instructions if isinstance(step, CallExtern))
+def _externs(*units: Unit | None) -> list[str]:
+    """What units call besides their kernels."""
+    return [step.target for unit in units if unit for step in unit.instructions if isinstance(step, CallExtern)]

@@ -134,13 +134,8 @@ class CaptureSlot:
         options: Options,
         dynamic: bool | None = None,
     ) -> None:
-        self.function, self.stage, self.compiler, self.options, self.dynamic = (
-            function,
-            stage,
-            compiler,
-            options,
-            dynamic,
-        )
+        self.function, self.stage, self.compiler = function, stage, compiler
+        self.options, self.dynamic = options, dynamic
         if hasattr(compiler, "ends"):
             compiler.ends["capture"] = stage
         self._versions: tuple[_Version, ...] = ()

@@ -42,8 +42,10 @@ class Entry(NamedTuple):
 def entries_of(directory: Path) -> list[Entry]:
     """The entries of a cache, those used least recently first."""
     groups: dict[Path, list[tuple[Path, float, int]]] = {}
-    for path in _files(directory):
+    for path in _paths(directory):
         with contextlib.suppress(FileNotFoundError):  # another process was faster
+            if not path.is_file() or _is_leftover(path):
+                continue
             found = path.stat()
             groups.setdefault(path.with_suffix(""), []).append((path, found.st_mtime, found.st_size))
     made = (
@@ -54,9 +56,8 @@ def entries_of(directory: Path) -> list[Entry]:
     return sorted(made)
 
 
-def _files(directory: Path) -> Iterator[Path]:
-    for folder in FOLDERS:
-        yield from (path for path in (directory / folder).rglob("*") if path.is_file() and not _is_leftover(path))
+def _paths(directory: Path) -> Iterator[Path]:
+    return (path for folder in FOLDERS for path in (directory / folder).rglob("*"))
 
 
 def _is_leftover(path: Path) -> bool:
@@ -80,11 +81,10 @@ def prune(directory: Path, limits: Limits) -> tuple[int, int]:
     Raises `OSError` where that cannot be done.
     """
     now = time.time()
-    for folder in FOLDERS:
-        for path in (directory / folder).rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # another process was faster
-                if _is_leftover(path) and now - path.stat().st_mtime > _HOUR:
-                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+    for path in _paths(directory):
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            if _is_leftover(path) and now - path.stat().st_mtime > _HOUR:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
     entries = entries_of(directory)
     total, count, size = sum(entry.size for entry in entries), 0, 0
     for entry in entries:

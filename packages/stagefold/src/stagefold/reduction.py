@@ -179,10 +179,8 @@ def _has_its_types(document: Document) -> bool:
 def _is_of(result: Any, value: Value) -> bool:
     kind = value.type
     assert isinstance(kind, TensorType)
-    return isinstance(result, torch.Tensor) and (str(result.dtype), tuple(result.shape)) == (
-        f"torch.{kind.dtype}",
-        kind.shape,
-    )
+    of_dtype = isinstance(result, torch.Tensor) and str(result.dtype) == f"torch.{kind.dtype}"
+    return of_dtype and tuple(result.shape) == kind.shape
 
 
 def _zeros(kind: TensorType) -> torch.Tensor:
@@ -230,7 +228,7 @@ def _with_outputs(document: Document, field: str, graph: Graph | LoopGraph, outp
     return replace(document, **own)  # type: ignore[no-any-return]
 
 
-def command(text: str, suffix: str = ".json", timeout: float | None = None) -> Condition:
+def command(text: str, timeout: float | None = None) -> Condition:
     """The condition that a shell command succeeds: `{}` in it is the file of the candidate, else it is its last word.
 
     One that takes longer than `timeout` seconds does not.
@@ -238,7 +236,7 @@ def command(text: str, suffix: str = ".json", timeout: float | None = None) -> C
 
     def keep(candidate: Document) -> bool:
         with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / f"{form_of(candidate)}{suffix}"
+            path = Path(directory) / f"{form_of(candidate)}.json"
             write(candidate, path)
             quoted = shlex.quote(str(path))
             line = re.sub(r"\{\}", lambda _: quoted, text) if "{}" in text else f"{text} {quoted}"

@@ -16,12 +16,11 @@ from msgspec.structs import replace
 
 from stagewire import index as ix
 from stagewire.codec import Document
-from stagewire.graph import Graph, List, Node, Ref, Tuple, leaves, map_arg
-from stagewire.loop import Axis, FloorDivAtom, Index, Kernel, Load, LoopGraph, ModAtom, Section, Statement, Store, Term
+from stagewire.graph import List, Node, Ref, Tuple, leaves, map_arg
+from stagewire.loop import Axis, FloorDivAtom, Index, Kernel, Load, ModAtom, Section, Statement, Store, Term
 from stagewire.statements import map_indices, map_operands, results
 from stagewire.types import TensorType
 
-Graphs = Graph | LoopGraph
 _SMALL = (1, 2, 3)
 _SIZED: dict[type, tuple[str, ...]] = {
     TensorType: ("shape", "stride", "storage_offset"), Axis: ("size",), Index: ("constant", "terms"),

@@ -17,6 +17,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 import absint.targets
 from absint.functions import leaves
 from stagefold.torch_capabilities import foreign
+from stagewire.capabilities import find
 
 
 def _of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,10 +73,4 @@ def is_printed(function: Callable[..., Any]) -> bool:
         return False
     if not name.startswith("torch."):
         return all(map(str.isidentifier, name.split(".")))  # fx hands these to the code as objects
-    try:
-        found: Any = torch
-        for part in name.split(".")[1:]:
-            found = getattr(found, part)
-    except AttributeError:
-        return False
-    return found == function
+    return bool(find(torch, name) == function)

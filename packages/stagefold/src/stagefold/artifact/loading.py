@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -93,15 +94,12 @@ class Artifact:
         append_members(None, self._members | ({file_format.WEIGHTS: stored} if weights is None else {}), Path(file))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves = self._started()[1].leaves(args, kwargs)
-        outputs = self._outputs(leaves)
-        return build(self.header.results, iter([self._result(one, outputs, leaves) for one in self.header.outputs]))
+        return build(self.header.results, iter(self._results(self._started()[1].leaves(args, kwargs))))
 
     def run(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """The leaves of the result for the leaves of the arguments, in order and without their containers."""
         self._started()[1].check(leaves)
-        outputs = self._outputs(leaves)
-        return tuple([self._result(one, outputs, leaves) for one in self.header.outputs])
+        return self._results(leaves)
 
     def start(self, *, trust: bool, recompile: bool) -> None:
         """Load the machine code, or compile the documents, as `load` says."""
@@ -177,21 +175,19 @@ class Artifact:
         chosen = {key: value for key, value in self.header.options.items() if key in ("numerics", "rng", "freeze")}
         return compile_capture(capture, options=chosen)  # which checks what it is given by itself
 
-    def _outputs(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+    def _results(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         function, held = self._started()[0], self._held
         inputs = [leaves[number] if number >= 0 else held[-1 - number] for number in self.header.inputs]
         try:
-            if torch.is_autocast_enabled("cpu"):  # its own casts are in the program
-                with torch.autocast("cpu", enabled=False):
-                    outputs = function(*inputs)
-            else:
+            is_cast = torch.is_autocast_enabled("cpu")  # its own casts are in the program
+            with torch.autocast("cpu", enabled=False) if is_cast else nullcontext():
                 outputs = function(*inputs)
         except PartlyDone as error:
             raise error.error from None
         for number in self.header.checks:
             if not outputs[number]:
                 raise CheckFailed(f"what {self.header.name} takes for true of its data is false")
-        return outputs
+        return tuple([self._result(one, outputs, leaves) for one in self.header.outputs])
 
     def _result(self, result: Any, outputs: Sequence[Any], leaves: Sequence[Any]) -> Any:
         match result.kind:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import textwrap
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from stagefold.artifact.file_format import document_in, is_artifact
 from stagefold.backend import StagefoldBackend
@@ -163,13 +162,10 @@ def after_pass(
 ) -> Document:
     """The document of the slot that runs a pass (PASS or PASS:N), made with no pass behind that."""
     pipeline, _ = pipeline_of(run, options, stages)
-    document = capsule.document(run, "capture")
+    document: Any = capsule.document(run, "capture")
     known: list[str] = []
     for slot, stage, chosen in pipeline.between(document):
-        own = msgspec.structs.replace(document)
-
-        def carried(own: Document = own, stage: Any = stage, chosen: Any = chosen) -> Document:
-            return stage.run(own, chosen)  # type: ignore[no-any-return]
+        carried = functools.partial(stage.run, document, chosen)
 
         with first_passes(1 << 30) as passes:
             document = carried()

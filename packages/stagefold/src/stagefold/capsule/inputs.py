@@ -22,15 +22,10 @@ SAVED_BYTES = 1 << 16
 
 def described(inputs: Sequence[Any], limit: int) -> tuple[tuple[Input, ...], bytes]:
     """Rows for the inputs, and the numbers of those of at most `limit` bytes, as torch.save writes them."""
-    saved: list[torch.Tensor | None] = []
-    rows = []
-    for number, value in enumerate(inputs):
-        row, flat = _described(value, number, limit)
-        rows.append(row)
-        saved.append(flat)
+    pairs = [_described(value, number, limit) for number, value in enumerate(inputs)]
     file = io.BytesIO()
-    torch.save(saved, file)
-    return tuple(rows), file.getvalue()
+    torch.save([flat for _, flat in pairs], file)
+    return tuple(row for row, _ in pairs), file.getvalue()
 
 
 def _described(value: Any, number: int, limit: int) -> tuple[Input, torch.Tensor | None]:

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+import itertools
 import linecache
 import os
 import sys
@@ -275,14 +276,12 @@ def _free_name(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c") else "python"
     stem = f"{script}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
-    number = 0
-    while True:
+    for number in itertools.count():
         path = directory / f"{stem}{f'-{number}' if number else ''}.capsule"
-        try:
+        with contextlib.suppress(FileExistsError):
             path.open("x").close()  # nobody else takes it, on whatever machine that shares the directory
             return path
-        except FileExistsError:
-            number += 1
+    raise AssertionError
 
 
 _MAKING = threading.Lock()

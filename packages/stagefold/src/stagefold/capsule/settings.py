@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,7 @@ def as_value(data: Any, what: str) -> Any:
         case {"object": str(path)}:
             module, _, name = path.partition(":")
             try:
-                found: Any = importlib.import_module(module)
-                for part in name.split("."):
-                    found = getattr(found, part)
+                found: Any = attrgetter(name)(importlib.import_module(module))
             except (ImportError, AttributeError) as error:
                 raise BadCapsule(f"{what} is {path}, which cannot be had here: {error}", fix=_ELSEWHERE) from None
             fields = data.get("fields")

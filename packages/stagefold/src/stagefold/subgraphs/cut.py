@@ -36,6 +36,7 @@ _VIEWS = frozenset(
     for name in ("view", "reshape", "t", "transpose", "permute", "unsqueeze", "squeeze", "flatten", "expand", "detach",
                  "view_as", "unbind", "chunk", "split")
 )  # fmt: skip
+# With a mask, they take those elements for which it is true.
 _SELECTIONS = frozenset({"torch.Tensor.__getitem__", "operator.getitem", "torch.Tensor.masked_select"})
 
 
@@ -58,8 +59,9 @@ class Subgraph:
 
 
 def runs_in_subgraphs(capture: captures.Capture) -> bool:
-    """Whether the program is one for `cut`: data decides sizes, or what runs."""
-    return has_unbacked_symbols(capture) or bool(_controls(capture))
+    """Whether the program is one for `cut`: data decides sizes (each such size is read by a node of its own), or what
+    runs."""
+    return bool(_numbers_of_data(capture) or _controls(capture))
 
 
 def _controls(capture: captures.Capture) -> dict[str, captures.CustomFunction]:
@@ -72,11 +74,6 @@ def _is_control(function: captures.CustomFunction) -> bool:
     if transform is None or transform.kind not in captures.CONTROL_FLOW:
         return False
     return transform.kind != "scan" or not isinstance(transform.length, int) or transform.length * calls > _UNROLLED
-
-
-def has_unbacked_symbols(capture: captures.Capture) -> bool:
-    """Whether some node gives a number of data: each size that data decides is read by a node of its own."""
-    return bool(_numbers_of_data(capture))
 
 
 def _numbers_of_data(capture: captures.Capture) -> set[str]:
@@ -109,7 +106,12 @@ def cut(capture: captures.Capture) -> tuple[Subgraph, ...]:
 def _stretches(capture: captures.Capture) -> Iterator[tuple[tuple[Node, ...], bool]]:
     """The nodes of each part, and whether it is compiled."""
     controls = _controls(capture)
-    around = {captures.CUSTOM + each.name for each in capture.functions if _applies(capture, each, controls)}
+    around = {
+        captures.CUSTOM + each.name
+        for each in capture.functions
+        for graph in each.graphs.values()
+        if any(captures.CUSTOM + inner.name in controls for inner in captures.functions_of(capture.functions, graph))
+    }  # functions that have control flow inside
     nodes = capture.graph.nodes
     own = [number if node.target in controls else None for number, node in enumerate(nodes)]
     of_data = [has or node.target in around for has, node in zip(_needs_data(capture), nodes, strict=True)]
@@ -129,20 +131,12 @@ def _stretches(capture: captures.Capture) -> Iterator[tuple[tuple[Node, ...], bo
         yield plain, False
 
 
-def _applies(
-    capture: captures.Capture, function: captures.CustomFunction, controls: dict[str, captures.CustomFunction]
-) -> bool:
-    """Whether a function has control flow inside."""
-    inside = [each for graph in function.graphs.values() for each in captures.functions_of(capture.functions, graph)]
-    return any(captures.CUSTOM + each.name in controls for each in inside)
-
-
 def _recording(capture: captures.Capture) -> Iterator[int]:
     """For each node, how often gradients were switched on before it: what starts without them ends without them."""
     count = 0
     for node in capture.graph.nodes:
         yield count
-        count += turns_gradients_on(node)
+        count += node.target == _GRADIENTS and node.args == (True,)
 
 
 def _is_worth_it(nodes: tuple[Node, ...]) -> bool:
@@ -163,14 +157,9 @@ def _needs_data(capture: captures.Capture) -> Iterator[bool]:
         known.update(name for value in given for name in _symbols(value))
         is_number = any(value.name in numbers for value in (*given, *node.results))
         sizes = {name for value in node.results if isinstance(value.type, TensorType) for name in _symbols(value)}
-        yield is_number or _selects(node, given) or bool(sizes - known)
+        masks = [one for one in given if isinstance(one.type, TensorType) and one.type.dtype in ("bool", "uint8")]
+        yield is_number or bool(masks and node.target in _SELECTIONS) or bool(sizes - known)
         values.update({value.name: value for value in node.results})
-
-
-def _selects(node: Node, given: list[Value]) -> bool:
-    """Whether a node takes those elements for which a mask is true."""
-    masks = [value for value in given if isinstance(value.type, TensorType) and value.type.dtype in ("bool", "uint8")]
-    return node.target in _SELECTIONS and bool(masks)
 
 
 def _symbols(value: Value) -> Iterator[str]:
@@ -308,11 +297,6 @@ _DTYPE = "torch.set_autocast_dtype"
 def changes_modes(nodes: Iterable[Node]) -> bool:
     """Whether some node changes a mode."""
     return any(node.target in (_GRADIENTS, _AUTOCAST, _DTYPE) for node in nodes)
-
-
-def turns_gradients_on(node: Node) -> bool:
-    """Whether gradients are recorded behind the node, and perhaps were not before."""
-    return node.target == _GRADIENTS and node.args == (True,)
 
 
 def state_behind(state: captures.GlobalState, nodes: Iterable[Node]) -> captures.GlobalState:
