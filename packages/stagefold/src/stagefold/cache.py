@@ -30,8 +30,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import torch
+from msgspec.structs import replace
 
 from absint.cpu_kernels import cpu_kernels
 from absint.targets import resolve
@@ -73,10 +73,9 @@ def program_key(capture: Capture, pipeline: str, *, at_its_sizes: bool = True) -
         on_gpu = is_on_gpu(capture)
         hints = [1 << max(hint - 1, 0).bit_length() if on_gpu and hint is not None else None for hint in hints]
     symbols = tuple(
-        msgspec.structs.replace(symbol, source=None, hint=hint)
-        for symbol, hint in zip(capture.symbols, hints, strict=True)
+        replace(symbol, source=None, hint=hint) for symbol, hint in zip(capture.symbols, hints, strict=True)
     )
-    bare = msgspec.structs.replace(capture, guards=facts_of(capture), inputs=inputs, symbols=symbols)
+    bare = replace(capture, guards=facts_of(capture), inputs=inputs, symbols=symbols)
     schemas = sorted(str(operator._schema) for operator in custom_operators(capture))
     text = "\n".join((digest(bare), pipeline, machine(), f"threads={torch.get_num_threads()}", *schemas))
     return hashlib.sha256(text.encode()).hexdigest()

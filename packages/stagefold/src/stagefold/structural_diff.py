@@ -12,7 +12,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from stagewire.capture import Capture
 from stagewire.codec import Document
@@ -64,17 +64,17 @@ def _bare(document: Document) -> Document:
     """Without what says how it came about."""
     match document:
         case Capture():
-            return msgspec.structs.replace(document, code=msgspec.structs.replace(document.code, file="", first_line=0))
+            return replace(document, code=replace(document.code, file="", first_line=0))
         case Grad():
-            return msgspec.structs.replace(document, rewrites=())
+            return replace(document, rewrites=())
         case Prim():
-            return msgspec.structs.replace(document, partition=PartitionReport())
+            return replace(document, partition=PartitionReport())
         case Loop():
             graphs = {
-                name: None if graph is None else msgspec.structs.replace(graph, decisions=())
+                name: None if graph is None else replace(graph, decisions=())
                 for name, graph in (("forward", document.forward), ("backward", document.backward))
             }
-            return msgspec.structs.replace(document, **graphs)
+            return replace(document, **graphs)
     return document
 
 

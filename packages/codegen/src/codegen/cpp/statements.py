@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
+from msgspec.structs import replace
 
 from codegen.cpp.operations import EXACT, Numbers, conversion, expression, reinterpretation
 from codegen.cpp.types import c_type, literal
@@ -147,7 +147,7 @@ def _only_stored(kernel: loop.Kernel, buffers: Mapping[str, TensorType]) -> set[
             case loop.Store(buffer, value=Ref(name), mode="set") if buffer in halves:
                 if stored.setdefault(name, buffers[buffer].dtype) != buffers[buffer].dtype:
                     used.add(name)
-                used |= used_values(msgspec.structs.replace(statement, value=0))
+                used |= used_values(replace(statement, value=0))
             case _:
                 used |= used_values(statement)
     made = select(kernel.sections, loop.Compute)

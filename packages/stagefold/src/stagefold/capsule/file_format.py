@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import torch
+from msgspec.structs import replace
 
 from stagefold.archive import Archive
 from stagefold.errors import BadCapsule
@@ -179,7 +180,7 @@ class Capsule:
         if later not in self._members:
             return run
         more = self._archive.decode(later, Later)
-        return msgspec.structs.replace(run, steps=(*run.steps, *more.steps), error=more.error)
+        return replace(run, steps=(*run.steps, *more.steps), error=more.error)
 
     def forms(self, run: Run) -> tuple[str, ...]:
         """The forms of the documents of a run, in the order of the stages."""

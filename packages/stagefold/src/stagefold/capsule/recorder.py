@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 import bytecap
 from stagefold.archive import append_members
@@ -96,7 +97,7 @@ class Recorder:
             asked = self._asked.pop(self.thread(), None)
         member = member_name(number, capture.code.name)
         if asked is not None:
-            self._tell(msgspec.structs.replace(asked, run=member))
+            self._tell(replace(asked, run=member))
         one = RunRecorder(self, member, capture, inputs, pipeline, options, ends)
         try:
             with watched_passes(one.note_pass):
@@ -110,7 +111,7 @@ class Recorder:
     def note(self, event: bytecap.Event) -> None:
         """What bytecap tells. A capture waits for the run that it leads to, in its thread."""
         thread = self.thread()
-        row = msgspec.structs.replace(_row(event, self.now()), thread=thread)
+        row = replace(_row(event, self.now()), thread=thread)
         with self._lock:
             waiting = self._asked.pop(thread, None)
             if waiting is not None:
@@ -196,7 +197,7 @@ class RunRecorder:
         for row in self._slot_passes:
             start = max(began, row.start)
             seconds = max(0.0, row.start + row.seconds - start)
-            self._passes.append(msgspec.structs.replace(row, slot=name, start=start, seconds=seconds))
+            self._passes.append(replace(row, slot=name, start=start, seconds=seconds))
         self._slot_passes = []
 
     def note_pass(self, run: PassRun[Any]) -> Any:

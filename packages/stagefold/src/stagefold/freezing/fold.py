@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-import msgspec
 import torch
+from msgspec.structs import replace
 
 from absint.cpu_kernels import onednn_computes
 from absint.schema import effect_of
@@ -66,7 +66,7 @@ class _Rewrite:
         if not self.instead:
             return self.grad
         nodes = [one for node in self.grad.joint.nodes for one in self.instead.get(id(node), [node])]
-        return msgspec.structs.replace(self.grad, joint=msgspec.structs.replace(self.grad.joint, nodes=tuple(nodes)))
+        return replace(self.grad, joint=replace(self.grad.joint, nodes=tuple(nodes)))
 
     # ---- batch norm
 
@@ -90,7 +90,7 @@ class _Rewrite:
         shift = mean if bias is None else made("aten.sub.Tensor", vector, mean, bias)
         shift = made("aten.mul.Tensor", vector, shift, scale)
         shift = made("aten.sub.Tensor", vector, beta, shift) if beta else made("aten.neg.default", vector, shift)
-        changed = msgspec.structs.replace(convolution, args=(x, scaled, shift, *rest), results=node.results[:1])
+        changed = replace(convolution, args=(x, scaled, shift, *rest), results=node.results[:1])
         self.instead[id(convolution)] = []
         self.instead[id(node)] = [*made.nodes, changed]
 
@@ -130,7 +130,7 @@ class _Rewrite:
         x, stride, padding, dilation, groups = node.args[0], *node.args[3:6], node.args[8]
         args = (x, weight, bias, stride, padding, dilation, groups, post, other)
         self.instead.update({id(step): [] for step in chain})
-        self.instead[id(chain[-1])] = [msgspec.structs.replace(chain[-1], target=PACKED, args=args, kwargs={})]
+        self.instead[id(chain[-1])] = [replace(chain[-1], target=PACKED, args=args, kwargs={})]
 
     def _followers(self, node: Node) -> tuple[list[Node], str, Arg]:
         """The nodes of conv (+ add) (+ post), the post, and what is added."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from aotgrad.ops import is_view
 from primops.channels_last import CONVOLUTION, channels_last
@@ -36,7 +36,7 @@ def freeze(grad: Grad) -> Frozen | None:
     if fold.suits(grad.joint):
         grad = fold.pack_convolutions(grad)
         kinds = frozenset((fold.PACKED, CONVOLUTION))
-        grad = msgspec.structs.replace(grad, joint=channels_last(grad.joint, kinds))
+        grad = replace(grad, joint=channels_last(grad.joint, kinds))
     nodes, of_weights = fold.constant_nodes(grad)
     frontier = _frontier(grad, nodes, of_weights)
     if not frontier:
@@ -71,22 +71,20 @@ def _cut(grad: Grad, nodes: list[Node], frontier: list[Value]) -> Frozen:
     before = fold.needed(nodes, names)
     read = {name for node in before for name in node_references(node)}
     inputs = tuple(
-        msgspec.structs.replace(one, mutated=False, used=value.name in read)
+        replace(one, mutated=False, used=value.name in read)
         for one, value in zip(binding.inputs, joint.inputs, strict=False)
     )
     prepare = Grad(
-        binding=msgspec.structs.replace(
-            binding, inputs=inputs, outputs=tuple(Fresh(n) for n in range(len(frontier))), mutations=()
-        ),
-        joint=msgspec.structs.replace(joint, nodes=tuple(before), outputs=tuple(Ref(value.name) for value in frontier)),
+        binding=replace(binding, inputs=inputs, outputs=tuple(Fresh(n) for n in range(len(frontier))), mutations=()),
+        joint=replace(joint, nodes=tuple(before), outputs=tuple(Ref(value.name) for value in frontier)),
     )
     kept = [node for node in joint.nodes if not names.intersection(value.name for value in node.results)]
     count = len(binding.inputs)
     added = tuple(BoundInput(value.name, value.type, "buffer") for value in frontier)
-    main = msgspec.structs.replace(
+    main = replace(
         grad,
-        binding=msgspec.structs.replace(binding, inputs=(*binding.inputs, *added)),
-        joint=msgspec.structs.replace(
+        binding=replace(binding, inputs=(*binding.inputs, *added)),
+        joint=replace(
             joint,
             inputs=(*joint.inputs[:count], *frontier, *joint.inputs[count:]),
             nodes=live_nodes(Graph((), tuple(kept), joint.outputs)),
