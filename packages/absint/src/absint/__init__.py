@@ -13,17 +13,9 @@ if TYPE_CHECKING:
     from absint.tensor import AbstractTensor, Storage
 
 __all__ = [
-    "AbstractMode",
-    "AbstractTensor",
-    "DataDependentError",
-    "Meta",
-    "Storage",
-    "abstract_call",
-    "contiguous",
-    "from_tensor",
-    "from_wire",
-    "to_wire",
-]
+    "AbstractMode", "AbstractTensor", "DataDependentError", "Meta", "Storage", "abstract_call", "contiguous",
+    "from_tensor", "from_wire", "to_wire",
+]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
     "absint.meta": "Meta contiguous from_tensor from_wire to_wire",

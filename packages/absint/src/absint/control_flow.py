@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from stagewire.capture import CustomFunction
-from stagewire.graph import Graph, Ref, leaves, node_references
+from stagewire.graph import Graph, node_references
+from stagewire.graph_passes import output_names
 
 Body = Callable[..., tuple[Any, ...]]
 """From the arguments of one of the functions to its outputs."""
@@ -75,8 +76,7 @@ _KINDS = {"cond": _cond, "while_loop": _while_loop, "scan": _scan}
 
 def _used_inputs(graph: Graph) -> list[int]:
     """Which of its inputs a graph computes with."""
-    names = {name for node in graph.nodes for name in node_references(node)}
-    names.update(leaf.name for output in graph.outputs for leaf in leaves(output) if isinstance(leaf, Ref))
+    names = output_names(graph).union(*map(node_references, graph.nodes))
     return [number for number, value in enumerate(graph.inputs) if value.name in names]
 
 

@@ -25,6 +25,7 @@ from absint.meta import Meta, contiguous, from_tensor, map_leaves
 from absint.overlap import reads_what_it_writes
 from absint.promote import can_cast
 from absint.schema import Answers, OpRecord, argument_value, record_of
+from absint.signatures import full_name
 from absint.symbolic import unwrap
 from absint.symbolic.floats import SizeFloat
 from absint.tensor import AbstractTensor, Storage
@@ -39,23 +40,15 @@ _PLAIN = frozenset(
      torch.memory_format, complex)
 )  # fmt: skip
 # Ops that change sizes and strides of their argument in place and that the wrapper itself can do.
-_RETYPING = frozenset(
-    f"aten.{name}.{overload}"
-    for name, overload in (
-        ("t_", "default"), ("transpose_", "default"), ("unsqueeze_", "default"), ("squeeze_", "default"),
-        ("squeeze_", "dim"), ("squeeze_", "dims"), ("as_strided_", "default"), ("swapdims_", "default"),
-        ("swapaxes_", "default"), ("detach_", "default"),
-    )
-)  # fmt: skip
+_RETYPING = frozenset(map(full_name, [
+    "t_", "transpose_", "unsqueeze_", "squeeze_", "squeeze_.dim", "squeeze_.dims", "as_strided_", "swapdims_",
+    "swapaxes_", "detach_",
+]))  # fmt: skip
 # Ops that eager lets write several elements into one place, because the order does not matter (or is warned of).
-_WRITES_OVERLAPPING = frozenset(
-    f"aten.{name}"
-    for name in (
-        "fill_.Scalar", "fill_.Tensor", "zero_.default", "masked_fill_.Scalar", "masked_fill_.Tensor",
-        "index_put_.default", "index_fill_.int_Scalar", "index_fill_.int_Tensor", "tril_.default", "triu_.default",
-        "threshold_.default",
-    )
-)  # fmt: skip
+_WRITES_OVERLAPPING = frozenset(map(full_name, [
+    "fill_.Scalar", "fill_.Tensor", "zero_", "masked_fill_.Scalar", "masked_fill_.Tensor", "index_put_",
+    "index_fill_.int_Scalar", "index_fill_.int_Tensor", "tril_", "triu_", "threshold_",
+]))  # fmt: skip
 # What C++ says that asks an abstract tensor for its memory.
 _NO_DATA = ("its data is not allocated yet", "Cannot access data pointer")
 # The tangent of a Python number, which forward mode marks as one itself: C++ reads its memory then. (A gradient of zero

@@ -95,15 +95,7 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
         model = model._orig_mod
     name = getattr(model, "__qualname__", type(model).__qualname__)
     call = bytecap.optimize(model, resolve_backend("eager", None, None, None)[0], on_event=events.append)
-    return _explanation(name, events, not_recorded, call(*args, **kwargs))
-
-
-def _not_recorded(backend: Any) -> tuple[str, ...]:
-    reports = backend.reports if isinstance(backend, StagefoldBackend) else ()
-    return tuple(dict.fromkeys(f"{report.name}: {reason}" for report in reports for reason in report.not_recorded))
-
-
-def _explanation(name: str, events: list[bytecap.Event], not_recorded: tuple[str, ...], result: Any) -> Explanation:
+    result = call(*args, **kwargs)
     captured = [event for event in events if isinstance(event, bytecap.Captured)]
     broken = [event.error for event in events if isinstance(event, bytecap.Broke)]
     plain = {str(event.error): event.error for event in events if isinstance(event, bytecap.Refused)}
@@ -116,6 +108,11 @@ def _explanation(name: str, events: list[bytecap.Event], not_recorded: tuple[str
         not_recorded,
         result,
     )
+
+
+def _not_recorded(backend: Any) -> tuple[str, ...]:
+    reports = backend.reports if isinstance(backend, StagefoldBackend) else ()
+    return tuple(dict.fromkeys(f"{report.name}: {reason}" for report in reports for reason in report.not_recorded))
 
 
 def _each_once(errors: list[StageError]) -> Iterator[Break]:

@@ -104,9 +104,6 @@ TABLE.rows({
     "full": lambda size, fill_value, dtype, device: _made(size, dtype or number_dtype(fill_value), device),
     "scalar_tensor": lambda dtype, device: _made((), dtype, device),
     "arange arange.start arange.start_step": _arange,
-    """linspace logspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor
-    logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor
-    """: _spaced,
     "eye": lambda n, dtype, device: _made((n, n), dtype, device),
     "eye.m": lambda n, m, dtype, device: _made((n, m), dtype, device),
     "tril_indices": lambda row, col, offset, dtype, device: (
@@ -133,10 +130,10 @@ TABLE.ask("""
 TABLE.ask("scalar_tensor")
 TABLE.ask("rand_like randn_like full_like randint_like fill.Scalar fill.Tensor", Question(size=_SIZE))
 TABLE.ask("arange arange.start arange.start_step", Question(of=lambda end: {"start": 0, "end": 1, "step": 1}))
-TABLE.ask(
-    """linspace logspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor logspace.Tensor_Tensor
-    logspace.Tensor_Scalar logspace.Scalar_Tensor""", Question(of=lambda steps: {"steps": min(steps, 2)}),
-)  # fmt: skip
+TABLE.rows({
+    """linspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor
+    logspace logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor""": _spaced,
+}, Question(of=lambda steps: {"steps": min(steps, 2)}))  # fmt: skip
 TABLE.ask("randperm randperm.generator", Question(of=lambda n: {"n": min(n, 1)}))
 TABLE.ask("tril_indices triu_indices", Question(of=lambda row, col: {"row": min(row, 1), "col": min(col, 1)}))
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from absint.errors import TypeRuleError
+from absint.kernels import Question
 from absint.meta import Meta
 from absint.rules.shapes import fresh, resized, wrap_dim, wrap_dims
 from absint.rules.table import RuleTable
@@ -68,5 +69,5 @@ def _c2r(self: Meta, dim: Dims, last_dim_size: int) -> Meta:
     return _transformed(source, resized(self, last, last_dim_size), [last], self.dtype.to_real())
 
 
-TABLE.rows({"_fft_r2c": _r2c, "_fft_c2c": _c2c, "_fft_c2r": _c2r})
-TABLE.ask("_fft_r2c _fft_c2c")
+TABLE.rows({"_fft_r2c": _r2c, "_fft_c2c": _c2c}, Question())
+TABLE.rows({"_fft_c2r": _c2r})

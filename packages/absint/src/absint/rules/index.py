@@ -225,7 +225,6 @@ def _bag_gradient(grad: Meta, num_weights: int, sparse: bool = False) -> Meta:
 
 
 TABLE.rows({
-    "index.Tensor _unsafe_index.Tensor": indexed,
     "index_put _unsafe_index_put": Rule(lambda self: empty_like(self), (_VALUES_FIT,)),
     "index_select": Rule(_index_select, (_INDEX_OF_SCALAR,)),
     "index_fill.int_Scalar index_fill.int_Tensor": lambda self, dim: dim_checked(empty_like(self), dim),
@@ -240,6 +239,11 @@ TABLE.rows({
     "take": lambda self, index: fresh(self, index.shape),
     "put": Rule(lambda self: empty_like(self), (_PUT_ALL,)),
     "embedding": _embedding,
+    "embedding_renorm": lambda self: empty_like(self),
+    "_unsafe_masked_index": lambda self, indices: fresh(self, indexed(self, indices).shape),
+}, Question(fill=0, empties=True))  # fmt: skip
+TABLE.rows({
+    "index.Tensor _unsafe_index.Tensor": indexed,
     "embedding_dense_backward": lambda grad_output, num_weights: (
         fresh(grad_output, (num_weights, grad_output.shape[-1]))
     ),
@@ -259,12 +263,5 @@ TABLE.rows({
     "_embedding_bag_forward_only": _embedding_bag_forward_only,
     "_embedding_bag_dense_backward _embedding_bag_backward": _bag_gradient,
     "_embedding_bag_per_sample_weights_backward": lambda grad, indices: fresh(grad, indices.shape),
-    "embedding_renorm _unsafe_masked_index_put_accumulate": lambda self: empty_like(self),
-    "_unsafe_masked_index": lambda self, indices: fresh(self, indexed(self, indices).shape),
+    "_unsafe_masked_index_put_accumulate": lambda self: empty_like(self),
 })  # fmt: skip
-TABLE.ask(
-    """index_select index_fill.int_Scalar index_fill.int_Tensor index_add index_copy index_reduce index_put
-    _unsafe_index_put gather scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add
-    scatter_reduce.two masked_scatter embedding _unsafe_masked_index take put embedding_renorm""",
-    Question(fill=0, empties=True),
-)

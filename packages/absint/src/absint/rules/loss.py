@@ -114,19 +114,15 @@ def _ctc(log_probs: Meta, target_lengths: Sequence[int]) -> tuple[Meta, Meta]:
     return fresh(log_probs, (batch,)), fresh(log_probs, (batch, time, 2 * longest + 1))
 
 
-_BACKWARDS = """
-    nll_loss_backward nll_loss2d_backward binary_cross_entropy_backward multi_margin_loss_backward
-    multilabel_margin_loss_backward
-"""
-_POINTWISE_BACKWARDS = "mse_loss_backward smooth_l1_loss_backward huber_loss_backward"
 TABLE.rows({
     "nll_loss_forward": Rule(_nll, (_WEIGHED,)),
     "nll_loss2d_forward": Rule(
         lambda self, target, reduction: (fresh(self, target.shape if reduction == _NONE else ()), fresh(self, ())),
         (_WEIGHED_2D, _PIXELS),
     ),
-    _BACKWARDS: lambda self: fresh(self),
-    _POINTWISE_BACKWARDS: lambda grad_output, self, target: (
+    """nll_loss_backward nll_loss2d_backward binary_cross_entropy_backward multi_margin_loss_backward
+    multilabel_margin_loss_backward""": lambda self: fresh(self),
+    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward": lambda grad_output, self, target: (
         fresh(self) if broadcast(self.shape, target.shape) == self.shape else pointwise((self, target, grad_output))
     ),
     "soft_margin_loss_backward": lambda self, target: pointwise((target, pointwise((target, self)))),
@@ -149,13 +145,9 @@ TABLE.rows({
         ),
         (_LABELS,),
     ),
+}, Question(fill=0))  # fmt: skip
+TABLE.rows({
     "_ctc_loss": Rule(_ctc, (_LENGTHS, _TARGETS, _BLANK)),
     "_ctc_loss.Tensor": of_data("the work space of ctc_loss is as large as the longest target length says"),
     "_ctc_loss_backward _ctc_loss_backward.Tensor": lambda log_probs: fresh(log_probs),
 })  # fmt: skip
-TABLE.ask(
-    f"""nll_loss_forward nll_loss2d_forward mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss
-    binary_cross_entropy_with_logits multi_margin_loss multilabel_margin_loss_forward {_BACKWARDS}
-    {_POINTWISE_BACKWARDS} soft_margin_loss_backward""",
-    Question(fill=0),
-)

@@ -135,18 +135,16 @@ TABLE.rows({
     "native_group_norm_backward": lambda input, weight, C, output_mask: masked(
         output_mask, suggested(input), *(fresh(input, (C,), None if weight is None else weight.dtype),) * 2
     ),
+    "_batch_norm_no_update": _batch_norm_reserving,
+    "native_batch_norm_backward batch_norm_backward": _batch_norm_backward,
+})  # fmt: skip
+TABLE.rows({
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats": _batch_norm,
     "_native_batch_norm_legit_functional": lambda input, weight, bias, running_mean, running_var, training: (
         *_batch_norm(input, weight, bias, running_mean, running_var, training), running_mean, running_var
     ),
-    "_batch_norm_with_update _batch_norm_no_update": _batch_norm_reserving,
+    "_batch_norm_with_update": _batch_norm_reserving,
     "_batch_norm_with_update_functional": lambda input, weight, bias, running_mean, running_var: (
         *_batch_norm_reserving(input, weight, bias, running_mean, running_var), running_mean, running_var
     ),
-    "native_batch_norm_backward batch_norm_backward": _batch_norm_backward,
-})  # fmt: skip
-TABLE.ask(
-    """native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional
-    _batch_norm_with_update _batch_norm_with_update_functional""",
-    Question(empties=True),
-)
+}, Question(empties=True))  # fmt: skip

@@ -95,13 +95,18 @@ class RuleTable(dict[str, Rule]):
     Namespaces are implied: "add.Tensor" means "aten.add.Tensor", "gelu" means "aten.gelu.default".
     """
 
-    def rows(self, rows: Mapping[str, TypeOf | Rule]) -> None:
-        """Add a rule for each name of each row; names are separated by spaces, and a second owner is an error."""
+    def rows(self, rows: Mapping[str, TypeOf | Rule], question: Question | None = None) -> None:
+        """Add a rule for each name of each row; names are separated by spaces, and a second owner is an error.
+
+        question: how ATen's kernel is asked before each of the rules, if it is (`absint.kernels`).
+        """
         for names, rule in rows.items():
             for name in map(full_name, names.split()):
                 if name in self:
                     raise ValueError(f"{name} has two rules")
                 self[name] = rule if isinstance(rule, Rule) else Rule(rule)
+        if question is not None:
+            self.ask(" ".join(rows), question)
 
     def ask(self, names: str, question: Question | None = None) -> None:
         """Have ATen's kernel asked before the rule of each of `names` answers (`absint.kernels`)."""

@@ -11,18 +11,6 @@ from absint.symbolic.shape_env import ShapeEnv, SymbolRecord, from_dim
 from absint.symbolic.size import Size, dim_of, hint_of, is_symbolic, make_size, unwrap
 
 __all__ = [
-    "Questions",
-    "ShapeEnv",
-    "Size",
-    "SizeFloat",
-    "SymbolRecord",
-    "Term",
-    "create_float",
-    "dim_of",
-    "from_dim",
-    "hint_of",
-    "is_symbolic",
-    "make_float",
-    "make_size",
-    "unwrap",
-]
+    "Questions", "ShapeEnv", "Size", "SizeFloat", "SymbolRecord", "Term", "create_float", "dim_of", "from_dim",
+    "hint_of", "is_symbolic", "make_float", "make_size", "unwrap",
+]  # fmt: skip

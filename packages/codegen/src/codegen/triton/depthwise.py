@@ -204,8 +204,7 @@ class _Writer:
             *zip(stencils.CONSTANTS, (tile.lanes, tile.channels, tile.tiles), strict=True),
         )
         info = KernelInfo(name, tuple(buffers), tile.grid, constants, tile.warps)
-        made = self.make(text, info, (*(type_.dtype for type_ in buffers.values()), *map(str, sizes)))
-        return Launch(made, tuple(buffers), sizes)
+        return self.make(text, info, buffers, sizes)
 
 
 def _with_rows(type_: TensorType) -> TensorType:

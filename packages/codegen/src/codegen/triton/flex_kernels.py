@@ -37,7 +37,7 @@ from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import range_of
 from stagewire.loop import Compute, IndexValue, Load, Operand, Statement
-from stagewire.program import Allocate, Instruction, KernelInfo, Launch, Release
+from stagewire.program import Allocate, Instruction, KernelInfo, Release
 from stagewire.statements import used_values
 from stagewire.types import contiguous
 
@@ -509,8 +509,7 @@ def stand_in(call: Attention, types: Types, name: str, make: Make) -> list[Instr
         writer = Writer.of(call, types, kind, scratch, parts)
         if any(writer.results):
             text, info, sizes = writer.kernel(f"{name}_{kind}")
-            kernel = make(text, info, (*(types[one].dtype for one in info.parameters), *map(str, sizes)))
-            made.append(Launch(kernel, info.parameters, sizes))
+            made.append(make(text, info, types, sizes))
     return [*made, *(Release(one) for one in scratch)]
 
 

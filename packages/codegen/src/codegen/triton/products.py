@@ -11,9 +11,10 @@ from typing import Any
 
 from codegen.triton import tuning
 from codegen.triton.plan import MOST_SECOND_PROGRAMS, power_of_two
+from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import AxisAtom, Extern, Index, Term
-from stagewire.program import KernelInfo
+from stagewire.program import KernelInfo, Launch
 from stagewire.types import ITEM_SIZE, TensorType
 
 Types = Mapping[str, TensorType]
@@ -21,8 +22,8 @@ Types = Mapping[str, TensorType]
 DTYPES = frozenset(("float32", "float16", "bfloat16"))
 """Of both operands and the result; sums are in float32."""
 
-Make = Callable[[str, KernelInfo, tuple[str, ...]], str]
-"""Takes a function, the info of a kernel, the dtypes of its buffers and its sizes, and gives the name of such a one."""
+Make = Callable[[str, KernelInfo, Types, tuple[Dim, ...]], Launch]
+"""Takes a function, the info of a kernel, the types of its buffers and its sizes, and gives its launch."""
 
 BATCH, ROW, COLUMN, DEPTH = "batch of the product", "row of the product", "column of the product", "depth"
 """Names of the axes of a product: no axis of a document is called so."""

@@ -26,16 +26,15 @@ from codegen.triton.horizontal_fusion import Group, emit_group, groups_of
 from codegen.triton.lookback_scan import with_lookback
 from codegen.triton.plan import plan
 from codegen.triton.prelude import PRELUDE
-from codegen.triton.products import Tile, tiles_for
+from codegen.triton.products import Tile, Types, tiles_for
 from codegen.triton.scans import memory_of
 from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
 from codegen.wrapper import write_unit
-from stagewire.expr import symbols_of
+from stagewire.expr import Dim, symbols_of
 from stagewire.loop import Extern, Kernel, LoopGraph
 from stagewire.program import Instruction, KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
-from stagewire.types import TensorType
 
 if TYPE_CHECKING:
     from codegen.stage import Options
@@ -92,22 +91,20 @@ class _Functions:
         self.kernels: list[KernelInfo] = []
         self.known: dict[str, tuple[KernelInfo, ...]] = {}
 
-    def launch(self, kernel: Kernel, types: dict[str, TensorType], hints: Hints) -> Launch:
+    def launch(self, kernel: Kernel, types: Types, hints: Hints) -> Launch:
         """The launch of a loop kernel."""
         tiles = plan(kernel, hints)
         parameters = buffers_of(kernel) + ((memory_of(kernel),) if tiles.chained else ())
         body, sizes = emit_kernel(tiles, parameters, types, taken_by_value(kernel, types))
         constants = (*wide_constant(sizes), ("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
         info = KernelInfo(kernel.name, parameters, tiles.grid, constants, tiles.num_warps, registers=tiles.registers)
-        (found,) = self.once(body, (info,), ([types[name].dtype for name in parameters], sizes))
-        return Launch(found.name, parameters, sizes)
+        return self.single(body, info, types, sizes)
 
-    def fused(self, group: Group, types: dict[str, TensorType]) -> Launch:
+    def fused(self, group: Group, types: Types) -> Launch:
         """The launch of several kernels."""
-        body, info = emit_group(group, types)
-        return Launch(self.single(body, info, tuple(types[name].dtype for name in info.parameters)), info.parameters)
+        return self.single(*emit_group(group, types), types)
 
-    def templates(self, name: str, site: Site, types: dict[str, TensorType]) -> Templates:
+    def templates(self, name: str, site: Site, types: Types) -> Templates:
         """The launches of the kernels that may stand for a product and what is behind it."""
         tiles = tiles_for(site.product, types[site.product.left].dtype)
         plain = self.tiled(name, dataclasses.replace(site, prologue=None), tiles, types)
@@ -118,7 +115,7 @@ class _Functions:
         result, has_kernel = site.product.result, site.kernel is not None
         return Templates(plain, result, site.kept, has_kernel, site.lent, site.fresh, made, prologued)
 
-    def tiled(self, name: str, site: Site, tiles: tuple[Tile, ...], types: dict[str, TensorType]) -> tuple[Launch, ...]:
+    def tiled(self, name: str, site: Site, tiles: tuple[Tile, ...], types: Types) -> tuple[Launch, ...]:
         """The launches of one function with each of these tiles."""
         parameters = parameters_of(site)
         body = emit_template(name, site, types)
@@ -126,9 +123,7 @@ class _Functions:
         found = self.once(body, infos, [types[one].dtype for one in parameters])
         return tuple(Launch(info.name, parameters) for info in found)
 
-    def stand_ins(
-        self, graph: LoopGraph, types: dict[str, TensorType], hints: Hints, is_mixed: bool
-    ) -> dict[int, list[Instruction]]:
+    def stand_ins(self, graph: LoopGraph, types: Types, hints: Hints, is_mixed: bool) -> dict[int, list[Instruction]]:
         """What computes depthwise convolutions, by the numbers of the calls among the steps."""
         made = {}
         for n, step in enumerate(graph.steps):
@@ -137,9 +132,7 @@ class _Functions:
                 made[n] = stand_in(step, call, types, hints, f"depthwise_{n}", self.single)
         return {n: instructions for n, instructions in made.items() if instructions}
 
-    def attentions(
-        self, graph: LoopGraph, types: dict[str, TensorType], is_mixed: bool
-    ) -> dict[int, list[Instruction]]:
+    def attentions(self, graph: LoopGraph, types: Types, is_mixed: bool) -> dict[int, list[Instruction]]:
         """What computes FlexAttention, by the numbers of the calls among the steps."""
         return {
             n: flex_kernels.stand_in(call, types, f"attention_{n}", self.single)
@@ -147,10 +140,10 @@ class _Functions:
             if not (is_mixed and types[call.query].device == "cpu") and flex_kernels.is_launched(call, types)
         }
 
-    def single(self, body: str, info: KernelInfo, dtypes: tuple[str, ...]) -> str:
-        """The name of the kernel of a function."""
-        (found,) = self.once(body, (info,), dtypes)
-        return found.name
+    def single(self, body: str, info: KernelInfo, types: Types, sizes: tuple[Dim, ...] = ()) -> Launch:
+        """The launch of the one kernel of a function."""
+        (found,) = self.once(body, (info,), ([types[name].dtype for name in info.parameters], sizes))
+        return Launch(found.name, info.parameters, sizes)
 
     def once(self, body: str, infos: tuple[KernelInfo, ...], described: object) -> tuple[KernelInfo, ...]:
         """The kernels of a function, which is written unless the same one was, for kernels that are alike.
