@@ -21,20 +21,7 @@ from stagewire import index as ix
 from stagewire import loop
 from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
-from stagewire.loop import (
-    Axis,
-    Compute,
-    Index,
-    IndexValue,
-    Kernel,
-    Load,
-    LoopGraph,
-    Operand,
-    Section,
-    Statement,
-    Step,
-    Store,
-)
+from stagewire.loop import Axis, Compute, Index, Kernel, Load, Statement, Store
 from stagewire.loop_ops import may_raise
 from stagewire.statements import live_statements, map_indices, merge_axes, select, settled
 
@@ -54,10 +41,10 @@ class Lines:
         self.clamped: dict[str, Index] = {}
         self.conditions: dict[str, Index] = {}
         self.needs: dict[str, tuple[Index, ...]] = {}
-        self._operands: dict[str, tuple[Operand, ...]] = {}
+        self._operands: dict[str, tuple[loop.Operand, ...]] = {}
         for statement in statements:
             match statement:
-                case IndexValue(result, index, dtype) if _is_line(index):
+                case loop.IndexValue(result, index, dtype) if _is_line(index):
                     exact[result] = index
                     if dtype == "int64":
                         self.clamped[result] = index
@@ -88,7 +75,7 @@ class Lines:
         meaning = {name: line for name, line in self.clamped.items() if axis_of(line) in ("", axis)}
         match statement:
             case Compute(result, _, _, "int64") if result in meaning and result in wanted:
-                return IndexValue(result, meaning[result], "int64")
+                return loop.IndexValue(result, meaning[result], "int64")
             case Load():
                 return map_indices(statement, lambda index: ix.inline(index, meaning))
         return statement
@@ -117,7 +104,7 @@ def change(line: Index) -> Dim:
     return -(start // step) if step > 0 else start // -step + 1  # type: ignore[operator]
 
 
-def _lines(operands: Sequence[Operand], known: dict[str, Index]) -> list[Index] | None:
+def _lines(operands: Sequence[loop.Operand], known: dict[str, Index]) -> list[Index] | None:
     """The lines that operands are, of one axis at most."""
     found = [
         known.get(one.name) if isinstance(one, Ref) else Index(one) if type(one) is int else None for one in operands
@@ -218,11 +205,11 @@ def _in_sections(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
     return (replace(kernel, axes=axes, sections=sections),)
 
 
-def _section(kernel: Kernel, name: str, number: int) -> Section:
+def _section(kernel: Kernel, name: str, number: int) -> loop.Section:
     """A pointwise kernel as a section along one axis, under a name of its own."""
     own = next(Axis(f"{name}.{number}", axis.size) for axis in kernel.axes if axis.name == name)
     statements = tuple(_moved(s, name, 0, own.name) for s in kernel.sections[0].statements)
-    return Section((own,), statements)
+    return loop.Section((own,), statements)
 
 
 def _around_interior(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
@@ -259,7 +246,7 @@ def _span(kernel: Kernel, axis: Axis, start: Dim, end: Dim, given: Sequence[Stat
     statements = kernel.sections[0].statements if given is None else given
     moved = tuple(_moved(s, axis.name, start, axis.name) for s in statements)
     axes = tuple(Axis(axis.name, end - start) if one.name == axis.name else one for one in kernel.axes)
-    return replace(kernel, axes=axes, sections=(Section((), moved),))
+    return replace(kernel, axes=axes, sections=(loop.Section((), moved),))
 
 
 def _settled_where(statements: Iterable[Statement], known: dict[str, bool]) -> list[Statement]:
@@ -299,7 +286,7 @@ def narrowed(kernel: Kernel, condition: str) -> Kernel | None:
     conjunctions = {s.result: s.operands for s in computed if s.op == "logical_and"}
     lines = Lines(section.statements).conditions
     known: dict[str, bool] = {}
-    open_: list[Operand] = [Ref(condition)]
+    open_: list[loop.Operand] = [Ref(condition)]
     while open_:
         name = getattr(open_.pop(), "name", "")
         known[name] = True
@@ -313,7 +300,7 @@ def narrowed(kernel: Kernel, condition: str) -> Kernel | None:
         first, last = _bounds(own, axis.size)
         statements = tuple(_moved(s, axis.name, first, axis.name) for s in statements)
         axes.append(Axis(axis.name, greatest(last - first, 0)))
-    return replace(kernel, axes=tuple(axes), sections=(Section((), tuple(_settled_where(statements, known))),))
+    return replace(kernel, axes=tuple(axes), sections=(loop.Section((), tuple(_settled_where(statements, known))),))
 
 
 def _moved(statement: Statement, axis: str, start: Dim, name: str) -> Statement:
@@ -327,7 +314,7 @@ def without_unused(statements: Sequence[Statement]) -> list[Statement]:
     return live_statements(statements, lambda one: may_raise(one) or isinstance(one, Store), set())
 
 
-def without_copies_in_place(graph: LoopGraph) -> LoopGraph:
+def without_copies_in_place(graph: loop.LoopGraph) -> loop.LoopGraph:
     """The graph without the stores of an element where it lies already, and without kernels of nothing else; None in
     place of outputs that the caller finds in the inputs that they update.
 
@@ -347,7 +334,7 @@ def without_copies_in_place(graph: LoopGraph) -> LoopGraph:
     return replace(graph, outputs=outputs, steps=tuple([s for one in graph.steps for s in _needed(one, taken)]))
 
 
-def _needed(step: Step, taken: Mapping[str, str]) -> Iterator[Step]:
+def _needed(step: loop.Step, taken: Mapping[str, str]) -> Iterator[loop.Step]:
     if not isinstance(step, Kernel) or not is_pointwise(step) or not any(one.buffer in taken for one in _stores(step)):
         yield step
         return

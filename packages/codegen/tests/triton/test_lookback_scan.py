@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from codegen import Options, load
 from codegen.stage import emit
 from codegen.testing.interpreter import retuned
-from codegen.triton.lookback_scan import with_lookback
 from codegen.triton.plan import plan
+from codegen.triton.unit import with_lookback
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Free, Index, Kernel, Load, LoopGraph, Scan, Section, Store, Term
 from stagewire.parser import parse_document

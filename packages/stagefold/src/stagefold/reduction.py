@@ -20,17 +20,11 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
+from stagefold import shrinking
 from stagefold.bisector import results_of
 from stagefold.errors import CommandFault
 from stagefold.excerpts import NotApart, Part, graphs_of, parts_of, smallest
 from stagefold.reference import meaning
-from stagefold.shrinking import (
-    plainer_calls,
-    smaller_sizes,
-    statement_count,
-    with_statements,
-    without_single_points,
-)
 from stagewire.capture import Capture
 from stagewire.codec import Document, encode, form_of
 from stagewire.errors import StageError
@@ -85,7 +79,7 @@ def reduce(document: Document, keep: Condition) -> Document:
         def stays_typed(candidate: Document, is_typed: bool = is_typed) -> bool:
             return (not is_typed or _has_its_types(candidate)) and holds(candidate)
 
-        for shrunk in (smaller_sizes, _fewer_axes, _plainer):
+        for shrunk in (shrinking.smaller_sizes, _fewer_axes, _plainer):
             document = _descended(document, shrunk, stays_typed)
         if document == before:
             return document
@@ -123,9 +117,9 @@ def _fewest_statements(document: Document, holds: Condition) -> Document:
     for number, kernel in _kernels_of(document):
 
         def cut(chosen: tuple[int, ...], number: int = number, kernel: Kernel = kernel) -> Document | None:
-            return _with_kernel(document, number, with_statements(kernel, chosen))  # noqa: B023
+            return _with_kernel(document, number, shrinking.with_statements(kernel, chosen))  # noqa: B023
 
-        everything = tuple(range(statement_count(kernel)))
+        everything = tuple(range(shrinking.statement_count(kernel)))
         if everything:
             fewest = smallest(everything, lambda chosen, cut=cut: holds(cut(chosen)))  # type: ignore[misc]
             document = document if fewest == everything else cut(fewest) or document
@@ -134,14 +128,14 @@ def _fewest_statements(document: Document, holds: Condition) -> Document:
 
 def _fewer_axes(document: Document) -> Iterator[Document]:
     for number, kernel in _kernels_of(document):
-        yield _with_kernel(document, number, without_single_points(kernel)) or document
+        yield _with_kernel(document, number, shrinking.without_single_points(kernel)) or document
 
 
 def _plainer(document: Document) -> Iterator[Document]:
     """With one call, or its arguments, plainer."""
     for field, graph in graphs_of(document).items():
         for number, node in enumerate(graph.nodes if isinstance(graph, Graph) else ()):
-            for other in plainer_calls(node):
+            for other in shrinking.plainer_calls(node):
                 nodes = (*graph.nodes[:number], other, *graph.nodes[number + 1 :])
                 yield replace(document, **{field: replace(graph, nodes=nodes)})
 

@@ -152,7 +152,7 @@ class ShapeEnv:
     def is_nonnegative(self, value: Polynomial) -> bool:
         """Is `value >= 0`; may assume it."""
         value = _lowest_terms(self.reduce(value))
-        answer = self._known_sign(value)
+        answer = self._answer(">=", value)
         if answer is None and self.is_unbacked(value):
             return self._generic_sign(value)
         if answer is None:
@@ -163,7 +163,7 @@ class ShapeEnv:
     def is_zero(self, value: Polynomial) -> bool:
         """Is `value == 0`; may assume it."""
         value = _without_factor(self.reduce(value))
-        answer = self._known_zero(value)
+        answer = self._answer("==", value)
         if answer is None and self.is_unbacked(value):
             return self._generic_zero(value)
         if answer is None:
@@ -173,11 +173,11 @@ class ShapeEnv:
 
     def known_nonnegative(self, value: Polynomial) -> bool | None:
         """Whether `value >= 0`, None where that is not known; assumes nothing."""
-        return self._known_sign(_lowest_terms(self.reduce(value)))
+        return self._answer(">=", _lowest_terms(self.reduce(value)))
 
     def known_zero(self, value: Polynomial) -> bool | None:
         """Whether `value == 0`, None where that is not known; assumes nothing."""
-        return self._known_zero(_without_factor(self.reduce(value)))
+        return self._answer("==", _without_factor(self.reduce(value)))
 
     def known(self, relation: Relation) -> bool | None:
         """Whether a relation holds, None where that is not known; assumes nothing."""
@@ -216,16 +216,16 @@ class ShapeEnv:
         self.taken_for_different.append(value)
         return False
 
-    def _known_sign(self, value: Polynomial) -> bool | None:
+    def _answer(self, operator: str, value: Polynomial) -> bool | None:
+        """Whether `value operator 0`, ">=" or "==", of which an answer once found stays."""
         number = value.number
         if number is not None:
-            return number >= 0
-        answer = self._answers.get((">=", value))
+            return number >= 0 if operator == ">=" else number == 0
+        answer = self._answers.get((operator, value))
         if answer is None:
-            answer = self._sign_by_bounds(value)
-            answer = self._sign_by_facts(value) if answer is None else answer
+            answer = self._find_sign(value) if operator == ">=" else self._find_zero(value)
             if answer is not None:
-                self._answers[">=", value] = answer
+                self._answers[operator, value] = answer
         return answer
 
     def _sign_by_bounds(self, value: Polynomial) -> bool | None:
@@ -234,25 +234,16 @@ class ShapeEnv:
             return True
         return False if high is not None and high < 0 else None
 
-    def _sign_by_facts(self, value: Polynomial) -> bool | None:
+    def _find_sign(self, value: Polynomial) -> bool | None:
+        answer = self._sign_by_bounds(value)
+        if answer is not None:
+            return answer
         for fact in (*self._facts, *implied(value, self.bounds)):
             if self._sign_by_bounds(value - fact):
                 return True
             if self._sign_by_bounds(-value - 1 - fact):
                 return False
         return None
-
-    def _known_zero(self, value: Polynomial) -> bool | None:
-        number = value.number
-        if number is not None:
-            return number == 0
-        key = ("==", value)
-        known = self._answers.get(key)
-        if known is None:
-            known = self._find_zero(value)
-            if known is not None:
-                self._answers[key] = known
-        return known
 
     def _find_zero(self, value: Polynomial) -> bool | None:
         low, high = self.bounds(value)
@@ -264,7 +255,7 @@ class ShapeEnv:
             return False
         if value.offset % _factor(value) != 0:  # 4*n + 2*m + 1 is odd
             return False
-        positive, negative = self._known_sign(value - 1), self._known_sign(-value - 1)
+        positive, negative = self._answer(">=", value - 1), self._answer(">=", -value - 1)
         if positive or negative:
             return False
         return True if positive is False and negative is False else None

@@ -23,18 +23,20 @@ from codegen.triton.depthwise import depthwise_of, stand_in
 from codegen.triton.emit import EARLY, emit_kernel, wide_constant
 from codegen.triton.expressions import FORMS
 from codegen.triton.horizontal_fusion import Group, emit_group, groups_of
-from codegen.triton.lookback_scan import with_lookback
 from codegen.triton.plan import plan
 from codegen.triton.prelude import PRELUDE
 from codegen.triton.products import Tile, Types, tiles_for
-from codegen.triton.scans import memory_of
+from codegen.triton.scans import memory_of, words_of
 from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
 from codegen.wrapper import write_unit
+from stagewire import loop
 from stagewire.expr import Dim, symbols_of
 from stagewire.loop import Extern, Kernel, LoopGraph
 from stagewire.program import Instruction, KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
+from stagewire.statements import points_of, select
+from stagewire.types import contiguous
 
 if TYPE_CHECKING:
     from codegen.stage import Options
@@ -81,6 +83,30 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
     unit = write_unit(graph, all_launches, templates, own, target="triton", source=source, kernels=kernels, **on_cpu)
     forced = dict.fromkeys(range(len(unit.choices)), 0)
     return chosen(unit, forced) if options.autotune == "force" else unit
+
+
+def with_lookback(graph: LoopGraph, hints: Hints = NO_HINTS) -> LoopGraph:
+    """The graph with memory for scans of few long rows, in which programs tell each other what their parts come to
+    (`scans.py`), and with what clears it."""
+    devices = {buffer.name: buffer.type.device for buffer in graph.buffers}
+    steps: list[loop.Step] = []
+    buffers = list(graph.buffers)
+    for step in graph.steps:
+        tiles = plan(step, hints) if isinstance(step, Kernel) and select(step.sections, loop.Scan) else None
+        if tiles is None or not tiles.chained:
+            steps.append(step)
+            continue
+        kernel, name = tiles.kernel, memory_of(tiles.kernel)
+        size = 1 + points_of(kernel.axes) * tiles.parts * sum(map(words_of, select(kernel.sections, loop.Scan)))
+        device = next(devices[s.buffer] for s in select(kernel.sections, loop.Store))
+        buffers.append(loop.Buffer(name, replace(contiguous("int64", (size,)), device=device), "kernel"))
+        clear = loop.Store(name, loop.Index(0, (loop.Term(1, loop.AxisAtom("i")),)), 0)
+        steps += [
+            Kernel(f"{kernel.name}_clear", (loop.Axis("i", size),), (loop.Section((), (clear,)),)),
+            step,
+            loop.Free(name),
+        ]
+    return replace(graph, steps=tuple(steps), buffers=tuple(buffers))
 
 
 class _Functions:
