@@ -25,7 +25,6 @@ from codegen import load as load_unit
 from codegen.errors import NotRecorded
 from stagefold.cache import Cache, custom_operators, fingerprint, is_on_gpu, program_key
 from stagefold.capsule.recorder import Recorder, RunRecorder, recorder_in
-from stagefold.compiled_capture import SizeSpecialisations, with_sizes
 from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
 from stagefold.foreign_units import OUR_TARGETS, checked
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
@@ -33,6 +32,7 @@ from stagefold.layer_stacks import program_of
 from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike, noted, resolve_stage
 from stagefold.progress import Progress
+from stagefold.size_specialisation import SizeSpecialisations, with_sizes
 from stagefold.subgraphs import SubgraphCalls, runs_in_subgraphs
 from stagewire.capture import Capture, holds
 from stagewire.errors import PartlyDone, StageError

@@ -1,13 +1,11 @@
 """A capture that came from elsewhere than a frame (a GraphModule, an exported program, a file) as a callable.
 
 bytecap's guards stand in front of what it compiles. Here nobody guards: `compile_capture` compares the types of its
-inputs itself, and compiles again for sizes at which what the stages assumed does not hold (`SizeSpecialisations`). So
-are programs that are made when a compiled one already runs, as a gradient of a gradient is.
+inputs itself, and compiles again for sizes at which what the stages assumed does not hold.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,11 +16,11 @@ from absint import from_tensor, to_wire
 from stagefold.backends import CaptureBackend, resolve_backend
 from stagefold.errors import OtherInputs
 from stagefold.pipeline import StageLike
+from stagefold.size_specialisation import SizeSpecialisations, with_sizes
 from stagewire.capture import Capture, Relation, facts_of, holds
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import Value
-from stagewire.substitution import map_sizes
 from stagewire.symbols import size_reader
 from stagewire.types import TensorType
 
@@ -97,7 +95,6 @@ def compile_once(
 ) -> tuple[Callee, tuple[Relation, ...]]:
     """The function of a capture, and what it assumes of the values of its symbols: fixed ones where a stage asks so."""
     bare, restore = _without_sizes(capture)
-
     if not capture.symbols or getattr(compiler, "takes_symbols", False):
         try:
             function = compiler(bare, examples)
@@ -115,39 +112,6 @@ def _facts_of_sizes(capture: Capture) -> tuple[Relation, ...]:
     """What is known of sizes, the ranges of symbols among it."""
     bounds = [(one.name, sign, n) for one in capture.symbols for sign, n in ((">=", one.lower), ("<=", one.upper))]
     return (*facts_of(capture), *[Relation(Expr(name), sign, n) for name, sign, n in bounds if n is not None])
-
-
-def with_sizes(capture: Capture, sizes: dict[str, int]) -> Capture:
-    """The capture for one value of each of its symbols."""
-    guards = tuple(guard for guard in capture.guards if not isinstance(guard, Relation))
-    bare = replace(capture, guards=guards, symbols=())
-    return map_sizes(bare, lambda size: evaluate(size, sizes))
-
-
-class SizeSpecialisations:
-    """`general(*inputs)` where `assumes` holds of the sizes of `inputs`, else what `make` gives for these sizes."""
-
-    def __init__(
-        self,
-        general: Callee,
-        inputs: Sequence[Value],
-        assumes: Sequence[Relation],
-        make: Callable[[dict[str, int]], Callee],
-    ) -> None:
-        self.general, self.assumes, self.make = general, tuple(assumes), make
-        self._read = size_reader(inputs)
-        self._made: dict[tuple[tuple[str, int], ...], Callee] = {}
-        self._lock = threading.RLock()
-
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        sizes = {} if self._read is None else self._read(inputs)
-        if all(holds(relation, sizes) for relation in self.assumes):
-            return self.general(*inputs)
-        key = tuple(sorted(sizes.items()))
-        with self._lock:
-            if key not in self._made:
-                self._made[key] = self.make(sizes)
-        return self._made[key](*inputs)
 
 
 def _without_sizes(capture: Capture) -> tuple[Capture, Callable[[Callee], Callee]]:

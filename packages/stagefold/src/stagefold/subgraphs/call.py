@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 import bytecap
 from absint.control_flow import run_control_flow
-from stagefold.compiled_capture import with_sizes
 from stagefold.errors import RunsPlain, is_refusal
+from stagefold.size_specialisation import with_sizes
 from stagefold.subgraphs.cut import Subgraph, changes_modes, cut, enter
 from stagewire.capture import Capture, Relation, Symbol
 from stagewire.errors import PartlyDone

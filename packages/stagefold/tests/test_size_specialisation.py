@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from stagefold.compiled_capture import SizeSpecialisations, with_sizes
+from stagefold.size_specialisation import SizeSpecialisations, with_sizes
 from stagewire.capture import Capture, Code, Input, Local, Relation, Symbol
 from stagewire.expr import symbol
 from stagewire.graph import Graph, Node, Ref, Value
