@@ -87,8 +87,10 @@ def schedules(draw: st.DrawFn, others: tuple[str, ...] = ()) -> Schedule:
         calls.append(kernel(*names) if target == "kernel" else call(target, *names))
         sizes |= {name: order.choice(alike) for name in results}
         if target == "send":
-            calls.append(call("wait", results[0], f"{results[0]}_"))
-            sizes[f"{results[0]}_"] = 0
+            for _ in range(order.choice((1, 1, 2))):
+                results.append(f"{results[-1]}_")
+                calls.append(call("wait", results[-2], results[-1]))
+                sizes[results[-1]] = 0
     outputs = tuple(Ref(name) for name in order.sample(list(sizes), min(order.randint(0, 3), len(sizes))))
     ending = frozenset(order.sample(inputs, order.randint(0, len(inputs))))
     device = order.choice(("cpu", "cuda:0"))
@@ -170,6 +172,21 @@ def test_gradients_of_weights_are_computed_while_those_of_operands_are_summed() 
     assert order[:4] == ["dx", "sx", "dq", "sq"]
     assert sorted(order[4:6]) == ["dv", "dw"]
     assert order[6:] == ["rx", "rq", "dh", "sh", "rh"]
+
+
+def test_a_wait_for_what_was_waited_for() -> None:
+    """As where a program waits for a tensor that waits when it is used."""
+    calls = [call("mm", "x", "a")]
+    for name in "ab":
+        calls += [call("send", "a", f"s{name}"), call("wait", f"s{name}", f"r{name}")]
+        calls.append(call("wait", f"r{name}", f"t{name}"))
+    calls += [call("mm", "x", "y"), call("mm", "tb y", "z"), call("copy_", "z", "c")]
+    sizes = dict.fromkeys(("x", *(item.results[0] for item in calls)), 1)
+    after = OrderItems().run(schedule(calls, sizes, ("x",), outputs=(Ref("c"), Ref("ta"))))
+    order = [item.results[0] for item in after.items if isinstance(item, Extern)]
+    assert sorted(order) == sorted(item.results[0] for item in calls)
+    assert order.index("y") < order.index("rb") < order.index("tb") < order.index("z")
+    assert order.index("ra") < order.index("ta") < order.index("c")
 
 
 def test_results_are_gathered_one_ahead() -> None:

@@ -147,7 +147,7 @@ class _Order:
             for number in numbers:
                 for wait in [wait for wait in late if wait in self.needs[number]]:
                     late.remove(wait)
-                    found[wait] = None
+                    run([wait])
                 found[number] = None
 
         for number in self.numbers:
@@ -164,7 +164,7 @@ class _Order:
                     needed.update(free)  # is computed meanwhile
                 run(one for one in (*free, *waiting) if one in needed)
                 if effects[number] == "acts":
-                    run(late)
+                    run([*late])
                     late.clear()
                 run([number])
                 run(one for one in (*free, *waiting) if one not in needed)
