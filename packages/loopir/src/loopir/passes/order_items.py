@@ -157,17 +157,17 @@ class _Order:
                 section.append(number)
             else:
                 free, waiting = self._apart(section, late)
-                needed = self._needed_by(number, [*free, *waiting])
+                first, behind = [*free, *waiting], list[int]()
                 if effects[number] == "acts":
-                    needed.update(section)
-                elif not needed.isdisjoint((*waiting, *late)):
-                    needed.update(free)  # is computed meanwhile
-                run(one for one in (*free, *waiting) if one in needed)
-                if effects[number] == "acts":
-                    run([*late])
-                    late.clear()
-                run([number])
-                run(one for one in (*free, *waiting) if one not in needed)
+                    first += late
+                else:
+                    needed = self._needed_by(number, first)
+                    if not needed.isdisjoint((*waiting, *late)):
+                        needed.update(free)  # is computed meanwhile
+                    behind = [one for one in first if one not in needed]
+                    first = [one for one in first if one in needed]
+                run([*first, number, *behind])
+                late = [one for one in late if one not in found]
                 section = []
         run(itertools.chain(*self._apart(section, late)))
         self.numbers = [*found, *late]
