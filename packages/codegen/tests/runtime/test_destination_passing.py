@@ -41,12 +41,15 @@ def test_results_are_the_same_and_lie_where_they_are_given(directory, graph, see
         expected = load(unit, directory, executor=executor)(*inputs)
         run = load(plan.unit, directory, executor=executor)
     moved = {name: new(type_) for name, type_ in plan.library.items()}
-    kinds = {name: "between" if name in plan.between else "exact" for name in plan.given}
-    placed = ResultMemory().place(plan.given, kinds, [], plan.between)
+    copied = {name: type_ for name, type_ in zip(unit.inputs, unit.input_types, strict=True) if name in plan.between}
+    types = {**plan.given, **copied}
+    kinds = {name: "between" if name in plan.between else "exact" for name in types}
+    placed = ResultMemory().place(types, kinds, [], plan.between)
     memory = [placed[name] for name in plan.given]
-    for one in (*memory, *moved.values()):
+    for one in (*placed.values(), *moved.values()):
         one.fill_(torch.nan)
-    found = plan.moved(run(*inputs, *memory), moved)
+    copies = [placed[name].copy_(x) if name in copied else x for name, x in zip(unit.inputs, inputs, strict=True)]
+    found = plan.moved(run(*copies, *memory), moved)
     seen = [one for name, one in zip(plan.given, memory, strict=True) if name not in plan.between]
     private = storages((*inputs, *seen, *moved.values()))
     for output, have, want in zip(unit.outputs, found, expected, strict=True):

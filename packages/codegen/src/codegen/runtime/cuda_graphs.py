@@ -258,19 +258,12 @@ class Replayed:
         taken = [block for one in found for block in one.hold.blocks]
         known = len(taken)
         try:
-            types = {str(k): type_of(inputs[k]) for k in moving}
-            placed = self._device.memory.place(types, dict.fromkeys(types, "inputs"), taken)
-            copies = tuple([placed[name] for name in types])
-            given = list(inputs)
-            for k, copy in zip(moving, copies, strict=True):
-                given[k] = copy
-            graph, pool, made = self._captured(given, taken)
+            copies, (graph, pool, made) = self._captured(inputs, moving, taken)
         except (RuntimeError, StageError) as error:
             self._made = LIMIT + 1
             self._recordings.clear()
             _warn(str(error).partition("\n")[0])
             return None
-        given.clear()
         del outgrown
         results = tuple([one if output.is_result else None for one, output in zip(made, self._outputs, strict=True)])
         made.clear()
@@ -282,20 +275,26 @@ class Replayed:
             self._recordings.popitem(last=False)
         return recording
 
-    def _captured(self, given: list[Any], taken: list[Block]) -> Captured:
-        """The launches of one run on these inputs, which does not run, and the tensors that it returns."""
+    def _captured(
+        self, inputs: tuple[Any, ...], moving: list[int], taken: list[Block]
+    ) -> tuple[tuple[torch.Tensor, ...], Captured]:
+        """Copies of the inputs that move; the launches of a run, which does not run, and the tensors that it returns."""
         plan, run, shares = self._recordable.target(self._symbols)
         types = {**plan.given, **(plan.library if shares else {})}
-        kinds: dict[str, Kind] = {
-            root: "between" if root in plan.between else self._recordable.kind(plan.outputs[root]) for root in types
-        }
-        placed = self._device.memory.place(types, kinds, taken, plan.between)
+        moved = {plan.unit.inputs[k]: type_of(inputs[k]) for k in moving}
+        kinds: dict[str, Kind] = {root: self._recordable.kind(plan.outputs.get(root, frozenset())) for root in types}
+        kinds |= dict.fromkeys(moved, "inputs") | dict.fromkeys(plan.between, "between")
+        placed = self._device.memory.place({**types, **moved}, kinds, taken, plan.between)
+        given = list(inputs)
+        for k, name in zip(moving, moved, strict=True):
+            given[k] = placed[name]
 
         def launch(inputs: list[Any], memory: list[torch.Tensor]) -> list[Any]:
             made = list(run(*inputs, *memory[: len(plan.given)]))
             return plan.moved(made, dict(zip(types, memory, strict=True))) if shares else made
 
-        return self._device.capture(launch, given, [placed[root] for root in types], shares=shares)
+        captured = self._device.capture(launch, given, [placed[root] for root in types], shares=shares)
+        return tuple([placed[name] for name in moved]), captured
 
 
 Key = tuple[Any, ...]

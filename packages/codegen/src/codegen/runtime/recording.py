@@ -1,16 +1,17 @@
 """Recordings of launches, and the memory that they share.
 
-memory of a recording ::= input copy* result* between*
-input copy, result    ::= block                       see `result_memory.py`
+memory of a recording ::= result* between* seen*
+result, seen          ::= block                       see `result_memory.py`
 between               ::= block | pool | own pool
 
-What a recording makes and nobody sees after its end ("between") lies in memory that all recordings of a device share:
-large buffers in one block, each at a place that is free while it is used; small ones, and what a library
-takes for itself, in one pool of torch's allocator. They may share it because
+What a recording makes or is given a copy of, and nobody sees after its end ("between"), lies in memory that all
+recordings of a device share: copies of inputs and large buffers in one block, each at a place that is free while it is
+used; small buffers, and what a library takes for itself, in one pool of torch's allocator. They may share it because
 
-* nothing in it lives from one replay to the next: inputs, copies of inputs and results lie in other memory, taken
-  before it begins (`with_destinations`). So a recording finds it empty, whichever came before, and may
-  use all of it; it is about as large as the largest of them needs, not as all need together;
+* nothing in it lives from one replay to the next: inputs are copied right before it, and results, like copies that
+  Python sees, lie in other memory, taken before it begins (`with_destinations`). So a recording finds it empty,
+  whichever came before, and may use all of it; it is about as large as the largest of them needs, not as all need
+  together;
 * replays follow one another: those of a device are all on the stream of the first one and under one lock. A call on
   another stream, or while another thread replays, runs plain, in memory of torch's other pools.
 
@@ -197,8 +198,8 @@ class Destinations(NamedTuple):
 
     windows: by the number of an output that lies in memory of a library, what it is of that. library: these roots.
     outputs: the numbers of the outputs in each of both kinds of roots. between: of the roots in given memory that no
-    output lies in, the first and the last instruction that uses it. Types and distances are in the symbols of the
-    unit's sizes, until `at` gives these values.
+    output lies in, and of inputs that only kernels and products see, the first and the last instruction that uses it.
+    Types and distances are in the symbols of the unit's sizes, until `at` gives these values.
     """
 
     unit: Unit
@@ -259,6 +260,11 @@ def with_destinations(unit: Unit) -> Destinations:
         instructions=tuple(_instructions(unit.instructions, frozenset(fresh))),
     )
     library = {one.root: types[one.root] for one in windows.values()}
+    between |= {
+        name: (0, homes.last_use_of_root[name])
+        for name in unit.inputs
+        if name in homes.last_use_of_root and name not in homes.escaping
+    }
     numbers = {root: frozenset(n for n, name in outputs if homes.of[name].root == root) for root in types}
     return Destinations(made_over, given, between, windows, library, numbers)  # type: ignore[arg-type]
 

@@ -4,7 +4,7 @@ block   ::= kind storage+          memory; each storage of torch begins where it
 kind    ::= result | exact | slab | own
 result  :   results of calls: several sizes share the block of the largest, each in a storage of just its size
 exact   :   of just one size (gradients: held from one call to the next, and of the same sizes at each)
-slab    ::= saved | inputs         windows: values saved for a backward, or copies of inputs: no user sees them
+slab    ::= saved | inputs         windows: values saved for a backward, or copies of inputs that Python sees
           | between                buffers that live within a replay, each at a place that is free as long as it is used
 own     :   a storage that a recording made itself; no other recording is given it
 
