@@ -33,9 +33,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     made: list[dict[str, int]] = []
     captured = cuda_graphs.Replayed._captured
 
-    def counted(unit: cuda_graphs.Replayed, given: list[Any], taken: list[Any]) -> Any:
+    def counted(unit: cuda_graphs.Replayed, *given: Any) -> Any:
         made.append(dict(unit._symbols))
-        return captured(unit, given, taken)
+        return captured(unit, *given)
 
     monkeypatch.setattr(cuda_graphs.Replayed, "_captured", counted)
     return made
