@@ -278,7 +278,7 @@ class Replayed:
     def _captured(
         self, inputs: tuple[Any, ...], moving: list[int], taken: list[Block]
     ) -> tuple[tuple[torch.Tensor, ...], Captured]:
-        """Copies of the inputs that move; the launches of a run, which does not run, and the tensors that it returns."""
+        """Copies of the inputs that move, and the launches of a run (which does not run) with its results."""
         plan, run, shares = self._recordable.target(self._symbols)
         types = {**plan.given, **(plan.library if shares else {})}
         moved = {plan.unit.inputs[k]: type_of(inputs[k]) for k in moving}

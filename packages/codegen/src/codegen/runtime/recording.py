@@ -1,7 +1,7 @@
 """Recordings of launches, and the memory that they share.
 
-memory of a recording ::= result* between* seen*
-result, seen          ::= block                       see `result_memory.py`
+memory of a recording ::= result* between* copy*
+result, copy          ::= block                       see `result_memory.py`; a copy of an input that Python sees
 between               ::= block | pool | own pool
 
 What a recording makes or is given a copy of, and nobody sees after its end ("between"), lies in memory that all
