@@ -1,7 +1,7 @@
 """Decoding token by token with a static cache, on a GPU: milliseconds a token beside eager and torch.compile.
 
     python benchmarks/decode.py [--model 1b | 8b] [--layers N] [--places 512] [--batch 1] [--dtype bfloat16]
-                                [--weights int8 | int4] [--peer] [--profile]
+                                [--weights int8 | int4] [--peer] [--profile] [--generate 256]
 
 A Llama of the shape of Llama 3.2 1B, or of Llama 3.1 8B, with random weights and 32,000 words. One step takes a token
 of each sequence, writes keys and values of every layer into a `transformers.StaticCache` and gives logits; positions go
@@ -10,6 +10,8 @@ from eager's is printed beside. Times are minima over runs of 32 tokens, with on
 --peer: torch.compile with mode="reduce-overhead" as well. --profile: the device's time by kernel of one step, of each
 way. --weights: all products but the last have weights of whole numbers, in plain operations, as libraries of
 quantization keep them: int8 with a scale for each row, int4 in pairs, with a scale for each 128 of a row.
+--generate: `model.generate` of so many tokens beside it, greedy, with `cache_implementation="static"`: milliseconds a
+token with all that `generate` does around a step, and how many tokens are those that eager finds.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ def main() -> None:
     parser.add_argument("--weights", choices=QUANTIZED)
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--generate", type=int)
     options = parser.parse_args()
     width, inner, layers = SHAPES[options.model]
     config = transformers.LlamaConfig(
@@ -67,6 +70,34 @@ def main() -> None:
         print(f"{name:<32} {best * 1e3:7.3f} ms a token   difference {error:.1e}", flush=True)
         if options.profile:
             decoder.profile(tokens)
+    if options.generate:
+        generate(model, tokens[:16, :, 0].T.contiguous(), options.generate, options.peer)
+
+
+def generate(model: transformers.LlamaForCausalLM, prompts: torch.Tensor, count: int, peer: bool) -> None:
+    """`count` tokens of `model.generate` behind prompts [batch, words], each way; the second of two calls is timed."""
+    forward = model.forward
+    expected: list[list[int]] = []
+    for name, compiler in _ways(peer):
+        model.forward = compiler(forward)
+        for _ in range(2):
+            start = time.perf_counter()
+            found = model.generate(
+                prompts,
+                max_new_tokens=count,
+                min_new_tokens=count,
+                do_sample=False,
+                pad_token_id=0,
+                cache_implementation="static",
+                disable_compile=True,  # what is compiled is `model.forward`, by the engine that is measured
+            )
+            found = found.tolist()  # waits for the device
+            seconds = time.perf_counter() - start
+        expected = expected or found
+        equal = sum(a == b for one, other in zip(found, expected, strict=True) for a, b in zip(one, other, strict=True))
+        total = sum(map(len, expected))
+        print(f"generate, {name:<32} {seconds / count * 1e3:7.3f} ms a token   {equal} of {total} equal", flush=True)
+    model.forward = forward
 
 
 class Int8Linear(torch.nn.Module):
