@@ -20,6 +20,26 @@ from integration_tests.fresh_processes import run_script
 from primops.stage import Primops
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_that_are_numbers(dynamic: bool) -> None:
+    """A number among the results is known by the fake kernel: of sizes, or a constant."""
+    library = torch.library.Library("stagefold_numbers", "DEF")
+    library.define("halves(Tensor x) -> (Tensor, SymInt, float, Tensor)")
+    for key in ("CPU", "Meta"):
+        library.impl("halves", lambda x: (x[: len(x) // 2] * 2, len(x) // 2, 0.5, x + 1), key)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, int, float]:
+        first, half, factor, rest = torch.ops.stagefold_numbers.halves(x)
+        return first * half + rest[:half] * factor, half, factor
+
+    compiled = stagefold.compile(program, fullgraph=True, dynamic=dynamic)
+    for size in (6, 10, 7):
+        x = torch.randn(size, 3)
+        found, expected = compiled(x), program(x)
+        torch.testing.assert_close(found[0], expected[0])
+        assert found[1:] == expected[1:]
+
+
 @pytest.fixture
 def scaled_sum() -> Iterator[torch._ops.OpOverloadPacket]:
     """scaled_sum(x, w) = (x * w) summed over rows, its backward an operator too, as grouped products in models are."""

@@ -120,6 +120,22 @@ def test_one_program_serves_all_lengths(name, trains, make):
     assert captures(compare(PROGRAMS[name], makes)) == 1
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="without a GPU torch's own form branches on lengths")
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["flash", "efficient"])
+def test_attention(dtype, trains):
+    def attention(x: Tensor) -> Tensor:
+        heads = x.unflatten(-1, (4, 16)).transpose(1, 2)
+        return F.scaled_dot_product_attention(heads, heads * 2, heads + 1).transpose(1, 2).flatten(-2)
+
+    def make(lengths: tuple[int, ...]) -> tuple[Tensor]:
+        parts = [torch.linspace(-2, 2, n * 64, device="cuda", dtype=dtype).view(n, 64) for n in lengths]
+        return (torch.nested.nested_tensor(parts, layout=torch.jagged).requires_grad_(trains),)
+
+    assert captures(compare(attention, [lambda lengths=lengths: make(lengths) for lengths in BATCHES])) <= 2
+
+
 def test_ragged_sizes_that_are_returned():
     run, _ = compiled(lambda x: (x * 2, x.size(1), x.size(1) * 3))
     x = jagged(3, 2, 5)

@@ -168,12 +168,12 @@ class TraceMode(AbstractMode):
         return value
 
     def fresh(self, refs: Any, types: Any) -> Any:
-        """Tensors on memory of their own for recorded values."""
+        """Tensors on memory of their own for recorded values; None and numbers are what they are."""
         if type(types) is Meta:
             return self.owner(types, refs)
         if isinstance(types, (tuple, list)):
             return type(types)([self.fresh(r, t) for r, t in zip(refs, types, strict=True)])
-        return None
+        return types
 
     def owner(self, meta: Meta, value: Ref, *, input: int | None = None, requires_grad: bool = False) -> Traced:
         """A tensor on a memory of its own, that of an input or none."""

@@ -26,6 +26,7 @@ from stagewire.types import NoneType, TensorType
 _SILENT = {"layout": (torch.strided, None), "pin_memory": (False, None), "generator": (None,), "device": (None,),
            "dtype": (None,), "memory_format": (None,), "non_blocking": (False,)}  # fmt: skip
 
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _ATOMS = frozenset((Ref, int, bool, type(None), str))
 
 
@@ -65,7 +66,7 @@ class Recorder:
         return next((node for node in reversed(self.nodes) if any(one.name == name for one in node.results)), None)
 
     def record(self, target: str, args: Sequence[Any], kwargs: dict[str, Any], types: Any) -> Any:
-        """Append one node; returns `Ref`s in the structure of `types` (Metas, None, tuples and lists of them)."""
+        """Append one node; returns `Ref`s in the structure of `types` (Metas, None, numbers; tuples, lists of these)."""
         if self.symbolic and target in CANONICAL:
             args = CANONICAL[target](self.metas, list(args))
         results: list[Value] = []
@@ -98,7 +99,7 @@ class Recorder:
             return Ref(name)
         if isinstance(types, (tuple, list)):
             return type(types)([self._results(stem, item, results, inside=True) for item in types])
-        if types is None:
+        if types is None or isinstance(types, _NUMBERS):  # a number that a rule knows: of sizes, or a constant
             if inside:
                 results.append(Value(self.fresh_name(f"{stem}_none"), NoneType()))
             return None
