@@ -1,17 +1,20 @@
 """Rules of whole layers: fused attention, and oneDNN's recurrent ones, which the CPU takes for LSTMs in float32.
 
-Query, key and value are [batch, heads, length, width]. Elsewhere a recurrent layer consists of ordinary ops. The fourth
-result of one is a work space that only its backward reads. Its size is the library's secret: in grad mode a layer of
-these sizes runs once, on zeros; without grad mode there is none.
+Query, key and value are [batch, heads, length, width]; those of packed sequences, which jagged tensors take, are
+[batch, length, heads, width], or [all lengths, heads, width] beside offsets. Elsewhere than on a CPU a recurrent layer
+consists of ordinary ops. The fourth result of one is a work space that only its backward reads. Its size is the
+library's secret: in grad mode a layer of these sizes runs once, on zeros; without grad mode there is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from absint.cpu_kernels import WORK_SPACE, with_workspace
+from absint.errors import TypeRuleError
 from absint.meta import CPU, Meta, contiguous
 from absint.promote import ACC_DTYPE
 from absint.rules.shapes import empty_like, fresh
@@ -46,6 +49,37 @@ def _efficient(query: Meta, value: Meta, compute_log_sumexp: bool) -> tuple[Meta
     return by_head(query, (batch, heads, length, value.shape[-1])), logsumexp, seed, seed
 
 
+def _flash_packed(query: Meta, cum_seq_q: Meta | None, return_debug_mask: bool) -> tuple[Meta, ...]:
+    *batch, length, heads, _ = query.shape
+    if return_debug_mask:
+        raise TypeRuleError("_flash_attention_forward: its mask for debugging has no rule")
+    statistics = (heads, length) if cum_seq_q is not None else (*batch, heads, length)
+    state = (fresh(query, (2,), torch.uint64), fresh(query, (), torch.uint64))
+    return empty_like(query), fresh(query, statistics, torch.float32), *state, fresh(query, (0,))
+
+
+def _efficient_packed(
+    query: Meta, key: Meta, value: Meta, cu_seqlens_q: Meta | None, max_seqlen_q: int | None, max_seqlen_k: int | None,
+    compute_log_sumexp: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    batch, length, heads, _ = query.shape
+    longest = length if cu_seqlens_q is None or max_seqlen_q is None else max_seqlen_q
+    sequences = batch if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
+    padded = (longest + 31) // 32 * 32 if compute_log_sumexp else 0
+    out = fresh(query, (batch, length, heads, value.shape[-1]))
+    logsumexp = fresh(query, (sequences, heads, padded), torch.float32)
+    seed = contiguous((), torch.int64, CPU)
+    return out, logsumexp, seed, seed, longest, key.shape[1] if max_seqlen_k is None else max_seqlen_k
+
+
+def _efficient_packed_backward(
+    query: Meta, key: Meta, value: Meta, bias: Meta | None, shared_storage_dqdkdv: bool
+) -> tuple[Meta | None, ...]:
+    if bias is not None or shared_storage_dqdkdv:
+        raise TypeRuleError("_efficient_attention_backward: gradients of a bias, or in one storage, have no rule")
+    return empty_like(query), empty_like(key), empty_like(value), None
+
+
 def _multi_head(
     query: Meta, embed_dim: int, num_head: int, need_weights: bool, average_attn_weights: bool
 ) -> tuple[Meta, Meta | None]:
@@ -60,6 +94,10 @@ TABLE.rows({
     "_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention_backward":
         lambda query, key, value: tuple([by_head(one, one.shape) for one in (query, key, value)]),
     "_scaled_dot_product_efficient_attention": _efficient,
+    "_flash_attention_forward": _flash_packed,
+    "_flash_attention_backward": lambda query, key, value: tuple(map(empty_like, (query, key, value))),
+    "_efficient_attention_forward": _efficient_packed,
+    "_efficient_attention_backward": _efficient_packed_backward,
     "_transformer_encoder_layer_fwd": lambda src: fresh(src),
     "_native_multi_head_attention": _multi_head,
 })  # fmt: skip

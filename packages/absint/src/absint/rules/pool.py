@@ -12,7 +12,7 @@ from absint.kernels import Question, ones, shaped
 from absint.meta import Meta
 from absint.rules.shapes import empty_like, formatted, fresh, suggested
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, TypeOf, f32
-from absint.strides import preserve_stride
+from absint.strides import preserve_stride, suggest_format
 
 TABLE = RuleTable()
 Sizes = Sequence[int]
@@ -160,6 +160,18 @@ _UNSHUFFLES = Constraint(
 )  # fmt: skip
 
 
+_VOLUME = Meta((1, 4, 2, 2, 2), (32, 1, 16, 8, 4), torch.float32)
+
+
+def _no_channels_last_volume(name: str) -> Constraint:
+    return Constraint(
+        "C2",
+        "five dimensions are not laid out as channels_last_3d",
+        lambda self: 0 in self.shape or suggest_format(self) is not torch.channels_last_3d,
+        Refused(name, (_VOLUME, 1)),
+    )
+
+
 def _pixel_shuffle(self: Meta, upscale_factor: int) -> Meta:
     *batch, channels, height, width = self.shape
     return formatted(self, (*batch, channels // upscale_factor**2, height * upscale_factor, width * upscale_factor))
@@ -273,12 +285,12 @@ TABLE.rows({
     "col2im": lambda self, output_size, kernel_size: fresh(
         self, (*self.shape[:-2], self.shape[-2] // (kernel_size[0] * kernel_size[1]), *output_size)
     ),
-    "pixel_shuffle": Rule(_pixel_shuffle, (_SHUFFLES,), Question(
+    "pixel_shuffle": Rule(_pixel_shuffle, (_SHUFFLES, _no_channels_last_volume("pixel_shuffle")), Question(
         of=lambda self, upscale_factor: {  # one pixel of so many channels
             "self": shaped(self, [1 if dim != self.ndim - 3 else max(upscale_factor**2, 1) for dim in range(self.ndim)])
         }
     )),
-    "pixel_unshuffle": Rule(_pixel_unshuffle, (_UNSHUFFLES,), Question(
+    "pixel_unshuffle": Rule(_pixel_unshuffle, (_UNSHUFFLES, _no_channels_last_volume("pixel_unshuffle")), Question(
         of=lambda self, downscale_factor: {"self": _windowed(self, 2, downscale_factor)}
     )),
     # The last dimension of the grid is the place in an image.

@@ -11,7 +11,7 @@ import msgspec
 from aotgrad.ops import is_random, is_repeatable, is_view, packet_of
 from aotgrad.partition.needs import Sizes
 from stagewire import loop_ops
-from stagewire.expr import evaluate
+from stagewire.expr import Expr, evaluate
 from stagewire.graph import Node, Ref, Value
 from stagewire.graph_passes import operands
 from stagewire.types import TensorType
@@ -135,6 +135,17 @@ def _attention(costs: Costs, node: Node) -> int:
     return 2 * costs.elements(node) * costs.shape(node, 1)[-2]
 
 
+def _packed_attention(longest: int) -> Callable[[Costs, Node], int]:
+    """Of [total, heads, width]: at most as many keys a query as the argument at this place says."""
+
+    def count(costs: Costs, node: Node) -> int:
+        length = node.args[longest]
+        keys = evaluate(length, costs.sizes.hints) if isinstance(length, (int, Expr)) else costs.shape(node, 1)[-3]
+        return 2 * costs.elements(node) * keys
+
+    return count
+
+
 _PRODUCTS: dict[str, Callable[[Costs, Node], int]] = {
     "aten.mm": _product(0),
     "aten.bmm": _product(0),
@@ -147,4 +158,6 @@ _PRODUCTS: dict[str, Callable[[Costs, Node], int]] = {
     "aten._scaled_dot_product_flash_attention": _attention,
     "aten._scaled_dot_product_efficient_attention": _attention,
     "aten._scaled_dot_product_cudnn_attention": _attention,
+    "aten._flash_attention_forward": _packed_attention(6),
+    "aten._efficient_attention_forward": _packed_attention(7),
 }

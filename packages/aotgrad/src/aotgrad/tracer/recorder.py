@@ -66,7 +66,7 @@ class Recorder:
         return next((node for node in reversed(self.nodes) if any(one.name == name for one in node.results)), None)
 
     def record(self, target: str, args: Sequence[Any], kwargs: dict[str, Any], types: Any) -> Any:
-        """Append one node; returns `Ref`s in the structure of `types` (Metas, None, numbers; tuples, lists of these)."""
+        """Append one node; returns `Ref`s in the structure of `types`: Metas, None, numbers; tuples, lists of these."""
         if self.symbolic and target in CANONICAL:
             args = CANONICAL[target](self.metas, list(args))
         results: list[Value] = []
