@@ -47,7 +47,6 @@ class UpdateInputs:
     """
 
     name = "update_inputs"
-    sees_whole_graph = True
 
     def run(self, graph: loop.LoopGraph) -> loop.LoopGraph:
         if not graph.updates:
