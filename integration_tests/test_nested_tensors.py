@@ -65,7 +65,8 @@ def assert_same(found: Any, expected: Any, inputs: tuple[Any, Any]) -> None:
             assert isinstance(ours, torch.SymInt) or ours == eager
             continue
         assert (ours.requires_grad, ours.is_leaf, ours.dtype) == (eager.requires_grad, eager.is_leaf, eager.dtype)
-        torch.testing.assert_close(plain(ours).detach(), plain(eager).detach(), rtol=1e-4, atol=1e-4)
+        tolerance = 0.05 if ours.dtype is torch.bfloat16 else 1e-4
+        torch.testing.assert_close(plain(ours).detach(), plain(eager).detach(), rtol=tolerance, atol=tolerance)
         if ours.is_nested:
             assert torch.equal(ours.offsets(), eager.offsets())
             assert (id(ours._offsets) in known[0]) == (id(eager._offsets) in known[1])
@@ -184,13 +185,15 @@ def attention_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("attention_kernel")
 @pytest.mark.parametrize("trains", [False, True])
 @pytest.mark.parametrize("attention_kernel", KERNELS, indirect=True)
-def test_attention(trains):
+def test_attention(trains, request):
+    is_half = DEVICE == "cuda" and request.node.callspec.params["attention_kernel"] == "flash"
+
     def attention(x: Tensor) -> Tensor:
         heads = x.unflatten(-1, (4, 16)).transpose(1, 2)
         return F.scaled_dot_product_attention(heads, heads * 2, heads + 1).transpose(1, 2).flatten(-2)
 
     def make(lengths: tuple[int, ...]) -> tuple[Tensor]:
-        dtype = torch.float32 if DEVICE == "cpu" else torch.bfloat16
+        dtype = torch.bfloat16 if is_half else torch.float32
         parts = [torch.linspace(-2, 2, n * 64, device=DEVICE, dtype=dtype).view(n, 64) for n in lengths]
         return (torch.nested.nested_tensor(parts, layout=torch.jagged).requires_grad_(trains),)
 
