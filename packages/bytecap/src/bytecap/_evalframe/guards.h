@@ -77,7 +77,6 @@ typedef struct {
     int requires_grad;
     int is_leaf;           /* -1: does not matter */
     uint64_t key_set;      /* 0: does not matter */
-    PyObject *dtype_object, *device_object; /* for reading by attributes */
     /* Sizes, then strides. A negative entry -1-k is bound to symbol k. */
     int64_t dims[];
 } TensorSpec;
@@ -106,7 +105,6 @@ typedef struct {
 int torch_state_matches(const TorchState *expected); /* 1 or 0 */
 int torch_state_init(PyObject *module);
 int torch_state_parse(PyObject *tuple, TorchState *state);
-void *torch_symbol(const char *name); /* of libtorch; NULL when it is not in the process */
 
 /* ---- checks ---------------------------------------------------------------------------- */
 

@@ -1,45 +1,7 @@
-/* libtorch as it is in the process, by names: no headers, no linking. And torch's modes, read in a few nanoseconds:
- * grad, inference, autocast, default dtype, determinism, the dispatch keys of the thread (active modes and
- * transforms show there). */
+/* torch's modes, read in a few nanoseconds: grad, inference, autocast, default dtype, determinism, the dispatch keys of
+ * the thread (active modes and transforms show there). */
 #include "guards.h"
 #include <dlfcn.h>
-
-static void *libraries[3];
-
-/* configure_libraries(paths): full paths of libc10, libtorch_cpu, in any order. Nothing is loaded
- * that the process does not hold already. */
-static PyObject *
-py_configure_libraries(PyObject *Py_UNUSED(module), PyObject *paths)
-{
-    if (!PyTuple_Check(paths) || PyTuple_GET_SIZE(paths) > 3) {
-        PyErr_SetString(PyExc_TypeError, "expected a tuple of at most three paths");
-        return NULL;
-    }
-    Py_ssize_t found = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(paths); i++) {
-        const char *path = PyUnicode_AsUTF8(PyTuple_GET_ITEM(paths, i));
-        if (path == NULL) {
-            return NULL;
-        }
-        libraries[i] = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-        found += libraries[i] != NULL;
-    }
-    return PyLong_FromSsize_t(found);
-}
-
-void *
-torch_symbol(const char *name)
-{
-    for (int i = 0; i < 3; i++) {
-        void *address = libraries[i] != NULL ? dlsym(libraries[i], name) : NULL;
-        if (address != NULL) {
-            return address;
-        }
-    }
-    return NULL;
-}
-
-/* ---- the state ------------------------------------------------------------------------- */
 
 /* C++ functions of libc10 and libtorch_cpu; ScalarType and DeviceType are int8_t. */
 static struct {
@@ -51,23 +13,11 @@ static struct {
     int64_t (*function_modes)(void);
     uint8_t (*autocast_enabled)(int8_t device);
     int8_t (*autocast_dtype)(int8_t device);
-    void *key_set; /* that it is there; its address is the thread's */
+    void *library; /* that has KEY_SET, whose address is the thread's */
 } torch_functions;
 
 #define KEY_SET "_ZN3c104impl26raw_local_dispatch_key_setE"
-static const char *const function_names[] = {
-    "_ZN3c108GradMode10is_enabledEv",
-    "_ZN3c1013InferenceMode10is_enabledEv",
-    "_ZN3c1031get_default_dtype_as_scalartypeEv",
-    "_ZN2at13globalContextEv",
-    "_ZNK2at7Context23deterministicAlgorithmsEv",
-    "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv",
-    "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
-    "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",
-    KEY_SET,
-};
-#define FUNCTIONS (int)(sizeof function_names / sizeof *function_names)
-_Static_assert(sizeof torch_functions == sizeof function_names, "a name for each function");
+#define FUNCTIONS (Py_ssize_t)(sizeof torch_functions / sizeof(void *) - 1)
 
 static PyObject *read_by_python; /* () -> tuple, the readings by torch's Python functions */
 static int use_native;
@@ -76,16 +26,20 @@ static __thread uint64_t *local_keys; /* this thread's raw_local_dispatch_key_se
 /* c10 stores the thread's keys xored with constants, so that zeroed memory is the default. */
 static uint64_t included_xor, excluded_xor;
 
+/* 0: not all of them are there, or an error is set. */
 static int
-load_functions(void)
+take_functions(PyObject *addresses, const char *path)
 {
-    int found = 0;
-    for (int i = 0; i < FUNCTIONS; i++) {
-        void *address = torch_symbol(function_names[i]);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(addresses) && i < FUNCTIONS; i++) {
+        void *address = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
         memcpy((char *)&torch_functions + (size_t)i * sizeof address, &address, sizeof address);
-        found += address != NULL;
+        if (address == NULL) {
+            return 0;
+        }
     }
-    return found == FUNCTIONS;
+    torch_functions.library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    return PyTuple_GET_SIZE(addresses) == FUNCTIONS && torch_functions.library != NULL &&
+           dlsym(torch_functions.library, KEY_SET) != NULL;
 }
 
 static int64_t
@@ -98,7 +52,7 @@ static TorchState
 read_native(void)
 {
     if (local_keys == NULL) {
-        local_keys = torch_symbol(KEY_SET);
+        local_keys = dlsym(torch_functions.library, KEY_SET);
     }
     return (TorchState){{
         torch_functions.grad_enabled() & 1,
@@ -154,19 +108,25 @@ torch_state_matches(const TorchState *expected)
     return memcmp(&state, expected, sizeof state) == 0;
 }
 
-/* configure_state(read_by_python) -> bool: may the state be read natively? The native reading must
- * agree with Python's now; the caller then compares the two under each mode. */
+/* configure_state(read_by_python, addresses, path) -> bool: may the state be read natively? The native reading must
+ * agree with Python's now; the caller then compares the two under each mode. addresses: of the functions above. path:
+ * of the library that has the thread's keys; nothing is loaded that the process does not hold already. */
 static PyObject *
-py_configure_state(PyObject *Py_UNUSED(module), PyObject *reader)
+py_configure_state(PyObject *Py_UNUSED(module), PyObject *args)
 {
+    PyObject *reader, *addresses;
+    const char *path;
+    if (!PyArg_ParseTuple(args, "OO!s", &reader, &PyTuple_Type, &addresses, &path)) {
+        return NULL;
+    }
     Py_XSETREF(read_by_python, Py_NewRef(reader));
     use_native = 0;
     TorchState expected;
     if (state_read(&expected) < 0) {
         return NULL;
     }
-    if (!load_functions()) {
-        Py_RETURN_FALSE;
+    if (!take_functions(addresses, path)) {
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
     }
     included_xor = excluded_xor = 0;
     TorchState native = read_native();
@@ -196,10 +156,8 @@ py_use_native_state(PyObject *Py_UNUSED(module), PyObject *flag)
 }
 
 static PyMethodDef state_methods[] = {
-    {"configure_libraries", py_configure_libraries, METH_O,
-     "configure_libraries(paths) -> how many of them the process holds."},
-    {"configure_state", py_configure_state, METH_O,
-     "configure_state(read_by_python) -> bool: the native reading agrees with Python's."},
+    {"configure_state", py_configure_state, METH_VARARGS,
+     "configure_state(read_by_python, addresses, path) -> bool: the native reading agrees with Python's."},
     {"read_state", py_read_state, METH_NOARGS,
      "(grad, inference, default dtype, deterministic, function modes, included keys, excluded "
      "keys, CPU autocast dtype, CUDA autocast dtype)"},

@@ -281,8 +281,6 @@ class _Builder:
             -1 if guard.is_leaf is None else int(guard.is_leaf),
             self.dims(expected.shape),
             self.dims(expected.stride),
-            native.DTYPES_BY_NAME[expected.dtype],
-            device,
         )
 
 

@@ -6,7 +6,11 @@ through Python. Every way gives the same answers, only the cost differs.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import struct
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -79,19 +83,19 @@ def read_state() -> tuple[object, ...]:
     return state_codes(global_state())
 
 
-def _probe(tensor: torch.Tensor) -> tuple[object, ...]:
-    kind, index = device_code(tensor.device)
-    return (
-        tensor, tensor._cdata, DTYPE_CODES[NAMES_BY_DTYPE[tensor.dtype]], kind, index,
-        tuple(tensor.shape), tuple(tensor.stride()), dispatch_keys(tensor),
-        tensor.requires_grad, tensor.is_leaf,
-    )  # fmt: skip
+def read_tensor(tensor: torch.Tensor) -> tuple[object, ...]:
+    """What a guard compares of a tensor, by its Python attributes, in the order of the C TensorFacts."""
+    with TORCH.no_subclass_function():
+        return (
+            DTYPE_CODES[NAMES_BY_DTYPE[tensor.dtype]], *device_code(tensor.device), dispatch_keys(tensor),
+            tensor.requires_grad, tensor.is_leaf, tuple(tensor.shape), tuple(tensor.stride()),
+        )  # fmt: skip
 
 
 _PROBED = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.complex64)
 
 
-def _probes() -> tuple[tuple[object, ...], ...]:
+def _probes() -> list[torch.Tensor]:
     """Tensors that differ in every field that is searched for; high ranks come last."""
     meta, cpu = torch.device("meta"), torch.device("cpu")
     sizes = (3, 5, 7, 11, 13, 17, 19)
@@ -109,7 +113,76 @@ def _probes() -> tuple[tuple[object, ...], ...]:
     tensors += [torch.empty_strided(sizes[:rank], strides[:rank], device=meta, dtype=torch.float16) for rank in (6, 7)]
     with torch.enable_grad():
         tensors.append(leaf * 2)
-    return tuple(_probe(tensor) for tensor in tensors)
+    return tensors
+
+
+_LIBRARIES = [os.path.join(os.path.dirname(torch.__file__), "lib", f"lib{name}.so") for name in ("c10", "torch_cpu")]
+_REQUIRES_GRAD, _IS_LEAF = "_ZNK3c1010TensorImpl13requires_gradEv", "_ZNK2at10TensorBase7is_leafEv"
+# In the order of torch_functions in torch_state.c.
+_STATE_FUNCTIONS = (
+    "_ZN3c108GradMode10is_enabledEv", "_ZN3c1013InferenceMode10is_enabledEv",
+    "_ZN3c1031get_default_dtype_as_scalartypeEv", "_ZN2at13globalContextEv",
+    "_ZNK2at7Context23deterministicAlgorithmsEv", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv",
+    "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",
+)  # fmt: skip
+
+
+def _address(name: str) -> int:
+    """Where a function of libtorch is in this process, 0 where it is not. Nothing is loaded for that."""
+    for path in _LIBRARIES:
+        with contextlib.suppress(OSError, AttributeError):
+            library = ctypes.CDLL(path, os.RTLD_LAZY | os.RTLD_NOLOAD)
+            return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+    return 0
+
+
+_INLINE_RANK = 5
+"""c10/core/impl/SizesAndStrides.h: up to so many dimensions lie in the object itself."""
+
+
+def _has_dims(memory: bytes, shape: tuple[int, ...], stride: tuple[int, ...], at: int) -> bool:
+    """Whether rank, sizes and strides lie there; of a high rank there is a pointer, if all probes before agreed."""
+    rank = len(shape)
+    sizes, strides = (struct.pack(f"{rank}q", *dims) for dims in (shape, stride))
+    if not memory.startswith(struct.pack("q", rank), at):
+        return False
+    if rank > _INLINE_RANK:
+        return ctypes.string_at(struct.unpack_from("Q", memory, at + 8)[0], 16 * rank) == sizes + strides
+    return memory.startswith(sizes, at + 8) and memory.startswith(strides, at + 8 + 8 * _INLINE_RANK)
+
+
+def _place(probes: list[torch.Tensor]) -> tuple[int, ...]:
+    """Where the object of a tensor has what `read_tensor` says of it: of each field the one offset at which all probes
+    agree (in the order of `offsets` in tensor_layout.c), then the functions that say the rest; () without one of them.
+    """
+    usable = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)(("malloc_usable_size", ctypes.CDLL(None)))
+    impls, functions = [tensor._cdata for tensor in probes], (_address(_REQUIRES_GRAD), _address(_IS_LEAF))
+    size, facts = min(map(usable, impls)), [read_tensor(tensor) for tensor in probes]
+    memories = [ctypes.string_at(impl, size) for impl in impls]
+
+    def only(step: int, length: int, lies_at: Callable[..., bool], values: Iterable[tuple[object, ...]]) -> list[int]:
+        rows = [(memory, *value) for memory, value in zip(memories, values, strict=True)]
+        found = [at for at in range(8, size - length + 1, step) if all(lies_at(*row, at) for row in rows)]
+        return found if len(found) == 1 else []  # ambiguous: do not guess
+
+    def packed(layout: str, first: int, last: int) -> list[tuple[object, ...]]:
+        return [(struct.pack(layout, *fact[first:last]),) for fact in facts]
+
+    handles = [
+        at for at in range(object.__basicsize__, 41, 8)
+        if all(at + 8 <= type(tensor).__basicsize__ for tensor in probes)
+        and all(ctypes.string_at(id(t) + at, 8) == struct.pack("Q", i) for t, i in zip(probes, impls, strict=True))
+    ]  # fmt: skip
+    offsets = (
+        *handles[:1], *only(8, 88, _has_dims, [fact[-2:] for fact in facts]),
+        *only(2, 2, bytes.startswith, packed("=H", 0, 1)), *only(1, 2, bytes.startswith, packed("bb", 1, 3)),
+        *only(8, 8, bytes.startswith, packed("Q", 3, 4)),
+    )  # fmt: skip
+    if len(offsets) < 5 or 0 in functions:
+        return ()
+    requires_grad, is_leaf = map(ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p), functions)
+    said = [(requires_grad(impl), is_leaf(id(t) + offsets[0])) for t, impl in zip(probes, impls, strict=True)]
+    return (*offsets, *functions) if said == [fact[4:6] for fact in facts] else ()
 
 
 def _state_agrees() -> bool:
@@ -118,7 +191,7 @@ def _state_agrees() -> bool:
 
 def _native_state_verifies() -> bool:
     """The native reading follows grad mode, inference mode and autocast."""
-    if not _evalframe.configure_state(read_state):
+    if not _evalframe.configure_state(read_state, tuple(map(_address, _STATE_FUNCTIONS)), _LIBRARIES[0]):
         return False
     agreed = _state_agrees()
     for mode in (torch.no_grad(), torch.enable_grad(), torch.inference_mode()):
@@ -136,9 +209,7 @@ def configure() -> Reading:
     """Searches and verifies; safe to call again."""
     if not all(map(TORCH.has, ESSENTIAL)):
         return Reading("nothing", False)  # no frame is captured
-    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
-    _evalframe.configure_libraries(tuple(os.path.join(folder, f"lib{name}.so") for name in ("c10", "torch_cpu")))
-    tensors = _evalframe.configure_tensors(_probes(), dispatch_keys, torch.nn.Module.__getattr__)
+    tensors = _evalframe.configure_tensors(read_tensor, torch.nn.Module.__getattr__, _place(_probes()))
     native = _native_state_verifies()
     _evalframe.use_native_state(native)
     return Reading(tensors, native)
