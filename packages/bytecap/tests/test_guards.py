@@ -781,7 +781,8 @@ def test_items_of_dicts_by_their_position(number: int) -> None:
     ordered = collections.OrderedDict if isinstance(real, collections.OrderedDict) else dict
     expected = [(key, dict.__getitem__(real, key)) for key in ordered.__iter__(real)]
     for index, pair in [*enumerate(expected), (len(real), (None, None)), (10**6, (None, None))]:
-        nodes = [(-1, "local", ("d", -1), (), 0), *((0, f"dict_{part}", index, (), 0) for part in ("key", "value"))]
+        items = [(0, f"dict_{part}", (None, None, index), (), 0) for part in ("key", "value")]
+        nodes = [(-1, "local", ("d", None, -1), (), 0), *items]
         assert _evalframe.GuardProgram(tuple(nodes)).values({"d": real}, None)[1:] == pair
 
 
@@ -967,17 +968,20 @@ def test_freed_dicts_and_types_do_not_confuse_the_memo() -> None:
 @pytest.mark.parametrize(
     "nodes",
     [
-        ((0, "attribute", "a", (), 0),),
-        ((-1, "attribute", "a", (), 0),),
-        ((-1, "nonsense", "a", (), 0),),
+        ((0, "attribute", ("a", None, 0), (), 0),),
+        ((-1, "attribute", ("a", None, 0), (), 0),),
+        ((-1, "nonsense", ("a", None, 0), (), 0),),
         ((-1, "local", "a", (), 0),),
-        ((-1, "local", ("a", 0), (("nonsense", 1, 0),), 0),),
-        ((-1, "local", ("a", 0), (("same", 0, 0),), 0),),
-        ((-1, "local", ("a", 0), (("distinct", ((0, 1), 1), 0),), 0),),
-        ((-1, "local", ("a", 0), (("distinct", ((0,), 2), 0),), 0),),
-        ((-1, "local", ("a", 0), (("distinct", (0, 1), 0),), 0),),
-        ((-1, "local", ("a", 0), (("symbol", 0, 0),), 0),),
-        ((-1, "local", ("a", 0), (("tensor", (), 0),), 0),),
+        ((-1, "local", (1, None, 0), (), 0),),
+        ((-1, "global", ("a", 1, 0), (), 0),),
+        ((-1, "call", ((), dict, 0), (), 0),),
+        ((-1, "local", ("a", None, 0), (("nonsense", 1, 0),), 0),),
+        ((-1, "local", ("a", None, 0), (("same", 0, 0),), 0),),
+        ((-1, "local", ("a", None, 0), (("distinct", ((0, 1), 1), 0),), 0),),
+        ((-1, "local", ("a", None, 0), (("distinct", ((0,), 2), 0),), 0),),
+        ((-1, "local", ("a", None, 0), (("distinct", (0, 1), 0),), 0),),
+        ((-1, "local", ("a", None, 0), (("symbol", 0, 0),), 0),),
+        ((-1, "local", ("a", None, 0), (("tensor", (), 0),), 0),),
         ("text",),
     ],
 )

@@ -123,88 +123,43 @@ parse_check(GuardProgram *self, PyObject *item, Check *check, int node)
 }
 
 static int
-parse_local(PyObject *argument, Node *node)
-{
-    return PyArg_ParseTuple(argument, "Ui", &node->name, &node->slot) ? 0 : -1;
-}
-
-static int
-parse_named(PyObject *argument, Node *node) /* (name, dict or None) */
-{
-    if (!PyArg_ParseTuple(argument, "UO", &node->name, &node->object)) {
-        return -1;
-    }
-    if (node->object == Py_None) {
-        node->object = NULL;
-    }
-    return node->object == NULL || PyDict_Check(node->object) ? 0 : -1;
-}
-
-static int
-parse_fetch(PyObject *argument, Node *node)
+is_sound(const Node *node)
 {
     switch (node->kind) {
-    case FETCH_LOCAL:
-        return parse_local(argument, node);
     case FETCH_GLOBAL:
     case FETCH_BUILTIN:
-        return parse_named(argument, node);
-    case FETCH_CELL:
+        return PyUnicode_Check(node->name) && (node->object == Py_None || PyDict_Check(node->object));
     case FETCH_ATTRIBUTE:
-        node->name = argument;
-        return PyUnicode_Check(argument) ? 0 : -1;
-    case FETCH_ITEM:
-        node->name = argument;
-        node->is_index = PyLong_Check(argument);
-        if (node->is_index) {
-            int overflow = 0;
-            node->index = (Py_ssize_t)PyLong_AsLongAndOverflow(argument, &overflow);
-            node->is_index = overflow == 0;
-        }
-        return 0;
-    case FETCH_DICT_KEY:
-    case FETCH_DICT_VALUE:
-        node->index = PyLong_AsSsize_t(argument);
-        return PyErr_Occurred() ? -1 : 0;
+        return PyUnicode_Check(node->name) && node->parent >= 0;
+    case FETCH_LOCAL:
+    case FETCH_CELL:
+        return PyUnicode_Check(node->name);
     case FETCH_CALL:
-        return PyTuple_Check(argument) &&
-                       PyArg_ParseTuple(argument, "OO!", &node->object, &PyTuple_Type, &node->name) &&
-                       (PyCFunction_Check(node->object) || node->object == (PyObject *)&_PyWeakref_RefType ||
-                        Py_TYPE(node->object) == &PyMethodDescr_Type ||
-                        Py_TYPE(node->object) == &PyWrapperDescr_Type)
-                   ? 0 : -1;
+        return PyTuple_Check(node->name) &&
+               (PyCFunction_Check(node->object) || node->object == (PyObject *)&_PyWeakref_RefType ||
+                Py_TYPE(node->object) == &PyMethodDescr_Type || Py_TYPE(node->object) == &PyWrapperDescr_Type);
     case FETCH_OBJECT:
-        node->object = argument;
-        return 0;
+    case FETCH_FRAME:
+        return 1;
     default:
-        return 0;
+        return node->parent >= 0;
     }
 }
 
-static int
-fetch_needs_parent(FetchKind kind)
-{
-    return kind == FETCH_ATTRIBUTE || kind == FETCH_ITEM || kind == FETCH_DICT_KEY ||
-           kind == FETCH_DICT_VALUE || kind == FETCH_TYPE_OF;
-}
-
-/* (parent, fetch, argument, checks, guard) */
+/* (parent, fetch, (name, object, index), checks, guard) */
 static int
 parse_node(GuardProgram *self, PyObject *item, int index, int *next_check)
 {
     Node *node = &self->nodes[index];
-    PyObject *kind, *argument, *checks;
-    if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "iOOO!i", &node->parent, &kind, &argument,
-                                                  &PyTuple_Type, &checks, &node->guard)) {
+    PyObject *kind, *checks;
+    if (!PyTuple_Check(item) ||
+        !PyArg_ParseTuple(item, "iO(OOn)O!i", &node->parent, &kind, &node->name, &node->object, &node->index,
+                          &PyTuple_Type, &checks, &node->guard)) {
         return -1;
     }
     int code = guard_kind_of(kind, fetch_names, FETCH_KINDS);
-    if (code < 0) {
-        return -1;
-    }
     node->kind = (FetchKind)code;
-    if (node->parent < -1 || node->parent >= index ||
-        (node->parent < 0 && fetch_needs_parent(node->kind)) || parse_fetch(argument, node) < 0) {
+    if (code < 0 || node->parent < -1 || node->parent >= index || !is_sound(node)) {
         return -1;
     }
     node->first_check = *next_check;

@@ -309,9 +309,6 @@ fetch_item(Node *node, PyObject *base, PyObject **value, int *owned)
     if (PyDict_Check(base)) {
         return take_borrowed(dict_get_memo(base, node->name, &node->memo), value);
     }
-    if (!node->is_index) {
-        return 0;
-    }
     if (PyTuple_Check(base) || PyList_Check(base)) {
         Py_ssize_t size = Py_SIZE(base);
         Py_ssize_t index = node->index < 0 ? node->index + size : node->index;
@@ -386,16 +383,16 @@ fetch_local(const Node *node, const Scope *scope, PyObject **value)
         return scope->named_locals != NULL &&
                take_borrowed(dict_get(scope->named_locals, node->name), value);
     }
-    if (node->slot < 0 || node->slot >= scope->slot_count) {
+    if (node->index < 0 || node->index >= scope->slot_count) {
         return 0;
     }
-    return take_borrowed(scope->slots[node->slot], value);
+    return take_borrowed(scope->slots[node->index], value);
 }
 
 static int
 fetch_global(Node *node, const Scope *scope, PyObject **value)
 {
-    PyObject *dict = node->object != NULL ? node->object : scope->globals;
+    PyObject *dict = node->object != Py_None ? node->object : scope->globals;
     return dict != NULL && PyDict_Check(dict) &&
            take_borrowed(dict_get_memo(dict, node->name, &node->memo), value);
 }
@@ -405,7 +402,7 @@ fetch_global(Node *node, const Scope *scope, PyObject **value)
 static int
 fetch_builtin(Node *node, const Scope *scope, PyObject **value)
 {
-    PyObject *globals = node->object != NULL ? node->object : scope->globals;
+    PyObject *globals = node->object != Py_None ? node->object : scope->globals;
     if (globals == NULL || scope->builtins == NULL || !PyDict_Check(scope->builtins)) {
         return 0;
     }

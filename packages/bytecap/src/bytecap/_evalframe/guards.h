@@ -36,11 +36,9 @@ typedef struct {
 typedef struct {
     FetchKind kind;
     int parent;         /* node index; -1: the frame */
-    int slot;           /* local: its slot in the frame, or -1 */
-    int is_index;       /* item: the key is an int that fits */
-    Py_ssize_t index;   /* item of a sequence, dict_key, dict_value */
-    PyObject *name;     /* name or key, or NULL; call: the arguments */
-    PyObject *object;   /* object: the value; global: the module's dict, or NULL; call: the callee */
+    Py_ssize_t index;   /* item of a sequence (out of range for other keys), dict_key, dict_value; local: its slot, or -1 */
+    PyObject *name;     /* name or key, or None; call: the arguments */
+    PyObject *object;   /* object: the value; global: the module's dict, or None; call: the callee */
     int guard;          /* which guard to blame when the value is missing */
     Memo memo;
     int first_check, check_count;

@@ -26,8 +26,8 @@ from stagewire.expr import Dim, Expr, steps_of
 from stagewire.types import TensorType
 
 Scope = FrameView | Mapping[str, object]
-Fetch = tuple[int, str, object]
-"""Parent, kind and argument of a node."""
+Fetch = tuple[int, str, tuple[object, object, int]]
+"""Parent, kind, and (name, object, index) of a node: what its kind takes of these."""
 Check = tuple[str, object, int]
 """Kind, argument, and the guard that it is made of."""
 
@@ -124,7 +124,7 @@ class _Builder:
         self.objects = objects
         self.guards: list[Guard] = []
         self.places: list[int] = []  # for each guard the last node that it reads; -1: none
-        self.nodes: list[tuple[int, str, object, int]] = []  # parent, fetch, argument, the first guard that reads it
+        self.nodes: list[tuple[int, str, Any, int]] = []  # parent, fetch, argument, the first guard that reads it
         self.index: dict[Source | None, int] = {}
         self.symbols = numbers
         self.symbol_sources: list[tuple[Symbol, int]] = []
@@ -156,16 +156,16 @@ class _Builder:
         return made
 
     def cell(self, source: capture.Cell) -> Fetch:
-        return -1 if source.function is None else self.node(source.function), "cell", source.name
+        return -1 if source.function is None else self.node(source.function), "cell", (source.name, None, 0)
 
     def reading(self, source: capture.Reading) -> Fetch:
-        call = (self.objects[source.function], tuple(to_python(argument) for argument in source.arguments))
+        call = (tuple(to_python(argument) for argument in source.arguments), self.objects[source.function], 0)
         return -1 if source.base is None else self.node(source.base), "call", call
 
     def handle(self, source: capture.HandleSource) -> Fetch:
         if source.name not in self.objects:
             raise GuardError(f"nobody gave the object of the handle {source.name!r}")
-        return -1, "object", self.objects[source.name]
+        return -1, "object", (None, self.objects[source.name], 0)
 
     def slot(self, name: str) -> int:
         if not isinstance(self.scope, FrameView):
@@ -288,20 +288,30 @@ _SIZES = ("torch.Tensor.size", "torch.Tensor.stride")
 _MOST_DIMENSIONS = 64
 """TENSOR_MAX_RANK of guards.h, and what TensorIterator takes."""
 
+_NOTHING = (None, None, 0)
+
+
+def _index(key: object) -> int:
+    """Which item of a sequence a key is; one that no sequence has for a key that is no index."""
+    return key if isinstance(key, int) and abs(key) < sys.maxsize else sys.maxsize
+
+
 _FETCHES: dict[type[Source] | type[None], Callable[[_Builder, Any], Fetch]] = {
-    type(None): lambda builder, source: (-1, "frame", None),
-    capture.Local: lambda builder, source: (-1, "local", (source.name, builder.slot(source.name))),
-    capture.Global: lambda builder, source: (-1, "global", (source.name, _module_globals(source.module))),
-    capture.Builtin: lambda builder, source: (-1, "builtin", (source.name, None)),
+    type(None): lambda builder, source: (-1, "frame", _NOTHING),
+    capture.Local: lambda builder, source: (-1, "local", (source.name, None, builder.slot(source.name))),
+    capture.Global: lambda builder, source: (-1, "global", (source.name, _module_globals(source.module), 0)),
+    capture.Builtin: lambda builder, source: (-1, "builtin", (source.name, None, 0)),
     capture.Cell: _Builder.cell,
-    capture.Attribute: lambda builder, source: (builder.node(source.base), "attribute", sys.intern(source.name)),
-    capture.Item: lambda builder, source: (builder.node(source.base), "item", source.key),
-    capture.DictKey: lambda builder, source: (builder.node(source.base), "dict_key", source.index),
-    capture.DictValue: lambda builder, source: (builder.node(source.base), "dict_value", source.index),
-    capture.TypeOf: lambda builder, source: (builder.node(source.base), "type_of", None),
+    capture.Attribute: lambda builder, source: (
+        builder.node(source.base), "attribute", (sys.intern(source.name), None, 0)
+    ),
+    capture.Item: lambda builder, source: (builder.node(source.base), "item", (source.key, None, _index(source.key))),
+    capture.DictKey: lambda builder, source: (builder.node(source.base), "dict_key", (None, None, source.index)),
+    capture.DictValue: lambda builder, source: (builder.node(source.base), "dict_value", (None, None, source.index)),
+    capture.TypeOf: lambda builder, source: (builder.node(source.base), "type_of", _NOTHING),
     capture.Reading: _Builder.reading,
     capture.HandleSource: _Builder.handle,
-}
+}  # fmt: skip
 
 
 def _no_value(guard: Guard) -> str:
