@@ -404,18 +404,15 @@ class Breaks:
     def __init__(self, on_driver: Callable[[CodeType], None]) -> None:
         self._on_driver = on_driver
         self.drivers: set[CodeType] = set()  # the code that runs the instructions that broke
-        self._resumptions: dict[CodeType, Resumption] = {}
-        self._segments: dict[CodeType, tuple[Resumption, Segment]] = {}
+        self._parts: dict[CodeType, tuple[Resumption, Segment | None]] = {}
 
     def is_segment(self, code: CodeType) -> bool:
         """Whether the code starts behind a break."""
-        return code in self._segments
+        return code in self._parts and self._parts[code][1] is not None
 
     def parts_of(self, code: CodeType) -> list[CodeType]:
         """The code and every segment of its function."""
-        found = self._segments.get(code)
-        resumption = self._resumptions.get(code) if found is None else found[0]
-        segments = () if resumption is None else resumption.plan.segments.values()
+        segments = self._parts[code][0].plan.segments.values() if code in self._parts else ()
         return [code, *(segment.code for segment in segments)]
 
     def places(self, code: CodeType, trace: InstructionTrace) -> Iterator[Break]:
@@ -441,22 +438,20 @@ class Breaks:
 
     def add_graphless(self, code: CodeType) -> None:
         """A capture of `code` broke without a graph."""
-        if code in self._segments:
-            resumption, segment = self._segments[code]
+        resumption, segment = self._part(code)
+        if segment is not None:
             resumption.add_graphless(segment)
             self._know(resumption)
 
     def _know(self, resumption: Resumption) -> None:
         for added in resumption.plan.segments.values():
-            self._segments.setdefault(added.code, (resumption, added))
+            self._parts.setdefault(added.code, (resumption, added))
 
     def _part(self, code: CodeType) -> tuple[Resumption, Segment | None]:
         """The resumption that a code object belongs to, and the segment that it is."""
-        if code in self._segments:
-            return self._segments[code]
-        if code not in self._resumptions:
-            self._resumptions[code] = Resumption(code, self._adopt_driver)
-        return self._resumptions[code], None
+        if code not in self._parts:
+            self._parts[code] = Resumption(code, self._adopt_driver), None
+        return self._parts[code]
 
     def _adopt_driver(self, code: CodeType) -> None:
         self.drivers.add(code)
