@@ -14,7 +14,9 @@ import pytest
 from bytecode import Bytecode, Instr
 
 from bytecap import hook
+from bytecap.guards import compile_guards
 from bytecap.hook import Dispatcher, Entry, FrameView, Owner, call_with_owner
+from stagewire.capture import Equals, Local
 
 
 def replace_constant(code: types.CodeType, old: object, new: object) -> types.CodeType:
@@ -27,8 +29,8 @@ def replace_constant(code: types.CodeType, old: object, new: object) -> types.Co
     return listing.to_code()
 
 
-def owner_for(code: types.CodeType, replacement: types.CodeType, guard: object = None) -> Owner:
-    owner = Owner(lambda view: Entry(guard, replacement))
+def owner_for(code: types.CodeType, replacement: types.CodeType) -> Owner:
+    owner = Owner(lambda view: Entry(None, replacement))
     hook.enable(code, owner)
     return owner
 
@@ -201,7 +203,7 @@ def test_entries_are_tried_and_move_to_front() -> None:
     def callback(view: FrameView) -> Entry:
         kind = view.locals["kind"]
         return Entry(
-            lambda v: v.locals["kind"] == kind,
+            compile_guards([Equals(Local("kind"), kind)], view),
             replace_constant(view.code, "old", f"for {kind}"),
             payload=kind,
         )
@@ -224,7 +226,7 @@ def test_entries_are_tried_and_move_to_front() -> None:
 def test_an_entry_whose_own_guard_fails_runs_plain_and_is_reported() -> None:
     reports = []
     owner = Owner(
-        lambda view: Entry(lambda v: False, (lambda a: "wrong").__code__),
+        lambda view: Entry(compile_guards([Equals(Local("a"), 2)], {"a": 2}), (lambda a: "wrong").__code__),
         report=lambda view, entry: reports.append((view.locals, entry)),
     )
 
@@ -409,10 +411,7 @@ def test_capture_does_not_capture_itself() -> None:
     def callback(view: FrameView) -> Entry:
         assert leaf(1) == "old"
         assert call_with_owner(owner, leaf, 1) == "old"
-        return Entry(
-            lambda v: leaf(1) == "old" and call_with_owner(owner, leaf, 1) == "old",
-            replace_constant(view.code, "old", "new"),
-        )
+        return Entry(None, replace_constant(view.code, "old", "new"))
 
     owner = Owner(callback, recursive=True)
     hook.enable(leaf.__code__, owner)
@@ -503,19 +502,6 @@ def test_callback_errors_propagate_and_release_the_arguments() -> None:
         del token, caught
         assert gone() is None
     assert function(1) == "old"
-
-
-def test_guard_errors_propagate() -> None:
-    def function():
-        return "old"
-
-    def guard(view: FrameView) -> bool:
-        raise ArithmeticError("guard")
-
-    owner = owner_for(function.__code__, function.__code__, guard)
-    for _ in range(2):
-        with pytest.raises(ArithmeticError, match="guard"):
-            call_with_owner(owner, function)
 
 
 # ---- recursion -----------------------------------------------------------------------------
@@ -622,24 +608,6 @@ def test_reset_while_running() -> None:
     owner = swap(function, "old", "new")
     assert [call_with_owner(owner, function) for _ in range(3)] == ["new"] * 3
     assert owner.misses == 3
-
-
-def test_reset_from_a_guard() -> None:
-    def function():
-        return "old"
-
-    resets = []
-
-    def guard(view: FrameView) -> bool:
-        if len(resets) < 3:
-            resets.append(1)
-            hook.reset(function.__code__)
-            gc.collect()
-            return False
-        return True
-
-    owner = owner_for(function.__code__, replace_constant(function.__code__, "old", "new"), guard)
-    assert [call_with_owner(owner, function) for _ in range(5)][-1] == "new"
 
 
 def test_references_do_not_leak() -> None:

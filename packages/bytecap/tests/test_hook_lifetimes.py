@@ -189,21 +189,27 @@ def test_code_that_dies_while_its_owner_looks_on() -> None:
     assert seen == [(), ()]
 
 
-def test_guards_that_drop_their_own_entry() -> None:
+def test_entries_that_are_dropped_while_their_guards_run() -> None:
+    """Guards run no code of the program's, but a garbage collection may: here they make one."""
+
     def function():
         return "old"
 
-    def guard(view: FrameView) -> bool:
-        nonlocal guard
-        hook.reset(function.__code__)
-        owner.__init__(lambda view: None)
-        guard = None
-        gc.collect()
-        return True
+    class Resets:
+        def __init__(self) -> None:
+            self.itself = self
 
+        def __del__(self) -> None:
+            hook.reset(function.__code__)
+            owner.__init__(owner.callback)
+
+    guard = GuardProgram(((-1, "call", ((), gc.collect, 0), (), 0),))
     owner = Owner(lambda view: Entry(guard, (lambda: "new").__code__))
     hook.enable(function.__code__, owner)
-    assert call_with_owner(owner, function) == "new"
+    for leaves_garbage in (True, False, True):
+        if leaves_garbage:
+            Resets()
+        assert call_with_owner(owner, function) == "new"
 
 
 # ---- threads -------------------------------------------------------------------------------

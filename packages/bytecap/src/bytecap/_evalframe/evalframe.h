@@ -47,7 +47,7 @@ struct Owner {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *guard;   /* GuardProgram, any callable of a FrameView, or None */
+    PyObject *guard;   /* GuardProgram or None */
     PyObject *code;    /* replacement */
     PyObject *payload; /* whatever the one who made the entry wants to find again */
     Py_ssize_t hits;
@@ -74,7 +74,7 @@ typedef struct {
 
 typedef struct {
     Owner *owner; /* who captures in this thread now; NULL: nobody */
-    int busy;     /* a callback or a Python guard is running */
+    int busy;     /* a callback is running */
     PyCodeObject *passing; /* replacement code that way B is just calling */
     PyObject *inputs;      /* for its frame, or NULL */
     Frame *handed_on;      /* frame that was given to the hook that was here before ours */

@@ -107,24 +107,17 @@ run_plain(PyThreadState *tstate, Frame *frame, int throwflag)
     return result;
 }
 
-/* Runs with no owner active; the hook itself goes away when no other thread needs it. */
-static PyObject *
-run_suspended(PyThreadState *tstate, Frame *frame,
-              PyObject *(*run)(PyThreadState *, Frame *, int))
-{
-    Owner *saved;
-    scope_enter(NULL, &saved);
-    PyObject *result = run(tstate, frame, 0);
-    scope_leave(saved);
-    return result;
-}
-
-/* A frame of the owner, under which more is captured or not. */
+/* Runs a frame of the owner, under which more is captured (open) or not: then with no owner active, and the hook itself
+ * goes away when no other thread needs it. */
 static PyObject *
 run_of_owner(PyThreadState *tstate, Frame *frame, int open,
              PyObject *(*run)(PyThreadState *, Frame *, int))
 {
-    return open ? run(tstate, frame, 0) : run_suspended(tstate, frame, run);
+    Owner *saved;
+    scope_enter(open ? thread_scope.owner : NULL, &saved);
+    PyObject *result = run(tstate, frame, 0);
+    scope_leave(saved);
+    return result;
 }
 
 static PyObject *
@@ -237,57 +230,30 @@ run_entry(PyThreadState *tstate, Frame *frame, Owner *owner, Entry *entry, PyObj
     owner->hits++;
     entry->hits++;
     Py_INCREF(entry); /* a reset may drop it while it runs */
+    Owner *saved;
+    scope_enter(open ? owner : NULL, &saved);
     if (frame_swap_code(tstate, frame, (PyCodeObject *)entry->code)) {
         if (inputs != NULL) {
             frame->localsplus[entry->inputs_slot] = Py_NewRef(inputs);
         }
-        result = run_of_owner(tstate, frame, open, run_default);
-    } else if (open) {
-        result = run_called(tstate, frame, owner, entry, inputs);
+        result = run_default(tstate, frame, 0);
     } else {
-        Owner *saved;
-        scope_enter(NULL, &saved);
         result = run_called(tstate, frame, owner, entry, inputs);
-        scope_leave(saved);
     }
+    scope_leave(saved);
     Py_DECREF(entry);
     return result;
 }
 
 /* ---- guards ---------------------------------------------------------------------------- */
 
-static int
-call_python_guard(PyObject *guard, Frame *frame)
-{
-    PyObject *view = frame_view_new(frame);
-    if (view == NULL) {
-        return -1;
-    }
-    Owner *saved;
-    scope_enter(NULL, &saved);
-    thread_scope.busy++;
-    Py_INCREF(guard); /* it may take itself out of the entry */
-    PyObject *verdict = PyObject_CallOneArg(guard, view);
-    Py_DECREF(guard);
-    thread_scope.busy--;
-    scope_leave(saved);
-    Py_DECREF(view);
-    int holds = verdict == NULL ? -1 : PyObject_IsTrue(verdict);
-    Py_XDECREF(verdict);
-    return holds;
-}
-
-/* 1, 0 or -1; when it holds, *inputs is what the entry's code wants, or NULL. */
+/* When it holds, *inputs is what the entry's code wants, or NULL. */
 static int
 guard_holds(Entry *entry, Frame *frame, PyCodeObject *code, PyObject **inputs)
 {
-    PyObject *guard = entry->guard;
     *inputs = NULL;
-    if (guard == Py_None) {
+    if (entry->guard == Py_None) {
         return 1;
-    }
-    if (Py_TYPE(guard) != guard_program_type) {
-        return call_python_guard(guard, frame);
     }
     Scope scope = {
         .slots = frame->localsplus,
@@ -297,32 +263,26 @@ guard_holds(Entry *entry, Frame *frame, PyCodeObject *code, PyObject **inputs)
         .builtins = frame->f_builtins,
         .code = code,
     };
-    return guard_program_check(guard, &scope, entry->inputs_slot >= 0 ? inputs : NULL);
+    return guard_program_check(entry->guard, &scope, entry->inputs_slot >= 0 ? inputs : NULL);
 }
 
-/* The entry whose guard holds (a new reference), or NULL; *failed tells an error from a miss. */
+/* The entry whose guard holds (a new reference), or NULL. */
 static Entry *
-find_entry(Mark *mark, Frame *frame, PyCodeObject *code, PyObject **inputs, int *failed)
+find_entry(Mark *mark, Frame *frame, PyCodeObject *code, PyObject **inputs)
 {
-    *failed = 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(mark->entries); i++) {
         Entry *entry = (Entry *)PyList_GET_ITEM(mark->entries, i);
         unsigned generation = mark->generation;
         Py_INCREF(entry);
-        int holds = guard_holds(entry, frame, code, inputs);
-        if (holds > 0) {
+        if (guard_holds(entry, frame, code, inputs)) {
             if (i > 0 && generation == mark->generation) {
                 mark_move_to_front(mark, i);
             }
             return entry;
         }
         Py_DECREF(entry);
-        if (holds < 0) {
-            *failed = 1;
-            return NULL;
-        }
         if (generation != mark->generation) {
-            i = -1; /* a Python guard changed the list: look again */
+            i = -1; /* a finalizer changed the list: look again */
         }
     }
     return NULL;
@@ -395,22 +355,17 @@ ask_callback(Owner *owner, Frame *frame, PyCodeObject *code, Entry **entry, PyOb
 static PyObject *
 eval_marked(PyThreadState *tstate, Frame *frame, Owner *owner, PyCodeObject *code, Mark *mark)
 {
-    Entry *entry = NULL;
     PyObject *inputs = NULL;
-    int failed = 0;
-    if (mark != NULL) {
-        entry = find_entry(mark, frame, code, &inputs, &failed);
-    }
-    if (entry == NULL && !failed) {
+    Entry *entry = mark != NULL ? find_entry(mark, frame, code, &inputs) : NULL;
+    if (entry == NULL) {
         int closed = 0;
         int verdict = ask_callback(owner, frame, code, &entry, &inputs, &closed);
         if (verdict == 0) {
             return run_of_owner(tstate, frame, owner->recursive && !closed, run_plain);
         }
-        failed = verdict < 0;
-    }
-    if (failed) {
-        return release_unrun(tstate, frame, NULL);
+        if (verdict < 0) {
+            return release_unrun(tstate, frame, NULL);
+        }
     }
     PyObject *result = run_entry(tstate, frame, owner, entry, inputs);
     Py_XDECREF(inputs);
@@ -440,7 +395,7 @@ eval_hook(PyThreadState *tstate, Frame *frame, int throwflag)
     Mark *mark = NULL;
     if (state != NULL) {
         if (state->disabled) {
-            return run_suspended(tstate, frame, run_plain);
+            return run_of_owner(tstate, frame, 0, run_plain);
         }
         mark = mark_find(state, owner);
     }

@@ -146,8 +146,8 @@ entry_init(PyObject *object, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "an Entry cannot be initialised again");
         return -1;
     }
-    if (guard != Py_None && Py_TYPE(guard) != guard_program_type && !PyCallable_Check(guard)) {
-        PyErr_SetString(PyExc_TypeError, "guard must be a GuardProgram, a callable or None");
+    if (guard != Py_None && Py_TYPE(guard) != guard_program_type) {
+        PyErr_SetString(PyExc_TypeError, "guard must be a GuardProgram or None");
         return -1;
     }
     Py_XSETREF(self->guard, Py_NewRef(guard));

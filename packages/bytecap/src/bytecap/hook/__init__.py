@@ -13,9 +13,8 @@ under it. Below a frame of the owner nothing more is captured, unless the owner 
 then every fresh frame in the scope is asked for, marked or not, save the skipped and disabled
 ones. Frames of generators and coroutines run plain.
 
-The hook is in place only while some thread is inside a scope; during a callback or a guard
-written in Python nobody captures in that thread. An owner holds its entries: dropping the owner
-drops them.
+The hook is in place only while some thread is inside a scope; during a callback nobody captures
+in that thread. An owner holds its entries: dropping the owner drops them.
 
 Example:
     >>> import types
