@@ -75,7 +75,7 @@ def test_guard_programs_free_their_memory() -> None:
             assert program.inputs({"model": model}) == (model,)
         assert not program.check({"model": None})
         with pytest.raises(ValueError, match="malformed"):
-            GuardProgram((*program.spec[0], (-1, "local", ("a", None, 0), (("length", -1, 0),), 0)))
+            GuardProgram((*program.spec[0], (-1, "local", ("a", None, 0), (("length", (None, -1, ()), 0),), 0)))
 
     for _ in range(20):
         cycle()

@@ -1,17 +1,20 @@
 /* Guard programs from Python data: tuples of nodes, checks and relations. */
 #include "guards.h"
 
-TensorSpec *tensor_spec_parse(PyObject *tuple, Py_ssize_t symbol_count);
-
-typedef enum {
-    ARGUMENT_OBJECT, ARGUMENT_NUMBER, ARGUMENT_NODE, ARGUMENT_SYMBOL, ARGUMENT_TEXT, ARGUMENT_KEYS, ARGUMENT_NODES,
-    ARGUMENT_TENSOR_SPEC, ARGUMENT_STATE, ARGUMENT_WEAK_REFERENCE, ARGUMENT_FUNCTION_STATE
-} ArgumentKind;
-
-#define CHECK_NAME(kind, name, argument, holds) name,
+#define CHECK_NAME(kind, name, holds) name,
 static const char *const check_names[] = {CHECK_ROWS(CHECK_NAME)};
-#define CHECK_ARGUMENT(kind, name, argument, holds) ARGUMENT_##argument,
-static const ArgumentKind check_arguments[] = {CHECK_ROWS(CHECK_ARGUMENT)};
+
+int
+read_words(PyObject *tuple, int64_t *words, Py_ssize_t count)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != count) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        words[i] = (int64_t)PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(tuple, i));
+    }
+    return PyErr_Occurred() == NULL;
+}
 
 int
 guard_kind_of(PyObject *name, const char *const *names, int count)
@@ -33,93 +36,79 @@ is_function_state(PyObject *tuple)
            (PyTuple_GET_ITEM(tuple, 3) == Py_None || PyDict_Check(PyTuple_GET_ITEM(tuple, 4)));
 }
 
-/* ((node, ...), how many of them are apart) */
-static Distinct *
-parse_distinct(PyObject *argument, int node)
+static int
+are_at_least(const int64_t *words, int64_t count, int64_t least)
 {
-    PyObject *nodes;
-    int apart;
-    if (!PyTuple_Check(argument) || !PyArg_ParseTuple(argument, "O!i", &PyTuple_Type, &nodes, &apart)) {
-        return NULL;
+    int64_t i = 0;
+    while (i < count && words[i] >= least) {
+        i++;
     }
-    size_t count = (size_t)PyTuple_GET_SIZE(nodes), size = 4;
-    while (size < 2 * count) {
-        size *= 2;
-    }
-    size_t head = (sizeof(Distinct) + count * sizeof(int) + 15) / 16 * 16;
-    Distinct *made = PyMem_Malloc(head + (count + size) * sizeof(PyObject *));
-    if (made == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    made->count = (int)count;
-    made->apart = apart;
-    made->size = size;
-    made->found = (PyObject **)((char *)made + head);
-    made->table = made->found + count;
-    int fits = apart >= 0 && apart <= made->count;
-    for (size_t i = 0; fits && i < count; i++) {
-        long place = PyLong_AsLong(PyTuple_GET_ITEM(nodes, (Py_ssize_t)i));
-        fits = place >= 0 && place <= node;
-        made->nodes[i] = (int)place;
-    }
-    if (!fits) {
-        PyMem_Free(made);
-        return NULL;
-    }
-    return made;
+    return i == count;
 }
 
 static int
+is_sound_check(const GuardProgram *self, const Check *check, int node)
+{
+    const int64_t *words = check->as.words;
+    switch (check->kind) {
+    case CHECK_LENGTH:
+        return check->number >= 0;
+    case CHECK_SAME:
+    case CHECK_NOT_SAME:
+        return check->number >= 0 && check->number < node;
+    case CHECK_SYMBOL:
+        return check->number >= 0 && check->number < self->symbol_count;
+    case CHECK_HAS_ATTRIBUTE:
+    case CHECK_LACKS_ATTRIBUTE:
+        return PyUnicode_Check(check->argument);
+    case CHECK_KEYS:
+        return PyTuple_Check(check->argument);
+    case CHECK_TENSOR: {
+        int64_t head = sizeof(TensorSpec) / sizeof *words, dims = check->count - head;
+        return dims >= 0 && dims <= 2 * TENSOR_MAX_RANK && dims == 2 * check->as.tensor->rank &&
+               PyType_Check(check->argument) && are_at_least(words + head, dims, -self->symbol_count);
+    }
+    case CHECK_STATE:
+        return check->count == STATE_WORDS;
+    case CHECK_DISTINCT: /* the node itself is among them */
+        for (int i = 0; i < check->count; i++) {
+            if (words[i] > node) {
+                return 0;
+            }
+        }
+        return check->number >= 0 && check->number <= check->count && are_at_least(words, check->count, 0);
+    case CHECK_WEAK_IDENTITY:
+        return PyWeakref_Check(check->argument);
+    case CHECK_FUNCTION:
+        return is_function_state(check->argument);
+    default:
+        return 1;
+    }
+}
+
+/* (check, (object, number, words), guard) */
+static int
 parse_check(GuardProgram *self, PyObject *item, Check *check, int node)
 {
-    PyObject *kind;
-    if (!PyTuple_Check(item) ||
-        !PyArg_ParseTuple(item, "OOi", &kind, &check->argument, &check->guard)) {
+    PyObject *kind, *words;
+    if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "O(OnO!)i", &kind, &check->argument, &check->number,
+                                                  &PyTuple_Type, &words, &check->guard)) {
         return -1;
     }
     int code = guard_kind_of(kind, check_names, CHECK_KINDS);
-    if (code < 0) {
-        return -1;
-    }
-    check->as.number = 0;
     check->kind = (CheckKind)code;
-    Py_ssize_t bound = PY_SSIZE_T_MAX;
-    switch (check_arguments[code]) {
-    case ARGUMENT_OBJECT:
-        return 0;
-    case ARGUMENT_NUMBER:
-        break;
-    case ARGUMENT_NODE:
-        bound = node;
-        break;
-    case ARGUMENT_SYMBOL:
-        bound = self->symbol_count;
-        break;
-    case ARGUMENT_TEXT:
-        return PyUnicode_Check(check->argument) ? 0 : -1;
-    case ARGUMENT_KEYS:
-        check->as.memo = PyMem_Calloc(1, sizeof(Memo));
-        return check->as.memo != NULL && PyTuple_Check(check->argument) ? 0 : -1;
-    case ARGUMENT_NODES:
-        check->as.distinct = parse_distinct(check->argument, node);
-        return check->as.distinct == NULL ? -1 : 0;
-    case ARGUMENT_TENSOR_SPEC:
-        check->as.tensor = tensor_spec_parse(check->argument, self->symbol_count);
-        return check->as.tensor == NULL ? -1 : 0;
-    case ARGUMENT_STATE:
-        check->as.state = PyMem_Calloc(1, sizeof(TorchState));
-        return check->as.state == NULL ? -1 : torch_state_parse(check->argument, check->as.state);
-    case ARGUMENT_WEAK_REFERENCE:
-        return PyWeakref_Check(check->argument) ? 0 : -1;
-    case ARGUMENT_FUNCTION_STATE:
-        return is_function_state(check->argument) ? 0 : -1;
+    check->count = (int)PyTuple_GET_SIZE(words);
+    check->size = 4; /* room for a memo, too */
+    while (check->size < 2 * (size_t)check->count) {
+        check->size *= 2;
     }
-    check->as.number = PyLong_AsSsize_t(check->argument);
-    if (check->as.number == -1 && PyErr_Occurred()) {
+    check->as.words = PyMem_Calloc(2 * (size_t)check->count + check->size, sizeof(int64_t));
+    if (check->as.words == NULL) {
+        PyErr_NoMemory();
         return -1;
     }
-    return check->as.number >= 0 && check->as.number < bound ? 0 : -1;
+    check->found = (PyObject **)(check->as.words + check->count);
+    return code >= 0 && read_words(words, check->as.words, check->count) && is_sound_check(self, check, node) ? 0 : -1;
 }
 
 static int
@@ -178,10 +167,7 @@ void
 guard_program_free_parts(GuardProgram *self)
 {
     for (int i = 0; self->checks != NULL && i < self->check_count; i++) {
-        CheckKind kind = self->checks[i].kind;
-        if (kind == CHECK_TENSOR || kind == CHECK_STATE || kind == CHECK_KEYS || kind == CHECK_DISTINCT) {
-            PyMem_Free(self->checks[i].as.memo); /* the union's pointers are freed alike */
-        }
+        PyMem_Free(self->checks[i].as.words);
     }
     for (int i = 0; self->relations != NULL && i < self->relation_count; i++) {
         PyMem_Free(self->relations[i].ops);

@@ -201,32 +201,33 @@ is_referent(PyObject *value, PyObject *reference)
 }
 
 int
-are_distinct(Distinct *distinct)
+are_distinct(Check *check)
 {
-    size_t mask = distinct->size - 1;
-    memset(distinct->table, 0, distinct->size * sizeof(PyObject *));
-    for (int i = 0; i < distinct->count; i++) {
-        PyObject *value = distinct->found[i];
+    PyObject **table = check->found + check->count;
+    size_t mask = check->size - 1;
+    memset(table, 0, check->size * sizeof(PyObject *));
+    for (int i = 0; i < check->count; i++) {
+        PyObject *value = check->found[i];
         size_t at = ((uintptr_t)value >> 4) & mask;
-        for (; distinct->table[at] != NULL; at = (at + 1) & mask) {
-            if (distinct->table[at] == value) {
+        for (; table[at] != NULL; at = (at + 1) & mask) {
+            if (table[at] == value) {
                 return 0;
             }
         }
-        if (i < distinct->apart) {
-            distinct->table[at] = value;
+        if (i < check->number) {
+            table[at] = value;
         }
     }
     return 1;
 }
 
 static int
-are_distinct_nodes(Distinct *distinct, PyObject **values)
+are_distinct_nodes(Check *check, PyObject **values)
 {
-    for (int i = 0; i < distinct->count; i++) {
-        distinct->found[i] = values[distinct->nodes[i]];
+    for (int i = 0; i < check->count; i++) {
+        check->found[i] = values[check->as.words[i]];
     }
-    return are_distinct(distinct);
+    return are_distinct(check);
 }
 
 /* ---- functions ------------------------------------------------------------------------- */
@@ -286,7 +287,7 @@ bind_symbol(Symbols *symbols, Py_ssize_t index, PyObject *value)
 int
 check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols)
 {
-#define CHECK_CASE(kind, name, argument, holds) \
+#define CHECK_CASE(kind, name, holds) \
     case CHECK_##kind: \
         return holds;
 

@@ -246,11 +246,11 @@ outlook_of_members(Recorder *recorder, Check *check, int node, PyObject *value)
 }
 
 static Outlook
-outlook_of_distinct(const Recorder *recorder, const Distinct *distinct)
+outlook_of_distinct(const Recorder *recorder, const Check *check)
 {
     Outlook outlook = SETTLED;
-    for (int i = 0; i < distinct->count; i++) {
-        Standing standing = recorder->standing[distinct->nodes[i]];
+    for (int i = 0; i < check->count; i++) {
+        Standing standing = recorder->standing[check->as.words[i]];
         if (standing == LATE) {
             return AGAIN_LATE;
         }
@@ -279,14 +279,14 @@ outlook_of(Recorder *recorder, Check *check, int node)
         return outlook_of_members(recorder, check, node, value);
     case CHECK_SAME:
     case CHECK_NOT_SAME: {
-        Standing other = recorder->standing[check->as.number];
+        Standing other = recorder->standing[check->number];
         if (other == LATE) {
             return AGAIN_LATE;
         }
         return is_strong && other == STRONG ? SETTLED : AGAIN;
     }
     case CHECK_DISTINCT:
-        return outlook_of_distinct(recorder, check->as.distinct);
+        return outlook_of_distinct(recorder, check);
     case CHECK_FUNCTION:
     case CHECK_TENSOR:
     case CHECK_SYMBOL:
@@ -303,11 +303,11 @@ outlook_of(Recorder *recorder, Check *check, int node)
 }
 
 static void
-check_now(Recorder *recorder, const Check *check, int node)
+check_now(Recorder *recorder, Check *check, int node)
 {
     PyObject *value = recorder->values[node];
     if (recorder->standing[node] == STRONG && check->kind == CHECK_TENSOR) {
-        add_step(recorder, STEP_TENSOR, value)->as.tensor = check->as.tensor;
+        add_step(recorder, STEP_TENSOR, value)->as.check = check;
     } else if (recorder->standing[node] == STRONG && check->kind == CHECK_TYPE_IS) {
         recorder->object_step[node] = recorder->replay->first_count; /* pin_object builds on it */
         add_step(recorder, STEP_TYPE, value)->as.type = (PyTypeObject *)check->argument;
@@ -326,11 +326,11 @@ check_late(Recorder *recorder, const Check *check, int node)
         recorder->is_held[node] = 1;
     }
     if ((check->kind == CHECK_SAME || check->kind == CHECK_NOT_SAME) &&
-        recorder->standing[check->as.number] == STRONG) {
-        recorder->is_held[check->as.number] = 1;
+        recorder->standing[check->number] == STRONG) {
+        recorder->is_held[check->number] = 1;
     }
-    for (int i = 0; check->kind == CHECK_DISTINCT && i < check->as.distinct->count; i++) {
-        int compared = check->as.distinct->nodes[i];
+    for (int i = 0; check->kind == CHECK_DISTINCT && i < check->count; i++) {
+        int64_t compared = check->as.words[i];
         recorder->is_held[compared] |= recorder->standing[compared] == STRONG;
     }
 }

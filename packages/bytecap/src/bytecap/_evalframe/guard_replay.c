@@ -45,15 +45,14 @@ check_again(GuardProgram *program, Run *run, int node, int index)
     Check *check = &program->checks[index];
     PyObject *value = value_of(program->replay, run, node);
     if (check->kind == CHECK_SAME || check->kind == CHECK_NOT_SAME) {
-        PyObject *other = value_of(program->replay, run, (int)check->as.number);
+        PyObject *other = value_of(program->replay, run, (int)check->number);
         return (value == other) == (check->kind == CHECK_SAME);
     }
     if (check->kind == CHECK_DISTINCT) {
-        Distinct *distinct = check->as.distinct;
-        for (int i = 0; i < distinct->count; i++) {
-            distinct->found[i] = value_of(program->replay, run, distinct->nodes[i]);
+        for (int i = 0; i < check->count; i++) {
+            check->found[i] = value_of(program->replay, run, (int)check->as.words[i]);
         }
-        return are_distinct(distinct);
+        return are_distinct(check);
     }
     return check_holds(check, value, NULL, &run->symbols);
 }
@@ -108,7 +107,7 @@ steps_hold(GuardProgram *program, Run *run, const Scope *scope, const Step *step
             holds = type_version((PyTypeObject *)step->object) == step->version;
             break;
         case STEP_TENSOR:
-            holds = tensor_matches(step->as.tensor, step->object, &run->symbols);
+            holds = check_holds(step->as.check, step->object, NULL, &run->symbols);
             break;
         case STEP_FETCH:
             holds = fetch_again(program, run, step, scope);

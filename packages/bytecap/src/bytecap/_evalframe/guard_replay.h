@@ -17,7 +17,7 @@ typedef struct {
     union {
         PyTypeObject *type;       /* object, type */
         uint64_t tag;             /* dict */
-        const TensorSpec *tensor; /* tensor */
+        Check *check;             /* tensor */
     } as;
     PyObject *dict;    /* object: its instance dict; fetch: where an attribute is, or NULL */
 } Step;

@@ -68,15 +68,13 @@ void fetch_set_module_type(PyObject *getattr_function);
 #define TENSOR_MAX_RANK 64
 
 typedef struct {
-    PyTypeObject *type;
-    int rank;
-    int dtype;             /* at::ScalarType */
-    int device_type, device_index;
-    int requires_grad;
-    int is_leaf;           /* -1: does not matter */
-    uint64_t key_set;      /* 0: does not matter */
-    /* Sizes, then strides. A negative entry -1-k is bound to symbol k. */
-    int64_t dims[];
+    int64_t dtype;   /* at::ScalarType */
+    int64_t key_set; /* 0: does not matter */
+    int64_t device_type, device_index;
+    int64_t requires_grad;
+    int64_t is_leaf; /* -1: does not matter */
+    int64_t rank;
+    int64_t dims[];  /* Sizes, then strides. A negative entry -1-k is bound to symbol k. */
 } TensorSpec;
 
 typedef struct {
@@ -85,7 +83,7 @@ typedef struct {
 } Symbols;
 
 int tensor_reads_raw(void); /* at offsets: no Python object is made or called */
-int tensor_matches(const TensorSpec *spec, PyObject *value, Symbols *symbols);
+int tensor_matches(PyObject *type, const TensorSpec *spec, PyObject *value, Symbols *symbols);
 int tensor_init(PyObject *module);
 
 /* ---- torch's own state ----------------------------------------------------------------- */
@@ -102,59 +100,52 @@ typedef struct {
 
 int torch_state_matches(const TorchState *expected); /* 1 or 0 */
 int torch_state_init(PyObject *module);
-int torch_state_parse(PyObject *tuple, TorchState *state);
 
 /* ---- checks ---------------------------------------------------------------------------- */
 
-/* One row a check: its name, what its argument is (guard_build.c), when it holds for `value` (guard_check.c). */
+/* One row a check: its name, when it holds for `value` (guard_check.c). */
 #define CHECK_ROWS(ROW) \
-    ROW(TYPE_IS, "type_is", OBJECT, (PyObject *)Py_TYPE(value) == check->argument) \
-    ROW(IDENTITY, "identity", OBJECT, value == check->argument) \
-    ROW(WEAK_IDENTITY, "weak_identity", WEAK_REFERENCE, is_referent(value, check->argument)) \
-    ROW(FUNCTION, "function", FUNCTION_STATE, is_same_function(value, check->argument)) \
-    ROW(EQUALS, "equals", OBJECT, literals_equal(value, check->argument)) \
-    ROW(LENGTH, "length", NUMBER, native_length(value) == check->as.number) \
-    ROW(KEYS, "keys", KEYS, keys_are(value, check->argument, check->as.memo)) \
-    ROW(HAS_KEY, "has_key", OBJECT, has_key(value, check->argument) == 1) \
-    ROW(LACKS_KEY, "lacks_key", OBJECT, has_key(value, check->argument) == 0) \
-    ROW(HAS_ATTRIBUTE, "has_attribute", TEXT, has_attribute(check, value) == 1) \
-    ROW(LACKS_ATTRIBUTE, "lacks_attribute", TEXT, has_attribute(check, value) == 0) \
-    ROW(TENSOR, "tensor", TENSOR_SPEC, tensor_matches(check->as.tensor, value, symbols)) \
-    ROW(SAME, "same", NODE, value == values[check->as.number]) \
-    ROW(NOT_SAME, "not_same", NODE, value != values[check->as.number]) \
-    ROW(DISTINCT, "distinct", NODES, are_distinct_nodes(check->as.distinct, values)) \
-    ROW(SYMBOL, "symbol", SYMBOL, bind_symbol(symbols, check->as.number, value)) \
-    ROW(STATE, "state", STATE, torch_state_matches(check->as.state))
+    ROW(TYPE_IS, "type_is", (PyObject *)Py_TYPE(value) == check->argument) \
+    ROW(IDENTITY, "identity", value == check->argument) \
+    ROW(WEAK_IDENTITY, "weak_identity", is_referent(value, check->argument)) \
+    ROW(FUNCTION, "function", is_same_function(value, check->argument)) \
+    ROW(EQUALS, "equals", literals_equal(value, check->argument)) \
+    ROW(LENGTH, "length", native_length(value) == check->number) \
+    ROW(KEYS, "keys", keys_are(value, check->argument, check->as.memo)) \
+    ROW(HAS_KEY, "has_key", has_key(value, check->argument) == 1) \
+    ROW(LACKS_KEY, "lacks_key", has_key(value, check->argument) == 0) \
+    ROW(HAS_ATTRIBUTE, "has_attribute", has_attribute(check, value) == 1) \
+    ROW(LACKS_ATTRIBUTE, "lacks_attribute", has_attribute(check, value) == 0) \
+    ROW(TENSOR, "tensor", tensor_matches(check->argument, check->as.tensor, value, symbols)) \
+    ROW(SAME, "same", value == values[check->number]) \
+    ROW(NOT_SAME, "not_same", value != values[check->number]) \
+    ROW(DISTINCT, "distinct", are_distinct_nodes(check, values)) \
+    ROW(SYMBOL, "symbol", bind_symbol(symbols, check->number, value)) \
+    ROW(STATE, "state", torch_state_matches(check->as.state))
 
-#define CHECK_KIND(kind, name, argument, holds) CHECK_##kind,
+#define CHECK_KIND(kind, name, holds) CHECK_##kind,
 typedef enum { CHECK_ROWS(CHECK_KIND) CHECK_KINDS } CheckKind;
-
-/* The values of the first `apart` nodes differ from each other and from those of the rest. */
-typedef struct {
-    int count, apart;
-    size_t size;       /* of the table: a power of two */
-    PyObject **found;  /* borrowed, while the check runs: the value of each node */
-    PyObject **table;  /* the set of the values that came first: open addressing */
-    int nodes[];
-} Distinct;
 
 typedef struct {
     CheckKind kind;
     int guard;
     PyObject *argument;
+    Py_ssize_t number; /* length; node index of same; symbol index; distinct: so many nodes first are apart */
+    int count;         /* of the words that it was given, in one block with the space that it needs */
     union {
-        Py_ssize_t number;  /* length; node index of same; symbol index */
+        int64_t *words; /* distinct: its nodes */
         TensorSpec *tensor;
         TorchState *state;
-        Memo *memo;         /* keys */
-        Distinct *distinct;
+        Memo *memo;     /* keys */
     } as;
+    PyObject **found;  /* distinct: space for the values (borrowed, while it runs) and a set of them, open addressing */
+    size_t size;       /* of the set: a power of two */
 } Check;
 
 /* `values` are the nodes' values so far (for same, not_same and distinct). */
 int check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols);
-/* Of the values in `found`. */
-int are_distinct(Distinct *distinct);
+/* The values in `found`: those that are apart differ from each other and from the rest. */
+int are_distinct(Check *check);
 
 /* ---- relations ------------------------------------------------------------------------- */
 
@@ -221,6 +212,8 @@ int run_begin(Run *run, size_t values, size_t symbols); /* 0: no memory */
 void run_end(Run *run);
 
 int guard_kind_of(PyObject *name, const char *const *names, int count);
+/* `count` ints of a tuple; 0: it has others, with an error set unless they are too few or too many. */
+int read_words(PyObject *tuple, int64_t *words, Py_ssize_t count);
 int guard_program_build(GuardProgram *self, PyObject *nodes, PyObject *relations,
                         PyObject *inputs);
 void guard_program_free_parts(GuardProgram *self);

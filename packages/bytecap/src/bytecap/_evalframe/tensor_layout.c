@@ -63,18 +63,6 @@ facts_at_offsets(const TensorSpec *spec, PyObject *tensor, TensorFacts *facts)
     facts->is_leaf = spec->is_leaf < 0 || !facts->requires_grad || (tensor_functions.is_leaf(handle) & 1);
 }
 
-static int
-tuple_to_dims(PyObject *tuple, int64_t *dims, int rank)
-{
-    if (tuple == NULL || !PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != rank) {
-        return 0;
-    }
-    for (int i = 0; i < rank; i++) {
-        dims[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
-    }
-    return PyErr_Occurred() == NULL;
-}
-
 /* 0: not known, or of another rank. No error is left set. */
 static int
 facts_by_python(const TensorSpec *spec, PyObject *tensor, TensorFacts *facts, int64_t *dims)
@@ -86,7 +74,7 @@ facts_by_python(const TensorSpec *spec, PyObject *tensor, TensorFacts *facts, in
                 PyArg_ParseTuple(tuple, "iiiKppO!O!", &facts->dtype, &facts->device_type, &facts->device_index,
                                  &key_set, &facts->requires_grad, &facts->is_leaf, &PyTuple_Type, &sizes,
                                  &PyTuple_Type, &strides) &&
-                tuple_to_dims(sizes, dims, spec->rank) && tuple_to_dims(strides, dims + spec->rank, spec->rank);
+                read_words(sizes, dims, spec->rank) && read_words(strides, dims + spec->rank, spec->rank);
     Py_XDECREF(tuple);
     PyErr_Clear();
     facts->key_set = key_set;
@@ -99,9 +87,9 @@ facts_by_python(const TensorSpec *spec, PyObject *tensor, TensorFacts *facts, in
 /* ---- comparing ------------------------------------------------------------------------- */
 
 static int
-dims_match(const int64_t *expected, const int64_t *actual, int rank, Symbols *symbols)
+dims_match(const int64_t *expected, const int64_t *actual, int64_t rank, Symbols *symbols)
 {
-    for (int i = 0; i < rank; i++) {
+    for (int64_t i = 0; i < rank; i++) {
         if (expected[i] >= 0) {
             if (expected[i] != actual[i]) {
                 return 0;
@@ -126,11 +114,11 @@ tensor_reads_raw(void)
 }
 
 int
-tensor_matches(const TensorSpec *spec, PyObject *value, Symbols *symbols)
+tensor_matches(PyObject *type, const TensorSpec *spec, PyObject *value, Symbols *symbols)
 {
     TensorFacts facts;
     int64_t dims[2 * TENSOR_MAX_RANK];
-    if (Py_TYPE(value) != spec->type) {
+    if ((PyObject *)Py_TYPE(value) != type) {
         return 0;
     }
     if (layout == LAYOUT_OFFSETS) {
@@ -138,7 +126,7 @@ tensor_matches(const TensorSpec *spec, PyObject *value, Symbols *symbols)
     } else if (!facts_by_python(spec, value, &facts, dims)) {
         return 0;
     }
-    return (spec->key_set == 0 || facts.key_set == spec->key_set) && facts.dtype == spec->dtype &&
+    return (spec->key_set == 0 || facts.key_set == (uint64_t)spec->key_set) && facts.dtype == spec->dtype &&
            facts.device_type == spec->device_type && facts.device_index == spec->device_index &&
            facts.requires_grad == spec->requires_grad && (spec->is_leaf < 0 || facts.is_leaf == spec->is_leaf) &&
            facts.rank == spec->rank && dims_match(spec->dims, facts.sizes, spec->rank, symbols) &&
@@ -207,42 +195,4 @@ tensor_init(PyObject *module)
     return PyModule_AddIntConstant(module, "TENSOR_MAX_RANK", TENSOR_MAX_RANK) < 0
                ? -1
                : PyModule_AddFunctions(module, tensor_methods);
-}
-
-/* ---- the expected side ----------------------------------------------------------------- */
-
-/* (type, dtype code, key set, device type, device index, requires_grad, is_leaf or -1, sizes,
- *  strides); a size or stride of -1-k is symbol k. */
-TensorSpec *
-tensor_spec_parse(PyObject *tuple, Py_ssize_t symbol_count)
-{
-    PyObject *sizes, *strides;
-    unsigned long long key_set;
-    TensorSpec head;
-    if (!PyTuple_Check(tuple) ||
-        !PyArg_ParseTuple(tuple, "O!iKiipiO!O!", &PyType_Type, &head.type, &head.dtype,
-                          &key_set, &head.device_type, &head.device_index, &head.requires_grad,
-                          &head.is_leaf, &PyTuple_Type, &sizes, &PyTuple_Type, &strides)) {
-        return NULL;
-    }
-    int rank = (int)PyTuple_GET_SIZE(sizes);
-    head.key_set = key_set;
-    head.rank = rank;
-    TensorSpec *spec = PyMem_Calloc(1, sizeof(TensorSpec) + 2 * (size_t)rank * sizeof(int64_t));
-    if (spec == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    memcpy(spec, &head, sizeof head);
-    int fits = rank <= TENSOR_MAX_RANK && tuple_to_dims(sizes, spec->dims, rank) &&
-               tuple_to_dims(strides, spec->dims + rank, rank);
-    for (int i = 0; fits && i < 2 * rank; i++) {
-        fits = spec->dims[i] >= -symbol_count;
-    }
-    if (!fits) {
-        PyMem_Free(spec);
-        PyErr_SetString(PyExc_ValueError, "bytecap: bad sizes or strides in a tensor check");
-        return NULL;
-    }
-    return spec;
 }

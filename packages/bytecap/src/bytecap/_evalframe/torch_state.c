@@ -67,19 +67,6 @@ read_native(void)
     }};
 }
 
-int
-torch_state_parse(PyObject *tuple, TorchState *state)
-{
-    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != STATE_WORDS) {
-        PyErr_SetString(PyExc_TypeError, "bytecap: a bad state of torch");
-        return -1;
-    }
-    for (int i = 0; i < STATE_WORDS; i++) {
-        state->word[i] = (int64_t)PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(tuple, i));
-    }
-    return PyErr_Occurred() == NULL ? 0 : -1;
-}
-
 static int
 state_read(TorchState *state)
 {
@@ -92,9 +79,12 @@ state_read(TorchState *state)
         return -1;
     }
     PyObject *tuple = PyObject_CallNoArgs(read_by_python);
-    int status = tuple == NULL ? -1 : torch_state_parse(tuple, state);
+    int known = tuple != NULL && read_words(tuple, state->word, STATE_WORDS);
     Py_XDECREF(tuple);
-    return status;
+    if (!known && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_TypeError, "bytecap: a bad state of torch");
+    }
+    return known ? 0 : -1;
 }
 
 int

@@ -176,7 +176,7 @@ def _differing_items(known: Sequence[Entry]) -> Iterator[capture.Source]:
     wanted: dict[capture.Source, set[int]] = {}
     for entry in known:
         for node in entry.guard.spec[0]:
-            for _, asked, number in node[3]:
+            for _, (asked, *_), number in node[3]:
                 guard = entry.guard.guards[number]
                 if isinstance(guard, capture.TypeIs | capture.IdentityIs) and _is_upcoming(guard.source):
                     wanted.setdefault(guard.source, set()).add(id(asked))

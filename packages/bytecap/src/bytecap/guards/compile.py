@@ -28,8 +28,8 @@ from stagewire.types import TensorType
 Scope = FrameView | Mapping[str, object]
 Fetch = tuple[int, str, tuple[object, object, int]]
 """Parent, kind, and (name, object, index) of a node: what its kind takes of these."""
-Check = tuple[str, object, int]
-"""Kind, argument, and the guard that it is made of."""
+Check = tuple[str, tuple[object, int, tuple[int, ...]], int]
+"""Kind, (object, number, words): what its kind takes of these, and the guard that it is made of."""
 
 
 def compile_guards(
@@ -219,9 +219,10 @@ class _Builder:
         for number, (guard, place) in enumerate(zip(self.guards, self.places, strict=True)):
             check, self.number = KINDS[type(guard)].check, number
             if check is not None:
-                checks[place].append((*check(self, guard), number))
+                name, *given = check(self, guard)
+                checks[place].append((name, (*given, *_NOTHING_MORE[len(given) :]), number))
         for symbol, node in self.symbol_sources:
-            checks[node].append(("symbol", self.symbol_index(symbol.name), self.nodes[node][3]))
+            checks[node].append(("symbol", (None, self.symbol_index(symbol.name), ()), self.nodes[node][3]))
         relations = [
             ((*postfix(dim, self.symbols), ("symbol", hidden), ("==", 0)), guard) for hidden, dim, guard in self.hidden
         ]
@@ -261,7 +262,8 @@ class _Builder:
             raise GuardDoesNotHold(f"the type of {print_source(guard.source)} is {actual.__qualname__}, not {name}")
         return actual
 
-    def tensor(self, guard: capture.TensorIs) -> tuple[object, ...]:
+    def tensor(self, guard: capture.TensorIs) -> tuple[object, int, tuple[int, ...]]:
+        """The class of a tensor, and the words of the C TensorSpec."""
         live = self.live[self.index[guard.source]]
         if not isinstance(live, torch.Tensor):
             raise GuardError(f"{print_source(guard.source)} is not a tensor in the captured frame")
@@ -272,16 +274,17 @@ class _Builder:
         with TORCH.no_subclass_function():
             if live.device.type == device.type and device.index is None:
                 device = live.device
-        return (
-            self.named_type(guard, guard.type_name),
+        words = (
             native.DTYPE_CODES[expected.dtype],
             native.dispatch_keys(live),
             *native.device_code(device),
-            expected.requires_grad,
+            int(expected.requires_grad),
             -1 if guard.is_leaf is None else int(guard.is_leaf),
-            self.dims(expected.shape),
-            self.dims(expected.stride),
+            len(expected.shape),
+            *self.dims(expected.shape),
+            *self.dims(expected.stride),
         )
+        return self.named_type(guard, guard.type_name), 0, words
 
 
 _SIZES = ("torch.Tensor.size", "torch.Tensor.stride")
@@ -289,6 +292,7 @@ _MOST_DIMENSIONS = 64
 """TENSOR_MAX_RANK of guards.h, and what TensorIterator takes."""
 
 _NOTHING = (None, None, 0)
+_NOTHING_MORE: tuple[Any, ...] = (None, 0, ())
 
 
 def _index(key: object) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
+from typing import Any
 
 import torch
 
@@ -105,7 +106,7 @@ def explain(
     checked = next((check[1] for node in program.spec[0] for check in node[3] if check[2] == index), None)
     if isinstance(guard, capture.Distinct):
         values = program.values(scope, MISSING)
-        said = _explain_distinct(guard, [values[node] for node in checked[0]])
+        said = _explain_distinct(guard, [values[node] for node in checked[2]])
     elif not found and not isinstance(guard, capture.Relation | capture.GlobalState):
         said = missing(guard)
     else:
@@ -131,21 +132,23 @@ def _explain_distinct(guard: capture.Distinct, values: list[object]) -> str:
     return f"{print_guard(guard)} does not hold any more"
 
 
-def _explain_checked(guard: Guard, checked: object, value: object) -> str | None:
+def _explain_checked(guard: Guard, checked: Any, value: object) -> str | None:
     """What only the program knows: the code and default values of a function; what the dispatcher makes of a tensor
     (inference tensors, functional wrappers, conjugates)."""
-    if not isinstance(checked, tuple):
+    if checked is None:
         return None
-    if isinstance(guard, capture.IdentityIs) and isinstance(value, FunctionType) and checked[0]() is value:
+    asked, _, words = checked
+    is_function = isinstance(guard, capture.IdentityIs) and isinstance(asked, tuple)
+    if is_function and isinstance(value, FunctionType) and asked[0]() is value:
         where = print_source(guard.source)
-        if checked[1] is not value.__code__:
+        if asked[1] is not value.__code__:
             return f"{where}.__code__ was replaced"
-        if checked[2] is not value.__defaults__:
-            return f"{where}.__defaults__ was {short(checked[2])} and is {short(value.__defaults__)}"
-        return f"{where}.__kwdefaults__ was {short(checked[4])} and is {short(value.__kwdefaults__)}"
+        if asked[2] is not value.__defaults__:
+            return f"{where}.__defaults__ was {short(asked[2])} and is {short(value.__defaults__)}"
+        return f"{where}.__kwdefaults__ was {short(asked[4])} and is {short(value.__kwdefaults__)}"
     is_tensor = isinstance(guard, capture.TensorIs) and isinstance(value, torch.Tensor)
     if not is_tensor or not TORCH.has("key_set") or tensor_difference(guard, value) is not None:
         return None
-    keys = (TORCH.key_set(checked[2]), TORCH.dispatch_keys(value))
+    keys = (TORCH.key_set(words[1]), TORCH.dispatch_keys(value))
     before, now = (str(each).removeprefix("DispatchKeySet") for each in keys)
     return f"the dispatch keys of {print_source(guard.source)} were {before} and are {now}"

@@ -182,7 +182,7 @@ def _distinct_condition(guard: capture.Distinct) -> str:
     return " and ".join([inside] * (len(guard.sources) > 1) + [apart] * bool(guard.others))
 
 
-def _identity_check(builder: Any, guard: capture.IdentityIs) -> tuple[str, object]:
+def _identity_check(builder: Any, guard: capture.IdentityIs) -> tuple[Any, ...]:
     """It keeps classes and modules alive, and what cannot be referred to weakly. Of a function it is also what calling
     it depends on besides its arguments, globals and cells: a weak reference to it, code, defaults, keyword defaults, a
     copy of these; the last three may be None."""
@@ -202,8 +202,8 @@ def _identity_check(builder: Any, guard: capture.IdentityIs) -> tuple[str, objec
 class Kind(NamedTuple):
     """What is known of one kind of guard.
 
-    check: (name, argument) of the check, by the builder of the program and the guard; it stands on the last node that
-    the guard reads. None: a relation, which is no check of a value.
+    check: the name of the check and what it takes (object, number, words), by the builder of the program and the guard;
+    it stands on the last node that the guard reads. None: a relation, which is no check of a value.
     condition: the guard as Python. sentence: what it says when it fails for a value. now: how it shows that value.
     was: what the value was, where it is missing. sources: what it reads (None: the frame).
     flag: the field that says which text of a pair it is. subject: what the sentence is about. torch_name: what
@@ -211,7 +211,7 @@ class Kind(NamedTuple):
     """
 
     torch_name: str
-    check: Callable[[Any, Any], tuple[str, object]] | None
+    check: Callable[[Any, Any], tuple[Any, ...]] | None
     condition: Text
     sentence: Text = "{condition} does not hold any more"
     now: Callable[[object], str] = short
@@ -235,11 +235,11 @@ KINDS: dict[type[Guard], Kind] = {
         "{source} was {value!r} and is {now}", was="{value!r}",
     ),
     capture.TensorIs: Kind(
-        "TENSOR_MATCH", lambda builder, guard: ("tensor", builder.tensor(guard)), _tensor_condition, _tensor_sentence,
+        "TENSOR_MATCH", lambda builder, guard: ("tensor", *builder.tensor(guard)), _tensor_condition, _tensor_sentence,
         was="a tensor",
     ),
     capture.LengthIs: Kind(
-        "SEQUENCE_LENGTH", lambda builder, guard: ("length", guard.length), "len({source}) == {length}",
+        "SEQUENCE_LENGTH", lambda builder, guard: ("length", None, guard.length), "len({source}) == {length}",
         "len({source}) was {length} and is {now}", now=_length,
     ),
     capture.KeysAre: Kind(
@@ -259,18 +259,19 @@ KINDS: dict[type[Guard], Kind] = {
         flag="present",
     ),
     capture.SameObject: Kind(
-        "DUPLICATE_INPUT", lambda builder, guard: ("same" if guard.same else "not_same", min(builder.apart(guard))),
+        "DUPLICATE_INPUT",
+        lambda builder, guard: ("same" if guard.same else "not_same", None, min(builder.apart(guard))),
         ("{first} is not {second}", "{first} is {second}"),
         ("{first} and {second} were two objects and are one", "{first} and {second} were one object and are two"),
         flag="same", subject="{first} or {second}", sources=lambda guard: (guard.first, guard.second),
     ),
     capture.Distinct: Kind(
-        "NO_TENSOR_ALIASING", lambda builder, guard: ("distinct", (builder.apart(guard), len(guard.sources))),
+        "NO_TENSOR_ALIASING", lambda builder, guard: ("distinct", None, len(guard.sources), builder.apart(guard)),
         _distinct_condition, sources=lambda guard: (*guard.sources, *guard.others),
     ),
     capture.GlobalState: Kind(
-        "GLOBAL_STATE", lambda builder, guard: ("state", native.state_codes(guard)), _state_condition, _state_sentence,
-        sources=lambda guard: (None,),
+        "GLOBAL_STATE", lambda builder, guard: ("state", None, 0, native.state_codes(guard)), _state_condition,
+        _state_sentence, sources=lambda guard: (None,),
     ),
     capture.Relation: Kind("SHAPE_ENV", None, "{left} {operator} {right}", sources=lambda guard: ()),
 }  # fmt: skip

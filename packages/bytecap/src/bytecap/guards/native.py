@@ -69,7 +69,7 @@ def global_state() -> GlobalState:
     )
 
 
-def state_codes(state: GlobalState) -> tuple[object, ...]:
+def state_codes(state: GlobalState) -> tuple[int, ...]:
     """A state in the order of the C TorchState; dispatch keys and torch function modes are those of this moment."""
     dtypes = dict(state.autocast)
     codes = [DTYPE_CODES[dtypes[device]] if device in dtypes else -1 for device in AUTOCAST_DEVICES]
@@ -78,7 +78,7 @@ def state_codes(state: GlobalState) -> tuple[object, ...]:
     return (*modes, TORCH.count_function_modes(), *keys, *codes)
 
 
-def read_state() -> tuple[object, ...]:
+def read_state() -> tuple[int, ...]:
     """The modes of torch by its Python functions."""
     return state_codes(global_state())
 
