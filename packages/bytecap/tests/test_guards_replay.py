@@ -51,8 +51,8 @@ pytestmark = pytest.mark.skipif(
 
 def again(program: GuardProgram) -> GuardProgram:
     """The same guards without a recording."""
-    nodes, relations, inputs = program.spec
-    return GuardProgram(nodes, relations, 0, program.guards, inputs)
+    nodes, inputs = program.spec
+    return GuardProgram(nodes, 0, program.guards, inputs)
 
 
 def is_replaying(program: GuardProgram, scope: dict[str, Any]) -> bool:

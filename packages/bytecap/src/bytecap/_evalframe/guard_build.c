@@ -1,4 +1,4 @@
-/* Guard programs from Python data: tuples of nodes, checks and relations. */
+/* Guard programs from Python data: tuples of nodes and checks. */
 #include "guards.h"
 
 #define CHECK_NAME(kind, name, holds) name,
@@ -77,6 +77,8 @@ is_sound_check(const GuardProgram *self, const Check *check, int node)
             }
         }
         return check->number >= 0 && check->number <= check->count && are_at_least(words, check->count, 0);
+    case CHECK_RELATION:
+        return relation_is_sound(check, self->symbol_count);
     case CHECK_WEAK_IDENTITY:
         return PyWeakref_Check(check->argument);
     case CHECK_FUNCTION:
@@ -169,19 +171,14 @@ guard_program_free_parts(GuardProgram *self)
     for (int i = 0; self->checks != NULL && i < self->check_count; i++) {
         PyMem_Free(self->checks[i].as.words);
     }
-    for (int i = 0; self->relations != NULL && i < self->relation_count; i++) {
-        PyMem_Free(self->relations[i].ops);
-    }
     replay_free(self->replay);
     PyMem_Free(self->nodes);
     PyMem_Free(self->checks);
-    PyMem_Free(self->relations);
     PyMem_Free(self->inputs);
     self->replay = NULL;
     self->inputs = NULL;
     self->nodes = NULL;
     self->checks = NULL;
-    self->relations = NULL;
 }
 
 static int
@@ -199,27 +196,21 @@ count_checks(PyObject *nodes)
 }
 
 int
-guard_program_build(GuardProgram *self, PyObject *nodes, PyObject *relations, PyObject *inputs)
+guard_program_build(GuardProgram *self, PyObject *nodes, PyObject *inputs)
 {
     self->input_count = (int)PyTuple_GET_SIZE(inputs);
     self->node_count = (int)PyTuple_GET_SIZE(nodes);
-    self->relation_count = (int)PyTuple_GET_SIZE(relations);
     self->check_count = count_checks(nodes);
     self->nodes = PyMem_Calloc((size_t)self->node_count + 1, sizeof(Node));
     self->checks = PyMem_Calloc((size_t)self->check_count + 1, sizeof(Check));
-    self->relations = PyMem_Calloc((size_t)self->relation_count + 1, sizeof(Relation));
     self->inputs = PyMem_Calloc((size_t)self->input_count + 1, sizeof(int));
-    if (self->inputs == NULL || self->nodes == NULL || self->checks == NULL || self->relations == NULL) {
+    if (self->inputs == NULL || self->nodes == NULL || self->checks == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     int next_check = 0, failed = 0;
     for (int i = 0; !failed && i < self->node_count; i++) {
         failed = parse_node(self, PyTuple_GET_ITEM(nodes, i), i, &next_check) < 0;
-    }
-    for (int i = 0; !failed && i < self->relation_count; i++) {
-        failed = relation_parse(PyTuple_GET_ITEM(relations, i), self->symbol_count,
-                                &self->relations[i]) < 0;
     }
     for (int i = 0; !failed && i < self->input_count; i++) {
         long node = PyLong_AsLong(PyTuple_GET_ITEM(inputs, i));

@@ -1,4 +1,4 @@
-/* GuardProgram: the Python type round nodes, checks and relations. */
+/* GuardProgram: the Python type round nodes and checks. */
 #include "guards.h"
 #include <structmember.h>
 
@@ -8,32 +8,28 @@ PyTypeObject *guard_program_type;
 static PyObject *
 program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"nodes", "relations", "symbol_count", "guards", "inputs", NULL};
-    PyObject *nodes, *relations = NULL, *inputs = NULL, *guards = Py_None;
+    static char *names[] = {"nodes", "symbol_count", "guards", "inputs", NULL};
+    PyObject *nodes, *guards = Py_None, *none = PyTuple_New(0), *inputs = none;
     Py_ssize_t symbols = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O!nOO!:GuardProgram", names, &PyTuple_Type,
-                                     &nodes, &PyTuple_Type, &relations, &symbols, &guards,
-                                     &PyTuple_Type, &inputs)) {
-        return NULL;
-    }
-    GuardProgram *self = (GuardProgram *)type->tp_alloc(type, 0);
-    PyObject *none = PyTuple_New(0);
-    if (self == NULL || none == NULL) {
-        Py_XDECREF((PyObject *)self);
+    if (none == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|nOO!:GuardProgram", names, &PyTuple_Type, &nodes,
+                                                     &symbols, &guards, &PyTuple_Type, &inputs)) {
         Py_XDECREF(none);
         return NULL;
     }
-    relations = relations != NULL ? relations : none;
-    inputs = inputs != NULL ? inputs : none;
+    GuardProgram *self = (GuardProgram *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        Py_DECREF(none);
+        return NULL;
+    }
     self->symbol_count = symbols;
     self->guards = Py_NewRef(guards);
-    self->spec = PyTuple_Pack(3, nodes, relations, inputs);
+    self->spec = PyTuple_Pack(2, nodes, inputs);
     Py_DECREF(none);
     if (symbols < 0) {
         PyErr_SetString(PyExc_ValueError, "a negative number of symbols");
     }
     if (symbols < 0 || self->spec == NULL ||
-        guard_program_build(self, nodes, relations, inputs) < 0) {
+        guard_program_build(self, nodes, inputs) < 0) {
         Py_DECREF(self);
         return NULL;
     }
@@ -56,7 +52,7 @@ program_clear(PyObject *object)
     GuardProgram *self = (GuardProgram *)object;
     /* Nodes borrow from `spec`; run_program refuses a program without one. */
     guard_program_free_parts(self);
-    self->node_count = self->check_count = self->relation_count = self->input_count = 0;
+    self->node_count = self->check_count = self->input_count = 0;
     Py_CLEAR(self->spec);
     Py_CLEAR(self->guards);
     return 0;
@@ -169,7 +165,7 @@ static PyMethodDef program_methods[] = {
 
 static PyMemberDef program_members[] = {
     {"guards", T_OBJECT, offsetof(GuardProgram, guards), READONLY, NULL},
-    {"spec", T_OBJECT, offsetof(GuardProgram, spec), READONLY, "(nodes, relations, inputs)"},
+    {"spec", T_OBJECT, offsetof(GuardProgram, spec), READONLY, "(nodes, inputs)"},
     {"node_count", T_INT, offsetof(GuardProgram, node_count), READONLY, NULL},
     {"input_count", T_INT, offsetof(GuardProgram, input_count), READONLY, NULL},
     {"replays", T_PYSSIZET, offsetof(GuardProgram, replays), READONLY,
@@ -178,7 +174,7 @@ static PyMemberDef program_members[] = {
 };
 
 static PyType_Slot program_slots[] = {
-    {Py_tp_doc, "GuardProgram(nodes, relations=(), symbol_count=0, guards=None, inputs=())"},
+    {Py_tp_doc, "GuardProgram(nodes, symbol_count=0, guards=None, inputs=())"},
     {Py_tp_new, program_new},
     {Py_tp_traverse, program_traverse},
     {Py_tp_clear, program_clear},

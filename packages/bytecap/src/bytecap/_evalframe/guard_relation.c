@@ -1,10 +1,10 @@
 /* Conditions on size symbols: integer expressions in postfix order. */
 #include "guards.h"
 
-static const char *const op_names[OP_KINDS] = {
-    "const", "symbol", "+", "-", "*", "//", "%", "min", "max",
-    "==", "!=", "<", "<=", ">", ">=",
-};
+typedef enum { /* in the order of OPERATIONS in guards/compile.py */
+    OP_CONST, OP_SYMBOL, OP_ADD, OP_SUB, OP_MUL, OP_FLOORDIV, OP_MOD, OP_MIN, OP_MAX,
+    OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_KINDS
+} OpKind;
 
 #define RELATION_STACK 64
 
@@ -24,7 +24,7 @@ floor_divide(int64_t a, int64_t b, int64_t *quotient, int64_t *remainder)
 }
 
 static int
-apply(OpKind kind, int64_t a, int64_t b, int64_t *result)
+apply(int64_t kind, int64_t a, int64_t b, int64_t *result)
 {
     int64_t other;
     switch (kind) {
@@ -44,24 +44,22 @@ apply(OpKind kind, int64_t a, int64_t b, int64_t *result)
     }
 }
 
-/* Overflow, division by zero and unbound symbols fail. */
 int
-relation_holds(const Relation *relation, const Symbols *symbols)
+relation_holds(const Check *check, const Symbols *symbols)
 {
     int64_t stack[RELATION_STACK];
     int top = 0;
-    for (int i = 0; i < relation->count; i++) {
-        const Op *op = &relation->ops[i];
-        if (op->kind == OP_CONST) {
-            stack[top++] = op->operand;
-        } else if (op->kind == OP_SYMBOL) {
-            if (!symbols->bound[op->operand]) {
+    for (const int64_t *op = check->as.words, *end = op + check->count; op < end; op += 2) {
+        if (op[0] == OP_CONST) {
+            stack[top++] = op[1];
+        } else if (op[0] == OP_SYMBOL) {
+            if (!symbols->bound[op[1]]) {
                 return 0;
             }
-            stack[top++] = symbols->value[op->operand];
+            stack[top++] = symbols->value[op[1]];
         } else {
             top--;
-            if (!apply(op->kind, stack[top - 1], stack[top], &stack[top - 1])) {
+            if (!apply(op[0], stack[top - 1], stack[top], &stack[top - 1])) {
                 return 0;
             }
         }
@@ -69,35 +67,18 @@ relation_holds(const Relation *relation, const Symbols *symbols)
     return stack[0] != 0;
 }
 
-
-/* ((op, operand)*, guard) */
 int
-relation_parse(PyObject *item, Py_ssize_t symbol_count, Relation *relation)
+relation_is_sound(const Check *check, Py_ssize_t symbol_count)
 {
-    PyObject *ops, *kind;
-    long long operand;
-    if (!PyTuple_Check(item) ||
-        !PyArg_ParseTuple(item, "O!i", &PyTuple_Type, &ops, &relation->guard)) {
-        return -1;
-    }
-    relation->count = (int)PyTuple_GET_SIZE(ops);
-    relation->ops = PyMem_Calloc((size_t)relation->count + 1, sizeof(Op));
     int depth = 0, deepest = 0;
-    for (int i = 0; relation->ops != NULL && i < relation->count; i++) {
-        PyObject *op = PyTuple_GET_ITEM(ops, i);
-        if (!PyTuple_Check(op) || !PyArg_ParseTuple(op, "OL", &kind, &operand)) {
-            return -1;
-        }
-        int code = guard_kind_of(kind, op_names, OP_KINDS);
-        if (code < 0 || (code == OP_SYMBOL && (operand < 0 || operand >= symbol_count))) {
-            return -1;
-        }
-        relation->ops[i] = (Op){(OpKind)code, operand};
-        if (code > OP_SYMBOL && depth < 2) {
-            return -1;
+    for (int i = 0; i + 1 < check->count; i += 2) {
+        int64_t code = check->as.words[i], operand = check->as.words[i + 1];
+        if (code < 0 || code >= OP_KINDS || (code == OP_SYMBOL && (operand < 0 || operand >= symbol_count)) ||
+            (code > OP_SYMBOL && depth < 2)) {
+            return 0;
         }
         depth += code <= OP_SYMBOL ? 1 : -1;
         deepest = depth > deepest ? depth : deepest;
     }
-    return relation->ops != NULL && depth == 1 && deepest <= RELATION_STACK ? 0 : -1;
+    return check->count % 2 == 0 && depth == 1 && deepest <= RELATION_STACK;
 }

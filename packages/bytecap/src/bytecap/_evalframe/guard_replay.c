@@ -146,9 +146,6 @@ late_part_holds(GuardProgram *program, Run *run, const Scope *scope)
     }
     int holds = steps_hold(program, run, scope, replay->steps + replay->first_count,
                            replay->late_count);
-    for (int i = 0; i < program->relation_count && holds; i++) {
-        holds = relation_holds(&program->relations[i], &run->symbols);
-    }
     for (int i = 0; i < replay->held_count; i++) {
         Py_DECREF(replay->values[replay->held[i]]);
     }

@@ -76,11 +76,6 @@ run_whole(GuardProgram *program, Run *run, const Scope *scope, Failure *failure)
             return 0;
         }
     }
-    for (int i = 0; i < program->relation_count; i++) {
-        if (!relation_holds(&program->relations[i], &run->symbols)) {
-            return fail(failure, program->relations[i].guard, NULL);
-        }
-    }
     return 1;
 }
 

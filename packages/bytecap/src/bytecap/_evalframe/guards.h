@@ -1,12 +1,12 @@
 /* The guard evaluator: a flat program over a tree of sources.
  *
- *   program  ::= node* relation*        a node's parent comes before it
+ *   program  ::= node*                  a node's parent comes before it
  *   node     ::= fetch check*           one Python value, read once for all guards that use it
  *   fetch    ::= local | global | builtin | cell | attribute | item | dict_key | dict_value
  *              | type_of | call | object | frame
  *   check    ::= type_is | identity | weak_identity | function | equals | length | keys | has_key | lacks_key
  *              | has_attribute | lacks_attribute | tensor | same | not_same | distinct | symbol | state
- *   relation ::= postfix expression over size symbols, right while it is not zero
+ *              | relation            postfix expression over size symbols, right while it is not zero
  *   replay   ::= step*                  what of a run that held has to be looked at again
  *
  * Rule for side effects: no user code runs. A value that only user code could give (a property, a
@@ -121,7 +121,8 @@ int torch_state_init(PyObject *module);
     ROW(NOT_SAME, "not_same", value != values[check->number]) \
     ROW(DISTINCT, "distinct", are_distinct_nodes(check, values)) \
     ROW(SYMBOL, "symbol", bind_symbol(symbols, check->number, value)) \
-    ROW(STATE, "state", torch_state_matches(check->as.state))
+    ROW(STATE, "state", torch_state_matches(check->as.state)) \
+    ROW(RELATION, "relation", relation_holds(check, symbols))
 
 #define CHECK_KIND(kind, name, holds) CHECK_##kind,
 typedef enum { CHECK_ROWS(CHECK_KIND) CHECK_KINDS } CheckKind;
@@ -133,7 +134,7 @@ typedef struct {
     Py_ssize_t number; /* length; node index of same; symbol index; distinct: so many nodes first are apart */
     int count;         /* of the words that it was given, in one block with the space that it needs */
     union {
-        int64_t *words; /* distinct: its nodes */
+        int64_t *words; /* distinct: its nodes; relation: (operation, operand)* */
         TensorSpec *tensor;
         TorchState *state;
         Memo *memo;     /* keys */
@@ -147,26 +148,9 @@ int check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbo
 /* The values in `found`: those that are apart differ from each other and from the rest. */
 int are_distinct(Check *check);
 
-/* ---- relations ------------------------------------------------------------------------- */
-
-typedef enum {
-    OP_CONST, OP_SYMBOL, OP_ADD, OP_SUB, OP_MUL, OP_FLOORDIV, OP_MOD, OP_MIN, OP_MAX,
-    OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_KINDS
-} OpKind;
-typedef struct {
-    OpKind kind;
-    int64_t operand;
-} Op;
-
-typedef struct {
-    Op *ops;
-    int count;
-    int guard;
-} Relation;
-
-int relation_parse(PyObject *item, Py_ssize_t symbol_count, Relation *relation);
 /* Overflow, division by zero and unbound symbols fail. */
-int relation_holds(const Relation *relation, const Symbols *symbols);
+int relation_holds(const Check *check, const Symbols *symbols);
+int relation_is_sound(const Check *check, Py_ssize_t symbol_count);
 
 /* ---- programs -------------------------------------------------------------------------- */
 
@@ -174,11 +158,10 @@ typedef struct Replay Replay;
 
 typedef struct {
     PyObject_HEAD
-    int node_count, check_count, relation_count, input_count;
+    int node_count, check_count, input_count;
     Py_ssize_t symbol_count;
     Node *nodes;
     Check *checks;
-    Relation *relations;
     int *inputs;      /* nodes whose values the replacement code takes */
     Replay *replay;   /* NULL: nothing recorded */
     int replaying;    /* runs of the recording in progress: it must stay */
@@ -214,8 +197,7 @@ void run_end(Run *run);
 int guard_kind_of(PyObject *name, const char *const *names, int count);
 /* `count` ints of a tuple; 0: it has others, with an error set unless they are too few or too many. */
 int read_words(PyObject *tuple, int64_t *words, Py_ssize_t count);
-int guard_program_build(GuardProgram *self, PyObject *nodes, PyObject *relations,
-                        PyObject *inputs);
+int guard_program_build(GuardProgram *self, PyObject *nodes, PyObject *inputs);
 void guard_program_free_parts(GuardProgram *self);
 
 /* 1 or 0; *failure (if wanted) says why not, *inputs (if wanted) gets a tuple when it holds. */

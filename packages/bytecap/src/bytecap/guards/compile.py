@@ -70,19 +70,15 @@ def with_relations(
     program: GuardProgram, relations: Sequence[capture.Relation], numbers: Mapping[str, int]
 ) -> GuardProgram:
     """The program that checks `relations` too; `numbers` are those of its symbols."""
-    nodes, known, inputs = program.spec
+    nodes, inputs = program.spec
+    first = len(program.guards)
+    checks = [_relation(relation_program(each, numbers), number) for number, each in enumerate(relations, first)]
     guards = (*program.guards, *relations)
-    more = _programs(relations, numbers, len(program.guards))
-    return GuardProgram(nodes, (*known, *more), len(numbers), guards, inputs)
+    return GuardProgram((*nodes, (*_CONDITIONS, tuple(checks), 0)), len(numbers), guards, inputs)
 
 
-def _programs(
-    guards: Sequence[Guard], numbers: Mapping[str, int], start: int = 0
-) -> list[tuple[tuple[tuple[str, int], ...], int]]:
-    """The conditions among `guards`, which are those from `start` on."""
-    found = [(place, guard) for place, guard in enumerate(guards, start) if isinstance(guard, capture.Relation)]
-    return [(relation_program(guard, numbers), place) for place, guard in found]
-
+OPERATIONS = ("const", "symbol", "+", "-", "*", "//", "%", "min", "max", "==", "!=", "<", "<=", ">", ">=")
+"""Of conditions, by their numbers in guard_relation.c."""
 
 Op = tuple[str, int]
 
@@ -111,6 +107,11 @@ def relation_program(relation: capture.Relation, symbols: Mapping[str, int]) -> 
     """The whole condition: not zero when it holds."""
     left, right = postfix(relation.left, symbols), postfix(relation.right, symbols)
     return (*left, *right, (relation.operator, 0))
+
+
+def _relation(program: tuple[Op, ...], guard: int) -> Check:
+    words = tuple([word for kind, operand in program for word in (OPERATIONS.index(kind), operand)])
+    return "relation", (None, 0, words), guard
 
 
 class _Builder:
@@ -223,17 +224,21 @@ class _Builder:
                 checks[place].append((name, (*given, *_NOTHING_MORE[len(given) :]), number))
         for symbol, node in self.symbol_sources:
             checks[node].append(("symbol", (None, self.symbol_index(symbol.name), ()), self.nodes[node][3]))
-        relations = [
-            ((*postfix(dim, self.symbols), ("symbol", hidden), ("==", 0)), guard) for hidden, dim, guard in self.hidden
+        hidden = [
+            ((*postfix(dim, self.symbols), ("symbol", own), ("==", 0)), number) for own, dim, number in self.hidden
         ]
-        relations += _programs(self.guards, self.symbols)
-        nodes = tuple(
-            [
-                (parent, fetch, argument, tuple(made), guard)
-                for (parent, fetch, argument, guard), made in zip(self.nodes, checks, strict=True)
-            ]
-        )
-        return GuardProgram(nodes, tuple(relations), len(self.symbols), tuple(self.guards), input_nodes)
+        relations = [
+            (relation_program(guard, self.symbols), number)
+            for number, guard in enumerate(self.guards)
+            if isinstance(guard, capture.Relation)
+        ]
+        conditions = tuple([_relation(*each) for each in (*hidden, *relations)])
+        nodes = [
+            (parent, fetch, argument, tuple(made), guard)
+            for (parent, fetch, argument, guard), made in zip(self.nodes, checks, strict=True)
+        ]
+        nodes += [(*_CONDITIONS, conditions, 0)] if conditions else []
+        return GuardProgram(tuple(nodes), len(self.symbols), tuple(self.guards), input_nodes)
 
     def apart(self, guard: capture.SameObject | capture.Distinct) -> tuple[int, ...]:
         """The nodes of what a guard compares, each another one."""
@@ -293,6 +298,8 @@ _MOST_DIMENSIONS = 64
 
 _NOTHING = (None, None, 0)
 _NOTHING_MORE: tuple[Any, ...] = (None, 0, ())
+_CONDITIONS = (-1, "frame", _NOTHING)
+"""The node that checks conditions on symbols: the last one, when all of them are known."""
 
 
 def _index(key: object) -> int:

@@ -49,9 +49,9 @@ def filtered(program: GuardProgram, scope: Scope, inputs: Sequence[Source], keep
 
     Raises `GuardError` where the filter gives another number of answers than there are guards.
     """
-    values, places = program.values(scope, MISSING), {}
-    for place, node in enumerate(program.spec[0]):
-        places.update({check[2]: place for check in node[3]})
+    values = program.values(scope, MISSING)
+    nodes = reversed(list(enumerate(program.spec[0])))  # conditions, on the last, may be parts of earlier guards
+    places = {check[2]: place for place, node in nodes for check in node[3]}
     needed = set(inputs)  # (a relation reads nothing by itself)
     open_ = [
         (n, guard) for n, guard in enumerate(program.guards) if not needed.issuperset(KINDS[type(guard)].sources(guard))
