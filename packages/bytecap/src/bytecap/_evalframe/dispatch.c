@@ -172,21 +172,6 @@ dispatcher_clear(PyObject *object)
     return 0;
 }
 
-static void
-dispatcher_dealloc(PyObject *object)
-{
-    Dispatcher *self = (Dispatcher *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(object);
-    }
-    dispatcher_clear(object);
-    Py_CLEAR(self->wrapped);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 /* Bound like a function: obj.method() passes obj. */
 static PyObject *
 dispatcher_get(PyObject *self, PyObject *instance, PyObject *Py_UNUSED(type))
@@ -228,7 +213,7 @@ static PyType_Slot dispatcher_slots[] = {
     {Py_tp_new, dispatcher_new},
     {Py_tp_traverse, dispatcher_traverse},
     {Py_tp_clear, dispatcher_clear},
-    {Py_tp_dealloc, dispatcher_dealloc},
+    {Py_tp_dealloc, object_dealloc},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_descr_get, dispatcher_get},
     {Py_tp_methods, dispatcher_methods},

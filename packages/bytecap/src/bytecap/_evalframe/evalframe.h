@@ -97,6 +97,7 @@ void mark_move_to_front(Mark *mark, Py_ssize_t index);
 
 /* objects.c */
 int objects_init(PyObject *module);
+void object_dealloc(PyObject *object); /* tp_dealloc of all types that have a tp_clear */
 int entry_check_layout(Entry *entry, PyCodeObject *original);
 PyObject *frame_view_new(Frame *frame);
 

@@ -58,16 +58,6 @@ program_clear(PyObject *object)
     return 0;
 }
 
-static void
-program_dealloc(PyObject *object)
-{
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    program_clear(object);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 /* ---- from Python ----------------------------------------------------------------------- */
 
 static int
@@ -178,7 +168,7 @@ static PyType_Slot program_slots[] = {
     {Py_tp_new, program_new},
     {Py_tp_traverse, program_traverse},
     {Py_tp_clear, program_clear},
-    {Py_tp_dealloc, program_dealloc},
+    {Py_tp_dealloc, object_dealloc},
     {Py_tp_methods, program_methods},
     {Py_tp_members, program_members},
     {0, NULL},

@@ -4,6 +4,25 @@
 
 PyTypeObject *owner_type, *entry_type, *frame_view_type;
 
+/* What tp_clear leaves of its members goes with the object alone. */
+void
+object_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (type->tp_weaklistoffset > 0) {
+        PyObject_ClearWeakRefs(object);
+    }
+    type->tp_clear(object);
+    for (const PyMemberDef *member = type->tp_members; member->name != NULL; member++) {
+        if (member->type == T_OBJECT) {
+            Py_CLEAR(*(PyObject **)((char *)object + member->offset));
+        }
+    }
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
 /* ---- Owner ----------------------------------------------------------------------------- */
 
 static int
@@ -55,21 +74,6 @@ owner_clear(PyObject *object)
     return 0;
 }
 
-static void
-owner_dealloc(PyObject *object)
-{
-    Owner *self = (Owner *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(object);
-    }
-    owner_clear(object);
-    Py_CLEAR(self->name);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 /* closure: NULL for the enabled codes, else all that have a mark. */
 static PyObject *
 owner_codes(PyObject *object, void *closure)
@@ -118,7 +122,7 @@ static PyType_Slot owner_slots[] = {
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_traverse, owner_traverse},
     {Py_tp_clear, owner_clear},
-    {Py_tp_dealloc, owner_dealloc},
+    {Py_tp_dealloc, object_dealloc},
     {Py_tp_members, owner_members},
     {Py_tp_getset, owner_getset},
     {0, NULL},
@@ -182,17 +186,6 @@ entry_clear(PyObject *object)
     return 0;
 }
 
-static void
-entry_dealloc(PyObject *object)
-{
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    entry_clear(object);
-    Py_CLEAR(((Entry *)object)->code);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 static PyMemberDef entry_members[] = {
     {"guard", T_OBJECT, offsetof(Entry, guard), READONLY, NULL},
     {"code", T_OBJECT, offsetof(Entry, code), READONLY, "the replacement code object"},
@@ -209,7 +202,7 @@ static PyType_Slot entry_slots[] = {
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_traverse, entry_traverse},
     {Py_tp_clear, entry_clear},
-    {Py_tp_dealloc, entry_dealloc},
+    {Py_tp_dealloc, object_dealloc},
     {Py_tp_members, entry_members},
     {0, NULL},
 };
