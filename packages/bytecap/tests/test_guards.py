@@ -976,7 +976,7 @@ def test_freed_dicts_and_types_do_not_confuse_the_memo() -> None:
         ((-1, "global", ("a", 1, 0), (), 0),),
         ((-1, "call", ((), dict, 0), (), 0),),
         ((-1, "local", ("a", None, 0), (("nonsense", (1, 0, ()), 0),), 0),),
-        ((-1, "local", ("a", None, 0), (("same", (None, 0, ()), 0),), 0),),
+        ((-1, "local", ("a", None, 0), (("same", (None, 0, (0,)), 0),), 0),),
         ((-1, "local", ("a", None, 0), (("distinct", (None, 1, (0, 1)), 0),), 0),),
         ((-1, "local", ("a", None, 0), (("distinct", (None, 2, (0,)), 0),), 0),),
         ((-1, "local", ("a", None, 0), (("distinct", (None, 1, ("a",)), 0),), 0),),

@@ -37,10 +37,10 @@ is_function_state(PyObject *tuple)
 }
 
 static int
-are_at_least(const int64_t *words, int64_t count, int64_t least)
+are_in(const int64_t *words, int64_t count, int64_t least, int64_t most)
 {
     int64_t i = 0;
-    while (i < count && words[i] >= least) {
+    while (i < count && words[i] >= least && words[i] <= most) {
         i++;
     }
     return i == count;
@@ -55,7 +55,7 @@ is_sound_check(const GuardProgram *self, const Check *check, int node)
         return check->number >= 0;
     case CHECK_SAME:
     case CHECK_NOT_SAME:
-        return check->number >= 0 && check->number < node;
+        return check->count == 1 && are_in(words, 1, 0, node - 1);
     case CHECK_SYMBOL:
         return check->number >= 0 && check->number < self->symbol_count;
     case CHECK_HAS_ATTRIBUTE:
@@ -66,17 +66,12 @@ is_sound_check(const GuardProgram *self, const Check *check, int node)
     case CHECK_TENSOR: {
         int64_t head = sizeof(TensorSpec) / sizeof *words, dims = check->count - head;
         return dims >= 0 && dims <= 2 * TENSOR_MAX_RANK && dims == 2 * check->as.tensor->rank &&
-               PyType_Check(check->argument) && are_at_least(words + head, dims, -self->symbol_count);
+               PyType_Check(check->argument) && are_in(words + head, dims, -self->symbol_count, INT64_MAX);
     }
     case CHECK_STATE:
         return check->count == STATE_WORDS;
     case CHECK_DISTINCT: /* the node itself is among them */
-        for (int i = 0; i < check->count; i++) {
-            if (words[i] > node) {
-                return 0;
-            }
-        }
-        return check->number >= 0 && check->number <= check->count && are_at_least(words, check->count, 0);
+        return check->number >= 0 && check->number <= check->count && are_in(words, check->count, 0, node);
     case CHECK_RELATION:
         return relation_is_sound(check, self->symbol_count);
     case CHECK_WEAK_IDENTITY:

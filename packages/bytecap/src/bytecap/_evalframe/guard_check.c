@@ -200,8 +200,8 @@ is_referent(PyObject *value, PyObject *reference)
 #endif
 }
 
-int
-are_distinct(Check *check)
+static int
+are_distinct(const Check *check)
 {
     PyObject **table = check->found + check->count;
     size_t mask = check->size - 1;
@@ -219,15 +219,6 @@ are_distinct(Check *check)
         }
     }
     return 1;
-}
-
-static int
-are_distinct_nodes(Check *check, PyObject **values)
-{
-    for (int i = 0; i < check->count; i++) {
-        check->found[i] = values[check->as.words[i]];
-    }
-    return are_distinct(check);
 }
 
 /* ---- functions ------------------------------------------------------------------------- */
@@ -285,7 +276,7 @@ bind_symbol(Symbols *symbols, Py_ssize_t index, PyObject *value)
 }
 
 int
-check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols)
+check_holds(Check *check, PyObject *value, Symbols *symbols)
 {
 #define CHECK_CASE(kind, name, holds) \
     case CHECK_##kind: \

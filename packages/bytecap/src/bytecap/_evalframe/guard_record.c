@@ -236,7 +236,7 @@ outlook_of_members(Recorder *recorder, Check *check, int node, PyObject *value)
             return SETTLED;
         }
         int order_matters = check->kind == CHECK_KEYS && PyODict_Check(value);
-        if (PyDict_Check(value) && !order_matters && check_holds(check, value, NULL, NULL) &&
+        if (PyDict_Check(value) && !order_matters && check_holds(check, value, NULL) &&
             pin_dict(recorder, node, value)) {
             return SETTLED;
         }
@@ -246,9 +246,9 @@ outlook_of_members(Recorder *recorder, Check *check, int node, PyObject *value)
 }
 
 static Outlook
-outlook_of_distinct(const Recorder *recorder, const Check *check)
+outlook_of_compared(const Recorder *recorder, const Check *check, int node)
 {
-    Outlook outlook = SETTLED;
+    Outlook outlook = recorder->standing[node] == STRONG ? SETTLED : AGAIN;
     for (int i = 0; i < check->count; i++) {
         Standing standing = recorder->standing[check->as.words[i]];
         if (standing == LATE) {
@@ -278,22 +278,16 @@ outlook_of(Recorder *recorder, Check *check, int node)
     case CHECK_LACKS_KEY:
         return outlook_of_members(recorder, check, node, value);
     case CHECK_SAME:
-    case CHECK_NOT_SAME: {
-        Standing other = recorder->standing[check->number];
-        if (other == LATE) {
-            return AGAIN_LATE;
-        }
-        return is_strong && other == STRONG ? SETTLED : AGAIN;
-    }
+    case CHECK_NOT_SAME:
     case CHECK_DISTINCT:
-        return outlook_of_distinct(recorder, check);
+        return outlook_of_compared(recorder, check, node);
     case CHECK_FUNCTION:
     case CHECK_TENSOR:
     case CHECK_SYMBOL:
         return AGAIN;
     case CHECK_HAS_ATTRIBUTE:
     case CHECK_LACKS_ATTRIBUTE:
-        return PyType_Check(value) && check_holds(check, value, NULL, NULL) &&
+        return PyType_Check(value) && check_holds(check, value, NULL) &&
                        pin_class(recorder, node)
                    ? SETTLED
                    : AGAIN_LATE;
@@ -325,11 +319,7 @@ check_late(Recorder *recorder, const Check *check, int node)
     if (recorder->standing[node] == STRONG) {
         recorder->is_held[node] = 1;
     }
-    if ((check->kind == CHECK_SAME || check->kind == CHECK_NOT_SAME) &&
-        recorder->standing[check->number] == STRONG) {
-        recorder->is_held[check->number] = 1;
-    }
-    for (int i = 0; check->kind == CHECK_DISTINCT && i < check->count; i++) {
+    for (int i = 0; i < compared_nodes(check); i++) {
         int64_t compared = check->as.words[i];
         recorder->is_held[compared] |= recorder->standing[compared] == STRONG;
     }

@@ -43,18 +43,10 @@ static int
 check_again(GuardProgram *program, Run *run, int node, int index)
 {
     Check *check = &program->checks[index];
-    PyObject *value = value_of(program->replay, run, node);
-    if (check->kind == CHECK_SAME || check->kind == CHECK_NOT_SAME) {
-        PyObject *other = value_of(program->replay, run, (int)check->number);
-        return (value == other) == (check->kind == CHECK_SAME);
+    for (int i = 0; i < compared_nodes(check); i++) {
+        check->found[i] = value_of(program->replay, run, (int)check->as.words[i]);
     }
-    if (check->kind == CHECK_DISTINCT) {
-        for (int i = 0; i < check->count; i++) {
-            check->found[i] = value_of(program->replay, run, (int)check->as.words[i]);
-        }
-        return are_distinct(check);
-    }
-    return check_holds(check, value, NULL, &run->symbols);
+    return check_holds(check, value_of(program->replay, run, node), &run->symbols);
 }
 
 static int
@@ -107,7 +99,7 @@ steps_hold(GuardProgram *program, Run *run, const Scope *scope, const Step *step
             holds = type_version((PyTypeObject *)step->object) == step->version;
             break;
         case STEP_TENSOR:
-            holds = check_holds(step->as.check, step->object, NULL, &run->symbols);
+            holds = check_holds(step->as.check, step->object, &run->symbols);
             break;
         case STEP_FETCH:
             holds = fetch_again(program, run, step, scope);

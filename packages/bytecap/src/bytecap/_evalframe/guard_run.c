@@ -61,7 +61,10 @@ run_node(GuardProgram *program, Run *run, int index, const Scope *scope, Failure
     run->values[run->count++] = value;
     for (int i = 0; i < node->check_count; i++) {
         Check *check = &program->checks[node->first_check + i];
-        if (!check_holds(check, value, run->values, &run->symbols)) {
+        for (int k = 0; k < compared_nodes(check); k++) {
+            check->found[k] = run->values[check->as.words[k]];
+        }
+        if (!check_holds(check, value, &run->symbols)) {
             return fail(failure, check->guard, value);
         }
     }

@@ -117,9 +117,9 @@ int torch_state_init(PyObject *module);
     ROW(HAS_ATTRIBUTE, "has_attribute", has_attribute(check, value) == 1) \
     ROW(LACKS_ATTRIBUTE, "lacks_attribute", has_attribute(check, value) == 0) \
     ROW(TENSOR, "tensor", tensor_matches(check->argument, check->as.tensor, value, symbols)) \
-    ROW(SAME, "same", value == values[check->number]) \
-    ROW(NOT_SAME, "not_same", value != values[check->number]) \
-    ROW(DISTINCT, "distinct", are_distinct_nodes(check, values)) \
+    ROW(SAME, "same", value == check->found[0]) \
+    ROW(NOT_SAME, "not_same", value != check->found[0]) \
+    ROW(DISTINCT, "distinct", are_distinct(check)) \
     ROW(SYMBOL, "symbol", bind_symbol(symbols, check->number, value)) \
     ROW(STATE, "state", torch_state_matches(check->as.state)) \
     ROW(RELATION, "relation", relation_holds(check, symbols))
@@ -131,22 +131,25 @@ typedef struct {
     CheckKind kind;
     int guard;
     PyObject *argument;
-    Py_ssize_t number; /* length; node index of same; symbol index; distinct: so many nodes first are apart */
+    Py_ssize_t number; /* length; symbol index; distinct: so many nodes first are apart from each other and the rest */
     int count;         /* of the words that it was given, in one block with the space that it needs */
     union {
-        int64_t *words; /* distinct: its nodes; relation: (operation, operand)* */
+        int64_t *words; /* same, not_same, distinct: nodes; relation: (operation, operand)* */
         TensorSpec *tensor;
         TorchState *state;
         Memo *memo;     /* keys */
     } as;
-    PyObject **found;  /* distinct: space for the values (borrowed, while it runs) and a set of them, open addressing */
+    PyObject **found;  /* space for the values of nodes (borrowed, while it runs) and a set of them, open addressing */
     size_t size;       /* of the set: a power of two */
 } Check;
 
-/* `values` are the nodes' values so far (for same, not_same and distinct). */
-int check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols);
-/* The values in `found`: those that are apart differ from each other and from the rest. */
-int are_distinct(Check *check);
+/* The number of nodes whose values are to be put into `found` before. */
+static inline int
+compared_nodes(const Check *check)
+{
+    return check->kind == CHECK_SAME || check->kind == CHECK_NOT_SAME || check->kind == CHECK_DISTINCT ? check->count : 0;
+}
+int check_holds(Check *check, PyObject *value, Symbols *symbols);
 
 /* Overflow, division by zero and unbound symbols fail. */
 int relation_holds(const Check *check, const Symbols *symbols);

@@ -260,7 +260,7 @@ KINDS: dict[type[Guard], Kind] = {
     ),
     capture.SameObject: Kind(
         "DUPLICATE_INPUT",
-        lambda builder, guard: ("same" if guard.same else "not_same", None, min(builder.apart(guard))),
+        lambda builder, guard: ("same" if guard.same else "not_same", None, 0, (min(builder.apart(guard)),)),
         ("{first} is not {second}", "{first} is {second}"),
         ("{first} and {second} were two objects and are one", "{first} and {second} were one object and are two"),
         flag="same", subject="{first} or {second}", sources=lambda guard: (guard.first, guard.second),
