@@ -16,7 +16,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-PARTS = ("hook", "bytecode", "breaks", "testing/stack_depth")
+PARTS = ("hook", "bytecode", "breaks", "context_types", "testing/stack_depth")
 TESTS = ("test_hook.py", "breaks/test_bodies.py")
 PACKAGE = Path(__file__).resolve().parent.parent / "packages" / "bytecap"
 
