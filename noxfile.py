@@ -318,7 +318,7 @@ def sanitize(session: nox.Session) -> None:
 @nox.session(python=["3.11", "3.12", "3.13"])
 def hook(session: nox.Session) -> None:
     """Run the tests of bytecap's frame hook and drivers, which need no torch, on each version of CPython at hand."""
-    session.install("-q", "-c", "constraints.txt", "pytest", "bytecode")
+    session.install("-q", "-c", "constraints.txt", "pytest", "bytecode", "msgspec")
     session.run("python", "tools/hook_alone.py", *session.posargs)
 
 

@@ -2,8 +2,8 @@
 
     python tools/hook_alone.py [PYTEST ARGUMENTS]
 
-Needs a C compiler, pytest and bytecode. The hook with its C extension, and what joins the segments of a frame that
-breaks, are put into a package of their own.
+Needs a C compiler, pytest, bytecode and msgspec (for stagewire). The hook with its C extension, and what joins the
+segments of a frame that breaks, are put into a package of their own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-PARTS = ("hook", "bytecode", "breaks", "context_types", "testing/stack_depth")
+PARTS = ("hook", "bytecode", "breaks", "context_types", "errors", "testing/stack_depth")
 TESTS = ("test_hook.py", "breaks/test_bodies.py")
-PACKAGE = Path(__file__).resolve().parent.parent / "packages" / "bytecap"
+PACKAGES = Path(__file__).resolve().parent.parent / "packages"
+PACKAGE = PACKAGES / "bytecap"
 
 
 def build(directory: Path) -> None:
@@ -46,7 +47,8 @@ def main() -> int:
         tests = sys.argv[1:] or [str(PACKAGE / "tests" / name) for name in TESTS]
         options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-p", "stacks"]
         command = [sys.executable, "-m", "pytest", *options, *tests]
-        return subprocess.run(command, env=os.environ | {"PYTHONPATH": directory}, cwd=directory).returncode
+        path = os.pathsep.join((directory, str(PACKAGES / "stagewire" / "src")))
+        return subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, cwd=directory).returncode
 
 
 if __name__ == "__main__":
