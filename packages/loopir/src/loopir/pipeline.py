@@ -9,6 +9,7 @@ KERNEL_PASSES  loop graph to loop graph: loop order, axes, memory
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -35,6 +36,7 @@ from loopir.passes.sum_one_hot import SumOneHot
 from loopir.passes.sum_over_rows import SumOverRows
 from loopir.passes.unroll_choices import UnrollChoices
 from loopir.passes.update_inputs import UpdateInputs
+from loopir.repeats import copied_repeats
 from loopir.schedule import Schedule, freeze
 from stagewire.flex_attention import functions_of, with_forms
 from stagewire.grad import Binding
@@ -56,7 +58,8 @@ class SchedulePass(Protocol):
 
 
 class KernelPass(Protocol):
-    """A pass on frozen kernels."""
+    """A pass on frozen kernels. One that decides by the whole graph, and not by a few steps that follow each other, has
+    `sees_whole_graph = True`."""
 
     name: str
 
@@ -107,18 +110,30 @@ UNFUSED: tuple[SchedulePass, ...] = (RemoveDead(), ChooseLayouts())
 def schedule_graph(
     graph: Graph, private: frozenset[int] = frozenset(), passes: Sequence[SchedulePass] = PASSES,
     kernel_passes: Sequence[KernelPass] = KERNEL_PASSES, updates: tuple[tuple[int, str], ...] = (),
-    ending: frozenset[str] = frozenset(), hints: Hints = NO_HINTS,
+    ending: frozenset[str] = frozenset(), hints: Hints = NO_HINTS, repeats: bool = True,
 ) -> LoopGraph:  # fmt: skip
-    """One direction, from prims to scheduled loops; private, updates, ending, hints: see `Schedule` and `LoopGraph`."""
+    """One direction, from prims to scheduled loops; private, updates, ending, hints: see `Schedule` and `LoopGraph`.
+
+    repeats: whether the passes before the first that `sees_whole_graph` are given a few copies only of what repeats
+    itself in the graph (`loopir.repeats`).
+    """
 
     def verify(reached: Schedule, *sizes: Mapping[str, int]) -> None:
         verify_loop_graph(freeze(reached), *sizes)
 
     graph = with_loops(graph, passes, kernel_passes)
-    updated = frozenset(name for number, _ in updates for name in references(graph.outputs[number]))
-    schedule = replace(lower_graph(graph, private, hints), ending=ending, updated=updated)
-    loops = freeze(run_passes("loopir", passes, schedule, verify))
-    return run_passes("loopir", kernel_passes, replace(loops, updates=updates), verify_loop_graph)
+    places = [n for n, one in enumerate(kernel_passes) if getattr(one, "sees_whole_graph", False)]
+    first = places[0] if places else len(kernel_passes)
+
+    def scheduled(graph: Graph, private: frozenset[int], updated: frozenset[int]) -> LoopGraph:
+        names = frozenset(name for number in updated for name in references(graph.outputs[number]))
+        schedule = replace(lower_graph(graph, private, hints), ending=ending, updated=names)
+        schedule = run_passes("loopir", passes, schedule, verify)
+        return run_passes("loopir", kernel_passes[:first], freeze(schedule), verify_loop_graph)
+
+    make = scheduled if not repeats else partial(copied_repeats, scheduled, ending)
+    loops = make(graph, private, frozenset(number for number, _ in updates))
+    return run_passes("loopir", kernel_passes[first:], replace(loops, updates=updates), verify_loop_graph)
 
 
 def with_loops(graph: Graph, passes: Sequence[SchedulePass], kernel_passes: Sequence[KernelPass]) -> Graph:

@@ -27,11 +27,14 @@ class Options:
     passes: on schedules, before layouts are fixed: fusion, layouts. `UNFUSED` fuses nothing.
     kernel_passes: on kernels over memory: the order of loops, what memory is used again.
     numerics: "eager" rounds to half precision wherever eager stores (no `KeepFloat32`).
+    repeats: whether of what repeats itself in a graph a few copies are scheduled, and the others copied
+        (`loopir.repeats`).
     """
 
     passes: tuple[SchedulePass, ...] = PASSES
     kernel_passes: tuple[KernelPass, ...] = KERNEL_PASSES
     numerics: Literal["default", "eager"] = "default"
+    repeats: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,9 @@ class LoopIR:
         binding = document.binding
         updates = possible_updates(binding, document.forward)
         hints = hints_of(binding.symbols)
-        schedule = partial(schedule_graph, passes=passes, kernel_passes=kernel_passes, hints=hints)
+        schedule = partial(
+            schedule_graph, passes=passes, kernel_passes=kernel_passes, hints=hints, repeats=options.repeats
+        )
         forward = schedule(document.forward, private_results(binding), updates=updates)
         backward = None
         if document.backward is not None:

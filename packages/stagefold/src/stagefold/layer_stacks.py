@@ -37,8 +37,8 @@ COUNTS = (3, 4, 5)
 neighbours than those between them, and it may take a layer more until buffers take each other's memory as they go on
 to do."""
 
-FEWEST = 10
-"""Stacks of fewer layers are compiled whole, which takes little more than these seven."""
+FEWEST = 16
+"""Stacks of fewer layers are compiled whole, which takes little more than these twelve."""
 
 
 def program_of(pipeline: Pipeline, capture: Capture, observe: Callable[[Event], None]) -> Program:

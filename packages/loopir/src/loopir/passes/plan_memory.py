@@ -26,6 +26,7 @@ class PlanMemory:
     CPU is in its cache, and all of it stays.)"""
 
     name = "plan_memory"
+    sees_whole_graph = True
 
     def run(self, graph: LoopGraph) -> LoopGraph:
         return _Plan(graph).result()

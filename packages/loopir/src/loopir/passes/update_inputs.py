@@ -47,6 +47,7 @@ class UpdateInputs:
     """
 
     name = "update_inputs"
+    sees_whole_graph = True
 
     def run(self, graph: loop.LoopGraph) -> loop.LoopGraph:
         if not graph.updates:
