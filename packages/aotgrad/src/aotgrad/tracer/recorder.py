@@ -99,7 +99,7 @@ class Recorder:
             return Ref(name)
         if isinstance(types, (tuple, list)):
             return type(types)([self._results(stem, item, results, inside=True) for item in types])
-        if types is None or isinstance(types, _NUMBERS):  # a number that a rule knows: of sizes, or a constant
+        if types is None or (inside and isinstance(types, _NUMBERS)):  # a number that a rule knows, beside tensors
             if inside:
                 results.append(Value(self.fresh_name(f"{stem}_none"), NoneType()))
             return None
