@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,3 +35,19 @@ def recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     from integration_tests.stand_in import record_even_one_launch
 
     record_even_one_launch(monkeypatch)
+
+
+@pytest.fixture
+def recorded(recordings: None, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """The sizes of each recording that is made."""
+    from codegen.runtime.cuda_graphs import Replayed
+
+    made: list[dict[str, int]] = []
+    captured = Replayed._captured
+
+    def counted(unit: Replayed, *given: Any) -> Any:
+        made.append(dict(unit._symbols))
+        return captured(unit, *given)
+
+    monkeypatch.setattr(Replayed, "_captured", counted)
+    return made

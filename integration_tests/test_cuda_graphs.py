@@ -237,47 +237,29 @@ def test_launches_are_replayed() -> None:
     assert sum("LaunchKernel" in name for name in names) <= 2  # the input is copied, and the result
 
 
-def test_another_precision_of_products_is_recorded_anew() -> None:
+def test_another_precision_of_products_is_recorded_anew(recorded: list[dict[str, int]]) -> None:
     """A recording holds the kernels of the precision that it was made under."""
     fast = compiled(lambda x, w: torch.relu(x @ w), fullgraph=True)
     x, w = torch.randn(32, 64, device=DEVICE), torch.randn(64, 64, device=DEVICE)
-    counts: list[None] = []
-    captured = cuda_graphs.Replayed._captured
-
-    def counted(unit: cuda_graphs.Replayed, *given: Any) -> Any:
-        counts.append(None)
-        return captured(unit, *given)
-
     before = torch.get_float32_matmul_precision()
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cuda_graphs.Replayed, "_captured", counted)
-            for precision, expected in (("highest", 1), ("high", 2), ("highest", 2), ("high", 2)):
-                torch.set_float32_matmul_precision(precision)
-                for _ in range(3):
-                    torch.testing.assert_close(fast(x, w), torch.relu(x @ w), rtol=1e-2, atol=1e-1)
-                assert len(counts) == expected
+        for precision, expected in (("highest", 1), ("high", 2), ("highest", 2), ("high", 2)):
+            torch.set_float32_matmul_precision(precision)
+            for _ in range(3):
+                torch.testing.assert_close(fast(x, w), torch.relu(x @ w), rtol=1e-2, atol=1e-1)
+            assert len(recorded) == expected
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-def test_replays_are_what_runs() -> None:
+def test_replays_are_what_runs(recorded: list[dict[str, int]]) -> None:
     """From the third call on nothing is recorded any more, and nothing runs plain."""
     weight = torch.randn(64, 64, device=DEVICE, requires_grad=True)
     fast = compiled(lambda x, w: torch.tanh(x @ w).sum(), fullgraph=True)
-    counts: list[None] = []
-    captured = cuda_graphs.Replayed._captured
-
-    def counted(unit: cuda_graphs.Replayed, *given: Any) -> Any:
-        counts.append(None)
-        return captured(unit, *given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_graphs.Replayed, "_captured", counted)
-        for step in range(6):
-            weight.grad = None
-            fast(torch.randn(32, 64, device=DEVICE), weight).backward()
-            assert len(counts) == (0, 2)[step > 0]
+    for step in range(6):
+        weight.grad = None
+        fast(torch.randn(32, 64, device=DEVICE), weight).backward()
+        assert len(recorded) == (0, 2)[step > 0]
 
 
 class Mixed(nn.Module):

@@ -27,20 +27,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("recordings")]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
-    """The sizes of each recording that is made."""
-    made: list[dict[str, int]] = []
-    captured = cuda_graphs.Replayed._captured
-
-    def counted(unit: cuda_graphs.Replayed, *given: Any) -> Any:
-        made.append(dict(unit._symbols))
-        return captured(unit, *given)
-
-    monkeypatch.setattr(cuda_graphs.Replayed, "_captured", counted)
-    return made
-
-
 def compiled(function: Any, dynamic: bool | None = True, **more: Any) -> Any:
     options = {"cuda_graphs": True, **more}
     return stagefold.compile(function, options=options, fullgraph=True, dynamic=dynamic)

@@ -23,14 +23,13 @@ from beside.page import summary, table, write_section
 from beside.worker import alone, together
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("stagewire", "absint", "loopir", "primops", "codegen", "aotgrad", "bytecap", "stagefold")
 
 
 def have_byte_code() -> None:
     """Compile our modules as an installer does: else each new process of a checkout that may not write spends a second
     on them, which a user's does not, and no other engine's does."""
-    for name in PACKAGES:
-        for directory in find_spec(name).submodule_search_locations:  # type: ignore[union-attr]
+    for package in (ROOT / "packages").iterdir():
+        for directory in find_spec(package.name).submodule_search_locations:  # type: ignore[union-attr]
             compileall.compile_dir(directory, quiet=1)
 
 

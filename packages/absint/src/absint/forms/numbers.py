@@ -15,7 +15,7 @@ import torch
 
 from absint.errors import TypeRuleError
 from absint.meta import leaves
-from absint.symbolic import is_symbolic, make_float, unwrap
+from absint.symbolic import NUMBERS, is_symbolic, make_float, unwrap
 from absint.symbolic.floats import FUNCTIONS, as_float
 
 
@@ -75,9 +75,6 @@ def embedding_dense_backward(
     )
 
 
-_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
-
-
 def _of_sizes(name: str) -> Callable[[Any], Any]:
     """A function of the module `math`."""
     host = FUNCTIONS[name]
@@ -105,7 +102,7 @@ def _maker(make: Callable[..., Any]) -> Callable[..., Any]:
 
     def form(data: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
         items = list(leaves(data))
-        is_plain = any(type(item) is bool or not isinstance(item, _NUMBERS) for item in items)
+        is_plain = any(type(item) is bool or not isinstance(item, NUMBERS) for item in items)
         if is_plain or any(rest.values()) or not _is_open(*items):
             return make(data, dtype=dtype, device=device, **rest)
         if dtype is None:
@@ -130,7 +127,7 @@ def _stacked(part: Any, dtype: torch.dtype, device: Any) -> Any:
 def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
     """`torch.linspace` between numbers."""
     wanted = torch.get_default_dtype() if dtype is None else dtype
-    is_plain = not isinstance(start, _NUMBERS) or not isinstance(end, _NUMBERS) or not wanted.is_floating_point
+    is_plain = not isinstance(start, NUMBERS) or not isinstance(end, NUMBERS) or not wanted.is_floating_point
     if is_plain or any(rest.values()) or not _is_open(start, end, steps):
         return torch.linspace(start, end, steps, dtype=dtype, device=device, **rest)
     if steps == 1:
@@ -144,7 +141,7 @@ def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any
 
 def logspace(start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, **rest: Any) -> Any:
     """`torch.logspace` between numbers."""
-    is_plain = not isinstance(start, _NUMBERS) or not isinstance(end, _NUMBERS) or not isinstance(base, _NUMBERS)
+    is_plain = not isinstance(start, NUMBERS) or not isinstance(end, NUMBERS) or not isinstance(base, NUMBERS)
     if is_plain or not _is_open(start, end, steps):
         return torch.logspace(start, end, steps, base, dtype=dtype, **rest)
     return torch.pow(float(base), linspace(start, end, steps, dtype=dtype, **rest))

@@ -42,11 +42,15 @@ def _flash_cpu(query: Meta, value: Meta) -> tuple[Meta, Meta]:
 
 def _efficient(query: Meta, value: Meta, compute_log_sumexp: bool) -> tuple[Meta, ...]:
     batch, heads, length, _ = query.shape
-    # The kernel pads the statistics of a row block to a multiple of 32.
-    padded = (length + 31) // 32 * 32 if compute_log_sumexp else 0
+    kept = _kept(query, batch, heads, length, compute_log_sumexp)
+    return by_head(query, (batch, heads, length, value.shape[-1])), *kept
+
+
+def _kept(query: Meta, batch: int, heads: int, length: int, compute_log_sumexp: bool) -> tuple[Meta, Meta, Meta]:
+    """What the memory-efficient kernel keeps for a backward; a block of rows has statistics in multiples of 32."""
     seed = contiguous((), torch.int64, CPU)
-    logsumexp = fresh(query, (batch, heads, padded), torch.float32)
-    return by_head(query, (batch, heads, length, value.shape[-1])), logsumexp, seed, seed
+    padded = (length + 31) // 32 * 32 if compute_log_sumexp else 0
+    return fresh(query, (batch, heads, padded), torch.float32), seed, seed
 
 
 def _flash_packed(query: Meta, cum_seq_q: Meta | None, return_debug_mask: bool) -> tuple[Meta, ...]:
@@ -65,19 +69,22 @@ def _efficient_packed(
     batch, length, heads, _ = query.shape
     longest = length if cu_seqlens_q is None or max_seqlen_q is None else max_seqlen_q
     sequences = batch if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
-    padded = (longest + 31) // 32 * 32 if compute_log_sumexp else 0
     out = fresh(query, (batch, length, heads, value.shape[-1]))
-    logsumexp = fresh(query, (sequences, heads, padded), torch.float32)
-    seed = contiguous((), torch.int64, CPU)
-    return out, logsumexp, seed, seed, longest, key.shape[1] if max_seqlen_k is None else max_seqlen_k
+    kept = _kept(query, sequences, heads, longest, compute_log_sumexp)
+    return out, *kept, longest, key.shape[1] if max_seqlen_k is None else max_seqlen_k
 
 
 def _efficient_packed_backward(
     query: Meta, key: Meta, value: Meta, bias: Meta | None, shared_storage_dqdkdv: bool
 ) -> tuple[Meta | None, ...]:
-    if bias is not None or shared_storage_dqdkdv:
-        raise TypeRuleError("_efficient_attention_backward: gradients of a bias, or in one storage, have no rule")
-    return empty_like(query), empty_like(key), empty_like(value), None
+    if shared_storage_dqdkdv:
+        raise TypeRuleError("_efficient_attention_backward: gradients in one storage have no rule")
+    of_bias = None
+    if bias is not None:  # rows begin at multiples of 16 elements
+        *rows, length = bias.shape
+        stride = contiguous_stride((*rows, (length + 15) // 16 * 16))
+        of_bias = Meta(bias.shape, stride, bias.dtype, bias.device)
+    return empty_like(query), empty_like(key), empty_like(value), of_bias
 
 
 def _multi_head(

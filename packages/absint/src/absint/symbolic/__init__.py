@@ -8,9 +8,9 @@ env      ::= (symbol range hint)* fact* relation*   relation: assumed by the hin
 from absint.symbolic.floats import SizeFloat, Term, create_float, make_float
 from absint.symbolic.questions import Questions
 from absint.symbolic.shape_env import ShapeEnv, SymbolRecord, from_dim
-from absint.symbolic.size import Size, dim_of, hint_of, is_symbolic, make_size, unwrap
+from absint.symbolic.size import NUMBERS, Size, dim_of, hint_of, is_symbolic, make_size, unwrap
 
 __all__ = [
-    "Questions", "ShapeEnv", "Size", "SizeFloat", "SymbolRecord", "Term", "create_float", "dim_of", "from_dim",
-    "hint_of", "is_symbolic", "make_float", "make_size", "unwrap",
+    "NUMBERS", "Questions", "ShapeEnv", "Size", "SizeFloat", "SymbolRecord", "Term", "create_float", "dim_of",
+    "from_dim", "hint_of", "is_symbolic", "make_float", "make_size", "unwrap",
 ]  # fmt: skip

@@ -141,8 +141,12 @@ _COMPARISONS: dict[str, Callable[[ShapeEnv, Polynomial], bool]] = {  # of the di
 }
 
 
+NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
+"""Classes of Python's numbers and of those with symbols; complex ones have none."""
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, complex, torch.SymInt, torch.SymFloat))
+    return isinstance(value, (*NUMBERS, complex))
 
 
 def unwrap_number(value: Any) -> Any:

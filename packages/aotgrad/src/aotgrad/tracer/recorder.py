@@ -16,7 +16,7 @@ from absint import Meta, to_wire
 from absint.rules.shapes import wrap_dim
 from absint.rules.view import clamp_slice
 from absint.schema import effect_of
-from absint.symbolic import dim_of, is_symbolic
+from absint.symbolic import NUMBERS, dim_of, is_symbolic
 from absint.wire import to_arg
 from aotgrad.errors import UnwirableValue
 from stagewire.graph import Node, Phase, Ref, SourceLine, Value
@@ -26,7 +26,6 @@ from stagewire.types import NoneType, TensorType
 _SILENT = {"layout": (torch.strided, None), "pin_memory": (False, None), "generator": (None,), "device": (None,),
            "dtype": (None,), "memory_format": (None,), "non_blocking": (False,)}  # fmt: skip
 
-_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _ATOMS = frozenset((Ref, int, bool, type(None), str))
 
 
@@ -99,7 +98,7 @@ class Recorder:
             return Ref(name)
         if isinstance(types, (tuple, list)):
             return type(types)([self._results(stem, item, results, inside=True) for item in types])
-        if types is None or (inside and isinstance(types, _NUMBERS)):  # a number that a rule knows, beside tensors
+        if types is None or (inside and isinstance(types, NUMBERS)):  # a number that a rule knows, beside tensors
             if inside:
                 results.append(Value(self.fresh_name(f"{stem}_none"), NoneType()))
             return None

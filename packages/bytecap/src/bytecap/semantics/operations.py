@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from absint.symbolic import NUMBERS
 from bytecap.bytecode.rebuild import EMPTY_CELL
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedValue
@@ -147,7 +148,7 @@ def _patched(tracer: Tracer, attempts: list[tuple[Value, str, list[Value]]]) -> 
 
 
 _TENSORS = (TensorValue, WrapperValue)
-_NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
+_NUMBERS = (*NUMBERS, complex)
 
 
 def _numbers(left: Constant, right: Constant) -> tuple[Any, Any]:
