@@ -84,6 +84,64 @@ def test_a_model_on_two_of_which_one_is_behind(mode: str, busy: int) -> None:
         torch.testing.assert_close(step(fast, net, x), expected, rtol=1e-4, atol=1e-5)
 
 
+class Halves(nn.Module):
+    """Enough launches on each GPU to be recorded; a view of what the first one makes, a buffer that is written, and
+    random numbers of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = (
+            nn.Sequential(*[nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU()) for _ in range(4)]).to(device)
+            for device in ("cuda:0", "cuda:1")
+        )
+        self.register_buffer("calls", torch.zeros((), device="cuda:1"))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.first(torch.dropout(x, 0.2, self.training))
+        self.calls += 1
+        z = self.second(torch.dropout(y.to("cuda:1"), 0.2, self.training)) * self.calls
+        return z.to("cuda:0") + y, y.t()
+
+
+def of_halves(run: Any, net: Halves, x: Tensor) -> list[Tensor]:
+    torch.manual_seed(1)
+    net.zero_grad()
+    y, side = run(x)
+    (y.square().sum() + side.sin().sum()).backward()
+    return [y.detach(), side.detach(), *(p.grad.clone() for p in net.parameters())]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_each_half_is_recorded(recorded: list[dict[str, int]], dynamic: bool) -> None:
+    """Forward and backward, on both GPUs; what is held stays what it was."""
+    net, exact = Halves(), Halves()
+    fast = stagefold.compile(net, mode="reduce-overhead", dynamic=dynamic)
+    held = []
+    for rows in (64, 64, 32, 64, 64, 64, 32, 32) if dynamic else (64,) * 6:
+        x = torch.randn(rows, 16, device="cuda:0")
+        held.append((of_halves(fast, net, x), of_halves(exact, exact, x)))
+    for found, expected in held:
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(net.calls, exact.calls)
+    assert len(recorded) >= 4
+
+
+def test_inference_of_halves_is_two_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, replays = Halves().eval(), []
+    fast = stagefold.compile(net, mode="reduce-overhead")
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(graph), replay(graph))[1])
+    with torch.no_grad():
+        for _ in range(5):
+            del replays[:]
+            x = torch.randn(64, 16, device="cuda:0")
+            found, net.calls = fast(x), net.calls - 1
+            torch.testing.assert_close(found, net(x), rtol=1e-4, atol=1e-5)
+            net.calls -= 1
+    assert len(replays) == 2
+
+
 def test_kernels_of_a_model_on_two_are_not_launched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Any, *of_the_kernel: Any) -> None:
         raise AssertionError("launched from Python")

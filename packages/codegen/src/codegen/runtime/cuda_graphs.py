@@ -23,9 +23,10 @@ import torch
 from codegen.choices import Bound, Replay
 from codegen.errors import NotRecorded
 from codegen.runtime.arguments import Symbols, symbol_reader
-from codegen.runtime.memory_kinds import device_of
+from codegen.runtime.device_partitions import InTurns
+from codegen.runtime.memory_kinds import device_of, single_device
 from codegen.runtime.python_wrapper import at_distance
-from codegen.runtime.recordable import Loader, Output, Recordable, is_on_cpu, is_short, obstacle
+from codegen.runtime.recordable import SEVERAL, Loader, Output, Recordable, is_on_cpu, is_short, obstacle
 from codegen.runtime.recording import Captured, Recording, device_of_recordings
 from codegen.runtime.result_memory import Block, Kind, type_of
 from codegen.torch_capabilities import TORCH
@@ -110,11 +111,14 @@ COPIED = 1 << 20
 
 
 def replayed(unit: Unit, bound: Bound, replay: Replay, load: Loader) -> Callable[..., Any]:
-    """A unit, recorded and replayed, where it allows that; else as it is, with a warning if it is for a GPU.
+    """A unit, recorded and replayed, where it allows that; else as it is, with a warning if it is for a GPU. Of a unit
+    of several GPUs each partition is, by itself.
 
     load: binds another unit of the same source.
     """
-    reason = obstacle(unit)
+    if isinstance(bound.run, InTurns):
+        return bound.run.recorded(replay, lambda one, run, own: replayed(one, Bound(run, lambda: one), own, load))
+    reason = obstacle(unit) if single_device(unit) is not None else SEVERAL
     if reason is not None:
         if not is_on_cpu(unit) and not is_short(unit):
             _warn(reason)

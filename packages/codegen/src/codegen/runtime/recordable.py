@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from codegen.choices import Bound, Replay
+from codegen.choices import Bound, Replay, chosen
 from codegen.runtime.arguments import Symbols, closure, inputs_of, operator, resolve, sizes
+from codegen.runtime.device_partitions import partitions_of
 from codegen.runtime.memory_kinds import device_of, plan_memory, single_device, stated
 from codegen.runtime.recording import Destinations, with_destinations
 from codegen.runtime.required_cubins import useful
@@ -30,8 +31,11 @@ FEWEST = 6
 """Launches and calls from which a recording is worth what it costs; fewer are started in less time than a replay."""
 
 
+SEVERAL = "it works on several devices"
+
+
 def obstacle(unit: Unit) -> str | None:
-    """Why a unit is not recorded, as far as the document says; None where it can be."""
+    """Why a unit is not recorded, as far as the document says; None where it can be, or a partition of it."""
     if is_on_cpu(unit):
         return "it computes on the CPU"
     if is_short(unit):
@@ -40,7 +44,8 @@ def obstacle(unit: Unit) -> str | None:
         return f"this torch has no {', '.join(missing)}"
     device = single_device(unit)
     if device is None:
-        return "it works on several devices"
+        found = [obstacle(one) for one in partitions_of(chosen(unit, {})) if single_device(one) is not None]
+        return None if None in found else next(iter(found), SEVERAL)
     if any(type_.device != device for type_ in stated(unit)):
         return "it computes on the CPU beside"
     for one in unit.instructions:
