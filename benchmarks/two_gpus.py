@@ -1,7 +1,8 @@
-"""A model on two GPUs: microseconds of a step of eager, torch.compile and stagefold by the wall clock, in turns; both by
-default and with mode="reduce-overhead" ("recorded").
+"""A model on two GPUs: microseconds of a step of eager, torch.compile and stagefold by the wall clock, in turns.
 
     python benchmarks/two_gpus.py [--devices cuda:0 cuda:1] [--no-peer]
+
+"recorded": with mode="reduce-overhead".
 
 Six blocks of a norm and two products on each device, 64 wide, so that the processor is what is waited for. Times are
 minima over rounds of ten steps; the worst relative error of the loss and of all gradients is beside float64.

@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from torch.testing._internal.hop_db import hop_db
 
 import stagefold
+from integration_tests.zoo.devices import ON_GPU
+from stagefold import backend
+from stagefold.subgraphs import select
+from stagewire.capture import Capture
 from stagewire.codec import decode, encode
 from stagewire.verify import verify
 
@@ -323,6 +327,92 @@ def test_back_ends_of_torch_compile_get_torch_s_operators(program: Callable[...,
     for x in inputs():
         expected = outcome(lambda x: program(Plain, x), x, training=training)
         torch.testing.assert_close(outcome(compiled, x, training=training), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def selected(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Numbers are waited for on the CPU as on a GPU. For each compiled program whether it has control flow left."""
+    monkeypatch.setattr(select, "DEVICE", "cpu")
+    seen: list[bool] = []
+    runs_in_subgraphs = backend.runs_in_subgraphs
+
+    def noted(capture: Capture) -> bool:
+        verify(capture)
+        seen.append(runs_in_subgraphs(capture))
+        return seen[-1]
+
+    monkeypatch.setattr(backend, "runs_in_subgraphs", noted)
+    return seen
+
+
+WITHOUT_WAITS = [branches, branch_without_operands]
+WITH_PARTS = [branch_of_modules, branches_that_give_operands, loop_that_changes_layout]
+"""Of products, or of results that are not in row-major order."""
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["fixed", "dynamic"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
+def test_selected_by_data(program: Callable[..., Any], dynamic: bool | None, selected: list[bool]) -> None:
+    compiled = stagefold.compile(lambda x: program(Torch, x), fullgraph=True, dynamic=dynamic)
+    for x in inputs():
+        expected = outcome(lambda x: program(Plain, x), x, training=False)
+        torch.testing.assert_close(outcome(compiled, x, training=False), expected, rtol=1e-4, atol=1e-5)
+    if program in WITHOUT_WAITS:
+        assert selected == [False]
+    if program in WITH_PARTS:
+        assert selected[0]
+
+
+@pytest.mark.parametrize("steps", range(0, 4 * select.STEPS, 3))
+def test_steps_that_are_taken_without_need_change_nothing(steps: int, selected: list[bool]) -> None:
+    def program(ops: Any, x: Tensor, last: Tensor) -> Any:
+        def step(n: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            return n + 1, ops.cond(v.sum() > 1, lambda u: u / (last - n), lambda u: u + 1, (v,))
+
+        return ops.while_loop(lambda n, v: n < last, step, (torch.tensor(0), x))
+
+    with torch.no_grad():
+        x, last = torch.ones(3), torch.tensor(steps)
+        found = stagefold.compile(lambda x, last: program(Torch, x, last), fullgraph=True)(x, last)
+        torch.testing.assert_close(found, program(Plain, x, last))
+    assert selected[0]
+
+
+def test_random_numbers_and_gradients_are_not_selected(selected: list[bool]) -> None:
+    """What is not taken draws nothing, and its infinite gradient is no nan."""
+    noisy = stagefold.compile(lambda x: torch.cond(x.sum() > 0, torch.rand_like, torch.sin, (x,)), fullgraph=True)
+    root = stagefold.compile(lambda x: torch.cond(x.sum() > 0, torch.sqrt, torch.sin, (x,)), fullgraph=True)
+    torch.manual_seed(0)
+    noisy(-torch.ones(3))
+    after = torch.rand(3)
+    torch.manual_seed(0)
+    assert torch.equal(after, torch.rand(3))
+    x = torch.zeros(3, requires_grad=True)
+    root(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1.0] * 3
+    assert [one for one in selected if one] == [True] * 2
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_branch_on_a_gpu_does_not_wait(device: str, mode: str) -> None:
+    def program(ops: Any, x: Tensor) -> Any:
+        y = ops.cond(x.sum() > 0, lambda v: (v * 2).sin() + 1, lambda v: v.cos() * 2, (x,))
+        return ops.cond(y.mean() > 1, lambda v: v.softmax(-1), lambda v: v - v.mean(), (y,)) * 3
+
+    compiled = stagefold.compile(lambda x: program(Torch, x), fullgraph=True, mode=mode)
+    with torch.no_grad():
+        for x in inputs() * 3:
+            given = x.to(device)
+            expected = program(Plain, given)
+            compiled(given)
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                found = compiled(given)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_writes_without_gradients() -> None:

@@ -122,7 +122,8 @@ def test_each_half_is_recorded(recorded: list[dict[str, int]], dynamic: bool) ->
         x = torch.randn(rows, 16, device="cuda:0")
         held.append((of_halves(fast, net, x), of_halves(exact, exact, x)))
     for found, expected in held:
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        for one, other in zip(found, expected, strict=True):  # gradients are sums of numbers that are much larger
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4 * other.abs().max().item())
     torch.testing.assert_close(net.calls, exact.calls)
     assert len(recorded) >= 4
 

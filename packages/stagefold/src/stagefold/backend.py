@@ -33,12 +33,13 @@ from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike, noted, resolve_stage
 from stagefold.progress import Progress
 from stagefold.size_specialisation import SizeSpecialisations, with_sizes
-from stagefold.subgraphs import SubgraphCalls, runs_in_subgraphs
+from stagefold.subgraphs import SubgraphCalls, runs_in_subgraphs, without_waits
 from stagewire.capture import Capture, holds
 from stagewire.errors import PartlyDone, StageError
 from stagewire.grad import Binding, Fresh, SavedInput, SavedResult, ViewOf
 from stagewire.graph_passes import with_strides_of
 from stagewire.program import CallExtern, Program, Unit
+from stagewire.vocabulary import is_prim
 
 Callee = Callable[..., tuple[Any, ...]]
 
@@ -88,9 +89,20 @@ class StagefoldBackend:
         self._cache = Cache(options.cache_directory, options.cache_limits)
 
     def __call__(self, capture: Capture, example_inputs: tuple[Any, ...] | None) -> Callee:
+        capture = without_waits(capture, self._is_kernels)
         if runs_in_subgraphs(capture):
             return SubgraphCalls(capture, lambda part: self(part, None), strict=self._raises_faults).__call__
         return self._compiled(capture, example_inputs)
+
+    def _is_kernels(self, function: Capture) -> bool:
+        """Whether a function of control flow computes, and does nothing else, in ops that all become kernels. What
+        cannot be compiled is not; why shows when it is to run."""
+        try:
+            found = self.pipeline.run(function, until="prim")
+        except Exception:
+            return False
+        every = all(is_prim(node.target) and node.effect is None for node in found.joint.nodes)
+        return every and not found.binding.mutations
 
     @property
     def _raises_faults(self) -> bool:

@@ -11,10 +11,12 @@ control flow (`torch.cond`, `while_loop`, `scan`).
 To bytecap it is one graph. Each size is read off the tensor that has it; what a compiled subgraph assumes of sizes and
 strides is compared with the tensors of each call, so that data which nobody foresaw makes a call slow, and never wrong.
 
-`cut` makes the subgraphs, `call` runs one after the other, and says which sizes a compiled one is for.
+`cut` makes the subgraphs, `call` runs one after the other, and says which sizes a compiled one is for. `select` takes
+branches and loops of few kernels out before, on a GPU.
 """
 
 from stagefold.subgraphs.call import SubgraphCalls as SubgraphCalls
 from stagefold.subgraphs.cut import Subgraph as Subgraph
 from stagefold.subgraphs.cut import cut as cut
 from stagefold.subgraphs.cut import runs_in_subgraphs as runs_in_subgraphs
+from stagefold.subgraphs.select import without_waits as without_waits
