@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from absint.functions import as_many, gives_number, no_symbols
+from absint.streams import mentions_streams
 from absint.wire import from_arg
 from stagewire.expr import Expr, evaluator
 from stagewire.graph import Arg, Dict, Graph, List, Node, Ref, Slice, Tuple, last_uses, leaves
@@ -42,8 +43,8 @@ def executor(
 ) -> Executor:
     """A callable over the graph's inputs that returns its outputs as a tuple; sizes are read off the inputs.
 
-    Values are dropped after their last use, so that no more memory is held than in eager. Given one list of the inputs
-    instead, it empties the list, and drops those too.
+    Values are dropped after their last use, so that no more memory is held than in eager (at the end, where streams of
+    a GPU are mentioned). Given one list of the inputs instead, it empties the list, and drops those too.
 
     function_of: what a node calls. leaves_of: from what a call gave to the results of its node, in order.
     refuse: called with the number of inputs where it is another one. modes: (get, set) of what is put back in the end.
@@ -87,7 +88,10 @@ class _Writer:
             lines.append(f"{' '.join(f'{self._variables[value.name]},' for value in inputs)} = given")
         lines += ["if given is not inputs: given.clear()", "del inputs, given"]
         body = []
-        for index, (node, dead) in enumerate(zip(self.graph.nodes, last_uses(self.graph), strict=True)):
+        uses = last_uses(self.graph)
+        if mentions_streams(self.graph.nodes):  # its memory may be taken while another stream reads it
+            uses = [()] * len(uses)
+        for index, (node, dead) in enumerate(zip(self.graph.nodes, uses, strict=True)):
             self.names[f"f{index}"] = function_of(node)
             body += self._step(index, node)
             if dead:

@@ -22,7 +22,7 @@ from absint.torch_capabilities import TORCH
 from absint.vocabulary import listed, names
 from stagewire.graph import opens_files
 
-_DEFINED_IN = {"stagefold": "absint.flex_attention"}
+_DEFINED_IN = {"stagefold": "absint.flex_attention", "stagefold_streams": "absint.streams"}
 """Modules that define operators of ours, which mean graphs of names: they are imported when one is asked for."""
 
 

@@ -295,7 +295,9 @@ class Engine:
             return self._capture_as_taken(view, reason)
         except _SizesRefused as refused:
             _log.info("%s is compiled for each size: %s", view.code.co_qualname, refused.__cause__)
-            self._policies[view.code] = SizePolicy(enabled=False, of_data=self.fullgraph and self.policy.of_data)
+            self._policies[view.code] = SizePolicy(
+                enabled=False, of_data=self.fullgraph and self.policy.of_data, whole=self.policy.whole
+            )
             return self._capture(view, reason)
 
     def _capture(self, view: FrameView, reason: str | None) -> Entry | None:

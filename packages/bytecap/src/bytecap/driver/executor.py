@@ -10,6 +10,7 @@ import torch
 
 from absint.executor import executor as executor_of
 from absint.functions import custom_functions, function_of, read_sizes, run_graph, tensor_leaves
+from absint.streams import left_by_errors, mentions_streams
 from bytecap.errors import FixedSizesNeeded, InterpretError
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.objects.numbers.symbols import as_tensor
@@ -33,9 +34,10 @@ def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
     count, functions = len(capture.graph.inputs), custom_functions(capture.functions)
     has_autocast = any("autocast" in node.target for node in capture.graph.nodes)
     modes = (torch_modes, set_torch_modes) if has_autocast else (torch.is_grad_enabled, TORCH.set_grad_enabled)
-    return executor_of(
+    run = executor_of(
         capture.graph, partial(_callee, functions), tensor_leaves, refuse=partial(_refuse, count), modes=modes
     )
+    return left_by_errors()(run) if mentions_streams(capture.graph.nodes) else run
 
 
 def _refuse(count: int, given: int) -> NoReturn:

@@ -152,6 +152,7 @@ class Tracer:
     replayed: list[tuple[str, str]] = field(default_factory=list)
     regions: list[tuple[Callable[..., Any], Value]] = field(default_factory=list)
     index_modes: list[Value] = field(default_factory=list)
+    streams: dict[int, Any] = field(default_factory=dict)
     numbers_in_buffers: dict[Source, AbstractTensor] = field(default_factory=dict)
     settings: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)
     made: dict[str, Made] = field(default_factory=dict)
@@ -180,8 +181,8 @@ class Tracer:
         self.sizes.close()
         parts = (self.objects.outside_memory, self.objects, self.inputs, self.guards, self.frames)
         for known in (
-            self.writes, self.effects, self.regions, self.index_modes, self.choices, self.hooked, self.unseen,
-            self.made, self.frames, *[held for part in parts for held in vars(part).values()],
+            self.writes, self.effects, self.regions, self.index_modes, self.streams, self.choices, self.hooked,
+            self.unseen, self.made, self.frames, *[held for part in parts for held in vars(part).values()],
         ):  # fmt: skip
             if isinstance(known, (list, dict, set)):
                 known.clear()

@@ -41,6 +41,7 @@ from bytecap.objects.numbers.open_constants import OPEN_KINDS, is_readable, refu
 from bytecap.objects.numbers.symbolic import as_value
 from bytecap.objects.opaque import ContextVariable, OpaqueValue, UnknownValue
 from bytecap.objects.outside_iterators import outside_iterator
+from bytecap.objects.streams import EVENTS, STREAMS, may_be_nodes, wrap_queue
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source
 from stagewire.capture import DictValue as ValueAt
@@ -439,6 +440,13 @@ def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
 _READERS: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
 
 
+def _queue(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    """A stream or event of a GPU: of the graph where that may not end."""
+    if may_be_nodes(tracer):
+        return wrap_queue(tracer, real, source)
+    return (_object if is_python_class(type(real)) else _opaque)(tracer, real, source)
+
+
 _BY_TYPE: dict[type, Wrapper] = {
     **dict.fromkeys(LITERALS, _literal),
     **{kind: _identity_constant for kind in TORCH_CONSTANTS if kind is not torch.device},
@@ -480,6 +488,7 @@ _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (lambda real: isinstance(real, _BUILTIN_CALLABLES), _builtin),
     (lambda real: isinstance(real, tuple) and bool(field_names(type(real))), _tuple),
     (lambda real: isinstance(real, BaseException), _exception),
+    (lambda real: isinstance(real, (*STREAMS, *EVENTS)), _queue),
     (lambda real: is_constant_class(type(real)), _distributed),
     (lambda real: is_python_class(type(real)), _object),
     (is_number, _numpy_number),

@@ -11,12 +11,14 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from msgspec.structs import replace
 
 import bytecap
 from absint.control_flow import run_control_flow
+from absint.streams import left_by_errors, mentions_streams
 from stagefold.errors import RunsPlain, is_refusal
 from stagefold.size_specialisation import with_sizes
 from stagefold.subgraphs.cut import Subgraph, changes_modes, cut, enter
@@ -131,7 +133,8 @@ def callable_of(part: Subgraph, make: Callable[[Capture], Callee], strict: bool)
 
 
 class SubgraphCalls:
-    """`call(*inputs)`: the parts one after the other; values go when the last part that takes them has run.
+    """`call(*inputs)`: the parts one after the other; values go when the last part that takes them has run, and at the
+    end where streams of a GPU are mentioned: another one may still read their memory.
 
     make, strict: as for `PartCall`.
     """
@@ -151,8 +154,15 @@ class SubgraphCalls:
             for call, part in zip(self.calls, parts, strict=True)
         ]
         self._dead = last_mentions([(*sources, *targets) for _, _, sources, targets in self._steps])
+        self._has_streams = mentions_streams(capture.graph.nodes)
+        if self._has_streams:
+            self._dead = [()] * len(self._dead)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        with left_by_errors() if self._has_streams else nullcontext():
+            return self._run(inputs)
+
+    def _run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         values: list[Any] = [*inputs, *([None] * (self._count - self._width))]
         if self._sizes:
             sizes = self._read_sizes(inputs)  # type: ignore[misc]

@@ -1,7 +1,8 @@
 """`cut(capture)`: the parts of a capture, each a capture of its own whose sizes are known when it starts.
 
     plain part    ::= node+     nodes that give numbers (`.item()`, `.size()`), that take a float which data decides, or
-                                whose results have sizes that no earlier value has; few nodes between such ones
+                                whose results have sizes that no earlier value has; nodes about streams of a GPU; few
+                                nodes between such ones
     control part  ::= node      control flow (`cond`, `while_loop`, a long `scan`), whose functions are parts in turn
     compiled part ::= node+     all others
 
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
+from absint.streams import is_about_streams, mentions_streams
 from stagefold.torch_capabilities import TORCH
 from stagewire import capture as captures
 from stagewire.expr import symbols_of
@@ -60,8 +62,8 @@ class Subgraph:
 
 def runs_in_subgraphs(capture: captures.Capture) -> bool:
     """Whether the program is one for `cut`: data decides sizes (each such size is read by a node of its own), or what
-    runs."""
-    return bool(_numbers_of_data(capture) or _controls(capture))
+    runs; or it says on which stream of a GPU it runs."""
+    return bool(_numbers_of_data(capture) or _controls(capture)) or mentions_streams(capture.graph.nodes)
 
 
 def _controls(capture: captures.Capture) -> dict[str, captures.CustomFunction]:
@@ -114,7 +116,10 @@ def _stretches(capture: captures.Capture) -> Iterator[tuple[tuple[Node, ...], bo
     }  # functions that have control flow inside
     nodes = capture.graph.nodes
     own = [number if node.target in controls else None for number, node in enumerate(nodes)]
-    of_data = [has or node.target in around for has, node in zip(_needs_data(capture), nodes, strict=True)]
+    of_data = [
+        has or node.target in around or is_about_streams(node)
+        for has, node in zip(_needs_data(capture), nodes, strict=True)
+    ]
     keys = zip(of_data, _recording(capture), own, strict=True)
     runs = itertools.groupby(zip(nodes, keys, strict=True), key=lambda pair: pair[1])
     plain: tuple[Node, ...] = ()
