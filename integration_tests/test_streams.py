@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 import stagefold
 from bytecap.errors import CannotCapture
-from bytecap.nodes import call_arguments
-from bytecap.objects import streams
+from bytecap.nodes import call_arguments, streams
 from integration_tests.zoo.devices import ON_GPU, TWO_GPUS
 
 pytestmark = pytest.mark.filterwarnings("error::stagefold.errors.RunsPlain")
@@ -148,8 +147,10 @@ def model() -> nn.Sequential:
 def side_by_side(x: Tensor, net: nn.Module, side: Any) -> Tensor:
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        torch.cuda._sleep(2_000_000)
-        y = net(x) * 2
+        slow = x @ x.t()
+        for _ in range(30):
+            slow = slow @ slow * 0
+        y = net(x + slow.sum()) * 2
     z = x.softmax(-1) + 1
     torch.cuda.current_stream().wait_stream(side)
     return (y + z).sin() * z
@@ -193,7 +194,7 @@ def generic(x: Tensor, net: nn.Module, side: Any) -> Tensor:
         y = net(x) - 1
     torch.accelerator.current_stream().wait_stream(other)
     torch.cuda.synchronize()
-    return y * y.sum()
+    return y * y.mean()
 
 
 PROGRAMS = [side_by_side, made_inside, by_events, to_the_host, generic]

@@ -25,6 +25,7 @@ from bytecap.guards import print_source
 from bytecap.guards.guard_set import is_exempt
 from bytecap.guards.printing import REGISTRIES
 from bytecap.hook import Dispatcher
+from bytecap.nodes.streams import EVENTS, STREAMS, may_be_nodes, wrap_queue
 from bytecap.objects import functions
 from bytecap.objects.arrays.numpy_arrays import NUMPY, OutsideArray, is_array, is_function, is_number
 from bytecap.objects.base import LITERALS, NONE, TORCH_CONSTANTS, Constant, Value
@@ -41,7 +42,6 @@ from bytecap.objects.numbers.open_constants import OPEN_KINDS, is_readable, refu
 from bytecap.objects.numbers.symbolic import as_value
 from bytecap.objects.opaque import ContextVariable, OpaqueValue, UnknownValue
 from bytecap.objects.outside_iterators import outside_iterator
-from bytecap.objects.streams import EVENTS, STREAMS, may_be_nodes, wrap_queue
 from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source
 from stagewire.capture import DictValue as ValueAt

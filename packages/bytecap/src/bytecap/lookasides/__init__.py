@@ -18,6 +18,7 @@ from bytecap.lookasides.torch_functions import CHECKED_FUNCTIONS, KNOWN_CONTENTS
 from bytecap.lookasides.torch_state import INDEX_MODE, KERNEL_CHOICES, REGIONS, TORCH_STATE
 from bytecap.nodes.control_flow import CONTROL_FLOW
 from bytecap.nodes.gradients import DUAL_LEVELS
+from bytecap.nodes.streams import STREAM_CALLS
 from bytecap.nodes.torch_function import TORCH_FUNCTION
 from bytecap.nodes.transforms import TRANSFORMS
 from bytecap.nodes.triton_kernels import KERNELS
@@ -25,7 +26,6 @@ from bytecap.objects.arrays.inference import INFERENCE
 from bytecap.objects.arrays.tensor_hooks import TENSOR_HOOKS
 from bytecap.objects.base import HANDLERS
 from bytecap.objects.instances.random_streams import RANDOM
-from bytecap.objects.streams import STREAM_CALLS
 
 for table in (
     BUILTIN, CHECKED_FUNCTIONS, CLASS_STATEMENTS, CLASSES, COLLECTIVES, CONTROL_FLOW, COPIES, DISTRIBUTIONS,
