@@ -229,16 +229,26 @@ def test_with_breaks_as_before(program: Callable[..., Tensor]) -> None:
 
 @pytest.mark.parametrize("second", [pytest.param("cuda:1", marks=TWO_GPUS)])
 def test_a_stream_of_another_gpu(second: str) -> None:
+    """It may be waited for; entering it changes the current GPU, and ends a graph."""
     side = torch.cuda.Stream(second)
 
-    def program(x: Tensor) -> Tensor:
+    def enters(x: Tensor) -> Tensor:
         with torch.cuda.stream(side):
             side.wait_stream(torch.cuda.current_stream(0))
             y = x.to(second).sin() * 2
         torch.cuda.current_stream(0).wait_stream(side)
         return y.to(x.device) + x
 
-    compiled = stagefold.compile(program, fullgraph=True)
-    for _ in range(3):
-        x = torch.randn(1000, device="cuda:0")
-        torch.testing.assert_close(compiled(x), program(x))
+    def waits(x: Tensor) -> Tensor:
+        y = x * 2 + 1
+        torch.cuda.current_stream().wait_stream(side)
+        side.wait_stream(torch.cuda.current_stream())
+        return y.cos() - x
+
+    with pytest.raises(CannotCapture):
+        stagefold.compile(enters, fullgraph=True)(torch.ones(3, device="cuda:0"))
+    for program, whole in ((enters, False), (waits, True)):
+        compiled = stagefold.compile(program, fullgraph=whole)
+        for _ in range(3):
+            x = torch.randn(1000, device="cuda:0")
+            torch.testing.assert_close(compiled(x), program(x))

@@ -115,6 +115,8 @@ def _current(tracer: Tracer, device: torch.device) -> StreamValue:
 
 def _set(tracer: Tracer, stream: StreamValue) -> Value:
     state = _state(tracer, stream.device)
+    if (stream.device.index or 0) != current_gpu(tracer).index:
+        raise UnsupportedCall("entering a stream of another GPU than the current one in captured code")
     if _current(tracer, stream.device) is not stream:
         _node(tracer, "set", stream)
         state.now = stream
