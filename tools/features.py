@@ -1,6 +1,6 @@
 """Writes docs/features.md: what becomes of small programs here and under torch.compile, tried in this run.
 
-    python -m tools.features [--out docs/features.md]
+    python -m tools.features [--device cuda] [--out docs/features.md]
 
 torch.compile runs with backend="aot_eager": all of it but the kernels. `integration_tests/test_features.py` runs the
 same programs, and says which outcome each has to have.
@@ -30,6 +30,12 @@ under `fullgraph=True`; "with breaks": without. torch.compile runs with its back
 """
 
 
+ON_A_GPU = """The same on a GPU ({}, torch {}): `--device cuda`. Programs have no outcome that make tensors of
+their own on the CPU, or mean the CPU by name: eager itself refuses those.
+
+"""
+
+
 def theirs(program: Callable[..., Any], fullgraph: bool) -> Callable[..., Any]:
     torch._dynamo.reset()
     return torch.compile(program, backend="aot_eager", fullgraph=fullgraph)
@@ -37,8 +43,11 @@ def theirs(program: Callable[..., Any], fullgraph: bool) -> Callable[..., Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/features.md"))
-    out = parser.parse_args().out
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    device, is_page = given.device, given.device == "cpu"
+    out = given.out or Path("docs/features.md" if is_page else "docs/features_gpu.md")
     logging.disable(logging.ERROR)
     counts: dict[str, Counter[str]] = {"stagefold": Counter(), "torch.compile": Counter()}
     lines = []
@@ -47,15 +56,18 @@ def main() -> None:
         for probe in probes:
             row = {}
             for name, compile in (("stagefold", compiled), ("torch.compile", theirs)):
-                row[name], _ = outcome_of(probe, compile)
+                row[name], _ = outcome_of(probe, compile, device)
                 counts[name][row[name]] += 1
+            if "none" in row.values():
+                row = dict.fromkeys(row, "")
             lines.append(f"| {probe.name} | {'yes' if probe.trains else ''} | {' | '.join(row.values())} |")
             print(lines[-1], flush=True)
     totals = "\n".join(
         f"* {name}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(found.items()))}"
         for name, found in counts.items()
     )
-    out.write_text(f"{HEAD}{totals}\n" + "\n".join(lines) + "\n")
+    head = HEAD if is_page else f"{HEAD}{ON_A_GPU.format(torch.cuda.get_device_name(), torch.__version__)}"
+    out.write_text(f"{head}{totals}\n" + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def scan() -> Any:
     from torch._higher_order_ops.scan import scan as run
 
     def program(x: Tensor) -> Any:
-        return run(lambda carry, row: (carry * 0.5 + row, carry.sin()), torch.zeros(8), x, dim=0)
+        return run(lambda carry, row: (carry * 0.5 + row, carry.sin()), torch.zeros(8, device=x.device), x, dim=0)
 
     return program, lambda size: (matrix(size),)
 
@@ -259,7 +259,7 @@ def modes(x: Tensor) -> Any:
 modules = Probes("Modules")
 
 
-@modules("LSTM and GRU", trains=True)
+@modules("LSTM and GRU", trains=True, on_gpu="with breaks")
 def recurrent() -> Any:
     class Both(nn.Module):
         def __init__(self) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-Outcome = Literal["one graph", "with breaks", "refused", "differs"]
+Outcome = Literal["one graph", "with breaks", "refused", "differs", "none"]
 Compile = Callable[[Callable[..., Any], bool], Callable[..., Any]]
 """From a program, and whether it has to be one graph, to what runs it."""
 
@@ -30,7 +30,7 @@ class Probe:
     """make: called afresh for each run; gives the program (a function or a module) and `inputs(size)`.
 
     trains: gradients of the floating inputs, and of a module's parameters, are compared too.
-    outcome: what this project makes of it.
+    outcome: what this project makes of it. on_gpu: the same on a GPU, where it is another.
     """
 
     area: str
@@ -38,6 +38,7 @@ class Probe:
     make: Callable[[], tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]]
     trains: bool
     outcome: Outcome
+    on_gpu: Outcome | None = None
 
 
 @dataclass
@@ -47,13 +48,15 @@ class Probes:
     area: str
     rows: list[Probe] = field(default_factory=list)
 
-    def __call__(self, name: str, *, trains: bool = False, outcome: Outcome = "one graph") -> Callable[..., Any]:
+    def __call__(
+        self, name: str, *, trains: bool = False, outcome: Outcome = "one graph", on_gpu: Outcome | None = None
+    ) -> Callable[..., Any]:
         def add(program: Callable[..., Any]) -> Callable[..., Any]:
             def make() -> tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]:
                 return program, lambda size: (matrix(size),)
 
             takes_inputs = program.__code__.co_argcount > 0
-            self.rows.append(Probe(self.area, name, make if takes_inputs else program, trains, outcome))
+            self.rows.append(Probe(self.area, name, make if takes_inputs else program, trains, outcome, on_gpu))
             return program
 
         return add
@@ -64,20 +67,30 @@ def matrix(size: int, columns: int = 8) -> Tensor:
     return torch.linspace(-2, 2, size * columns).view(size, columns)[torch.arange(size).flip(0)].contiguous()
 
 
-def outcome_of(probe: Probe, compile: Compile) -> tuple[Outcome, str]:
-    """What becomes of a probe, and what was said where it is not one graph."""
+def outcome_of(probe: Probe, compile: Compile, device: str = "cpu") -> tuple[Outcome, str]:
+    """What becomes of a probe, and what was said where it is not one graph.
+
+    device: of its inputs and modules. "none": the program is for the CPU, or eager raises there.
+    """
+    if device != "cpu" and probe.on_gpu == "none":
+        return "none", ""
     with warnings.catch_warnings(), contextlib.ExitStack() as after:
         warnings.simplefilter("ignore")
         after.callback(_leave_processes)
-        expected = _run(probe, lambda program: program)
         try:
-            found = _run(probe, lambda program: compile(program, True))
+            expected = _results(probe, lambda program: program, device)
+        except Exception as error:
+            if device == "cpu":
+                raise
+            return "none", f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        try:
+            found = _results(probe, lambda program: compile(program, True), device)
         except Exception as error:
             said = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         else:
             return ("one graph", "") if _same(found, expected) else ("differs", "as one graph")
         try:
-            found = _run(probe, lambda program: compile(program, False))
+            found = _results(probe, lambda program: compile(program, False), device)
         except Exception as error:
             return "refused", f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         return ("with breaks", said) if _same(found, expected) else ("differs", "with breaks")
@@ -88,15 +101,17 @@ def _leave_processes() -> None:
         dist.destroy_process_group()
 
 
-def _run(probe: Probe, compiled: Callable[[Any], Any]) -> list[Any]:
+def _results(probe: Probe, compiled: Callable[[Any], Any], device: str) -> list[Any]:
     """What the program gives for inputs of each size, and leaves of its inputs; gradients where it trains."""
     torch.manual_seed(0)
-    program, inputs = probe.make()
+    with torch.device(device):
+        program, inputs = probe.make()
     call = compiled(program)
     found = []
     for size in SIZES:
         torch.manual_seed(size)
-        arguments = inputs(size)
+        with torch.device(device):
+            arguments = inputs(size)
         tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
         if probe.trains:
             tensors = [tensor.requires_grad_() for tensor in tensors]

@@ -52,7 +52,7 @@ def with_bias() -> Any:
 @attention("a block mask that the program makes")
 def with_mask() -> Any:
     def program(q: Tensor, k: Tensor, v: Tensor) -> Any:
-        blocks = create_block_mask(lambda b, h, i, j: i >= j, None, None, q.shape[2], k.shape[2], device="cpu")
+        blocks = create_block_mask(lambda b, h, i, j: i >= j, None, None, q.shape[2], k.shape[2], device=q.device)
         return flex_attention(q, k, v, block_mask=blocks, enable_gqa=True)
 
     return program, attended
@@ -140,15 +140,15 @@ random = Probes("Random numbers")
 
 @random("dropout and noise", trains=True)
 def noise(x: Tensor) -> Tensor:
-    return F.dropout(x, 0.5) + torch.rand_like(x) + torch.randn(x.shape) + torch.bernoulli(x.sigmoid())
+    return F.dropout(x, 0.5) + torch.rand_like(x) + torch.randn(x.shape, device=x.device) + torch.bernoulli(x.sigmoid())
 
 
 @random("a generator of the program's", outcome="with breaks")
 def generator() -> Any:
-    made = torch.Generator()
+    made = torch.Generator(torch.get_default_device())
 
     def program(x: Tensor) -> Tensor:
-        return x + torch.rand(8, generator=made.manual_seed(3))
+        return x + torch.rand(8, generator=made.manual_seed(3), device=x.device)
 
     return program, lambda size: (matrix(size),)
 
@@ -156,7 +156,7 @@ def generator() -> Any:
 @random("torch.manual_seed")
 def seeded(x: Tensor) -> Tensor:
     torch.manual_seed(5)
-    return x + torch.rand(8)
+    return x + torch.rand(8, device=x.device)
 
 
 @random("a random.Random with a seed")
@@ -313,7 +313,7 @@ def distributed_in_place() -> Any:
     return program, lambda size: (matrix(size),)
 
 
-@kinds("collectives that write into tensors")
+@kinds("collectives that write into tensors", on_gpu="none")
 def collectives() -> Any:
     mesh()
 
@@ -326,7 +326,7 @@ def collectives() -> Any:
     return program, lambda size: (matrix(size),)
 
 
-@kinds("collectives with async_op, broadcast")
+@kinds("collectives with async_op, broadcast", on_gpu="none")
 def collectives_meanwhile() -> Any:
     mesh()
 
