@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+import bytecap.errors
 import stagefold
 from stagewire.errors import StageError
 
@@ -305,3 +306,40 @@ def test_gradients_share_memory_where_eagers_do(program: Callable[..., torch.Ten
     torch.testing.assert_close(found, expected)
     shared = [one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr() for one, two in (found, expected)]
     assert not shared[0] or shared[1]
+
+
+class Implicit(torch.autograd.Function):
+    """Its backward differentiates by two saved tensors, one of which may come from the other."""
+
+    @staticmethod
+    def forward(ctx, y, v, w):
+        x = y / 2
+        ctx.save_for_backward(x, v, w)
+        return x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        x, v, w = ctx.saved_tensors
+        with torch.enable_grad():
+            y = v * x.detach() * w
+        return (gradient, *torch.autograd.grad(y, (v, w), -gradient, retain_graph=True))
+
+
+@pytest.mark.parametrize("is_leaf", [True, False])
+def test_gradients_by_saved_tensors_of_which_one_comes_from_the_other(is_leaf: bool) -> None:
+    """Autograd walks on through the history of `v`, which lies outside of the graph, to `w`: the graph ends."""
+
+    def program(y, v, w):
+        return Implicit.apply(y, v, w) * 1
+
+    found = []
+    for run in (stagefold.compile(program), program):
+        w, y = torch.tensor(0.7, requires_grad=True), torch.ones(4)
+        v = torch.tensor(1.4, requires_grad=True) if is_leaf else w * 2
+        run(y, v, w).sum().backward()
+        found.append((w.grad, v.grad if is_leaf else None))
+    assert found[0] == found[1]
+    if not is_leaf:
+        with pytest.raises(bytecap.errors.UnsupportedCall):
+            stagefold.compile(program, fullgraph=True)(y, w * 2, w)

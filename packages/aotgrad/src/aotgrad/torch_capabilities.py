@@ -8,6 +8,7 @@ from stagewire.capabilities import Capabilities, Capability
 
 _ALL = "no program is compiled"
 _TRAINING = "no program that needs gradients is compiled"
+_BATCHES = "backwards of compiled programs take no batch of gradients"
 
 TORCH = Capabilities(
     torch,
@@ -26,6 +27,11 @@ TORCH = Capabilities(
     keeps_graph=Capability(
         "torch._C._autograd._get_current_graph_task_keep_graph", "freeing saved tensors as the backward runs", _TRAINING
     ),
+    is_batched=Capability("torch._C._functorch.is_legacy_batchedtensor", "telling batches of gradients", _TRAINING),
+    enter_batch_level=Capability("torch._C._vmapmode_increment_nesting", "batches of gradients", _BATCHES),
+    leave_batch_level=Capability("torch._C._vmapmode_decrement_nesting", "batches of gradients", _BATCHES),
+    add_batch_dim=Capability("torch._add_batch_dim", "batches of gradients", _BATCHES),
+    remove_batch_dim=Capability("torch._remove_batch_dim", "batches of gradients", _BATCHES),
     increment_version=Capability(
         "torch._C._increment_version", "counting the program's writes of an input",
         "programs that write an input several times are refused", or_else=("torch.autograd.graph.increment_version",),

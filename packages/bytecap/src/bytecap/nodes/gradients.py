@@ -44,10 +44,11 @@ def autograd_grad(
     if isinstance(inputs, DictValue):
         raise UnsupportedCall("torch.autograd.grad with a dict of inputs")
     roots, wanted = (all_tensors(_items(tracer, each), "torch.autograd.grad") for each in (outputs, inputs))
-    # An outside tensor with a history of its own may depend on another outside tensor.
-    if any(each.real is not None for each in wanted):
-        known = {each.abstract.grad_fn for each in wanted}
-        if any(isinstance(node, _OUTSIDE) for node in reached([root.abstract for root in roots]) - known):
+    # An outside tensor with a history of its own may depend on another outside tensor, a wanted one as any other.
+    outside = {each.abstract.grad_fn for each in wanted if each.real is not None}
+    if outside:
+        histories = {node for node in reached([root.abstract for root in roots]) if isinstance(node, _OUTSIDE)}
+        if any(outside - {node} for node in histories):
             raise UnsupportedCall("torch.autograd.grad through a tensor that was computed outside of the captured code")
     _refuse_hooks(tracer)
     tangents = None
