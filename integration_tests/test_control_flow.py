@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,6 +23,13 @@ from stagewire.verify import verify
 pytestmark = pytest.mark.filterwarnings("error::stagefold.errors.RunsPlain")
 OPS = sys.modules["torch._higher_order_ops"]
 while_loop, scan, map_rows = OPS.while_loop, OPS.scan, OPS.map  # type: ignore[attr-defined]
+
+
+@cache
+def scan_stacks_along_dim() -> bool:
+    """Whether torch's own scan gives results along `dim`: torch 2.11 leaves them along dimension 0."""
+    _, rows = scan(lambda carry, row: (carry + row, row.clone()), torch.zeros(2), torch.zeros(2, 3), dim=1)
+    return rows.shape == (2, 3)
 
 
 class Plain:
@@ -44,7 +52,8 @@ class Plain:
         for row in reversed(rows) if reverse else rows:
             carry, y = combine_fn(carry, row)
             found.append(y)
-        return carry, torch.stack(found[::-1] if reverse else found, dim if dim < y.dim() + 1 else 0)
+        along = dim if dim < y.dim() + 1 and scan_stacks_along_dim() else 0
+        return carry, torch.stack(found[::-1] if reverse else found, along)
 
     @staticmethod
     def map(f: Any, xs: Any, *args: Any) -> Any:

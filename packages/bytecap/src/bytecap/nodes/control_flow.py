@@ -13,6 +13,8 @@ how long to run is no op: its steps stand one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from types import CodeType
 from typing import Any
 
 import torch
@@ -178,11 +180,18 @@ def scan(
 
     def moved_back(leaf: Value) -> Value:
         leaf = call_torch(tracer, torch.flip, [leaf, TupleValue([Constant(0)])], {}) if backwards else leaf
-        is_moved = where and where < leaf.abstract.dim()  # type: ignore[attr-defined]
+        is_moved = where and _stacks_along_dim() and where < leaf.abstract.dim()  # type: ignore[attr-defined]
         return call_torch(tracer, torch.movedim, [leaf, Constant(0), Constant(where)], {}) if is_moved else leaf
 
     carry, rows = _scan(tracer, combine_fn, init, map_leaves(tracer, xs, moved))
     return TupleValue([carry, map_leaves(tracer, rows, moved_back)])
+
+
+@cache
+def _stacks_along_dim() -> bool:
+    """Whether this torch's scan gives results along `dim`; torch 2.11 leaves them along dimension 0."""
+    inner = (part for part in TORCH.scan.__code__.co_consts if isinstance(part, CodeType))
+    return any("movedim" in part.co_names for part in inner)
 
 
 def map_rows(tracer: Tracer, f: Value, xs: Value, *args: Value) -> Value:
