@@ -9,36 +9,19 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from codegen import Options, load
 from codegen.choices import Bound, Replay
 from codegen.runtime.device_partitions import InTurns, partitions_of
 from codegen.stage import emit
-from codegen.testing.programs import step_graphs
+from codegen.testing.programs import placed, step_graphs
 from integration_tests import stand_in
-from stagewire.program import CallExtern, Unit, made_buffers
-from stagewire.types import TensorType
+from stagewire.program import made_buffers
 
 DEVICES = ("cuda:0", "cuda:1")
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="torch.cuda.is_available(): test_several_gpus.py runs"
 )
-
-
-def placed(unit: Unit, devices: dict[str, str]) -> Unit:
-    """The unit with its buffers on these devices, by name, or else on the CPU."""
-
-    def at(name: str, type_: Any) -> Any:
-        return replace(type_, device=devices.get(name, "cpu")) if isinstance(type_, TensorType) else type_
-
-    def moved(one: Any) -> Any:
-        if isinstance(one, CallExtern):
-            return replace(one, result_types=tuple(map(at, one.results, one.result_types)))
-        return replace(one, type=at(one.buffer, one.type)) if hasattr(one, "type") else one
-
-    types = tuple(map(at, unit.inputs, unit.input_types))
-    return replace(unit, input_types=types, instructions=tuple(map(moved, unit.instructions)))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -49,7 +32,7 @@ def test_recorded_partitions_mean_the_unit(
     unit = emit(graph, Options())
     names = [*unit.inputs, *(name for one in unit.instructions for name, _, _ in made_buffers(one))]
     where = {name: data.draw(st.sampled_from(DEVICES)) for name in dict.fromkeys(names)}
-    partitions = tuple(placed(one, {}) for one in partitions_of(placed(unit, where)))
+    partitions = tuple(placed(one, "cpu") for one in partitions_of(placed(unit, where)))
     every = st.frozensets(st.sampled_from(range(len(unit.outputs)))) if unit.outputs else st.just(frozenset())
     some = st.frozensets(st.sampled_from(range(len(unit.inputs)))) if unit.inputs else st.just(frozenset())
     replay = Replay(in_place=data.draw(some), handed=data.draw(every))

@@ -18,7 +18,7 @@ from bytecap.nodes import call_arguments, streams
 from integration_tests.zoo.devices import ON_GPU, TWO_GPUS
 
 pytestmark = pytest.mark.filterwarnings("error::stagefold.errors.RunsPlain")
-current_stream, set_stream = torch.cuda.current_stream, torch.cuda.set_stream
+current_stream = torch.cuda.current_stream
 
 
 class Stream(torch.Stream):
@@ -86,7 +86,7 @@ def test_what_is_asked_of_streams_is_asked_in_order(log: list[str]) -> None:
 
     compiled = stagefold.compile(program, fullgraph=True)
     for rows in (3, 5, 3):
-        x, expected = torch.randn(rows, 4, requires_grad=True), None
+        x = torch.randn(rows, 4, requires_grad=True)
         del log[:]
         found = compiled(x)
         y = x.sin() * 2

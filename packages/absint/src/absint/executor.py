@@ -89,7 +89,7 @@ class _Writer:
         lines += ["if given is not inputs: given.clear()", "del inputs, given"]
         body = []
         uses = last_uses(self.graph)
-        if mentions_streams(self.graph.nodes):  # its memory may be taken while another stream reads it
+        if mentions_streams(self.graph.nodes):  # another may still read the memory of a value
             uses = [()] * len(uses)
         for index, (node, dead) in enumerate(zip(self.graph.nodes, uses, strict=True)):
             self.names[f"f{index}"] = function_of(node)

@@ -125,6 +125,7 @@ for _function, _parameters in (
     (_synchronize_device, "int device"),
     (_keep, "Tensor tensor, str stream"),
 ):
-    LIBRARY.define(f"{_function.__name__[1:]}({_parameters}) -> ()")
-    LIBRARY.impl(_function.__name__[1:], _function, "CompositeExplicitAutograd")
-    has_side_effect(getattr(getattr(torch.ops, NAMESPACE), _function.__name__[1:]).default)
+    _name = _function.__name__[1:]
+    LIBRARY.define(f"{_name}({_parameters}) -> ()")
+    LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
+    has_side_effect(getattr(getattr(torch.ops, NAMESPACE), _name).default)

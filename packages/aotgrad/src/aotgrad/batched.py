@@ -15,11 +15,6 @@ from aotgrad.torch_capabilities import TORCH
 Gradients = Sequence[torch.Tensor | None]
 
 
-def any_batched(*tangents: torch.Tensor | None) -> bool:
-    """Whether some gradient is a batch of them."""
-    return any(tangent is not None and TORCH.is_batched(tangent) for tangent in tangents)
-
-
 def for_each_row(backward: Callable[[Gradients], Gradients], tangents: Gradients) -> Gradients:
     """What `backward` gives for each row of the batches among the tangents, as batches."""
     level = TORCH.enter_batch_level() - 1

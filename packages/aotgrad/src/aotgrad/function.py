@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from absint.executor import Executor
-from aotgrad.batched import any_batched, for_each_row
+from aotgrad.batched import for_each_row
 from aotgrad.errors import ForeignTangent
 from aotgrad.higher_order import Program, differentiable_gradients, kept_inputs, random_states, room_for, versions_of
 from aotgrad.torch_capabilities import TORCH
@@ -50,9 +50,7 @@ def make_function(
         "versions_of": versions_of,
         "keeps_graph": TORCH.keeps_graph,
         "Tensor": torch.Tensor,
-        "any_batched": any_batched,
         "for_each_row": for_each_row,
-        "readers": [],
         "second_order": differentiable_gradients(binding, gradient, backward),
         "run_partial": partial,
         "read_sizes": size_reader(binding.inputs),
@@ -127,17 +125,19 @@ def _backward_lines(
     ]
     if numbers := [slot.symbol for slot in binding.saved if isinstance(slot, SavedSize)]:
         lines += ["    sizes = ctx.sizes", f"    saved = (*saved, {', '.join(f'sizes[{name!r}]' for name in numbers)})"]
-    lines += [
-        f"    if any_batched({', '.join(tangents)}):",
-        "        def of_row(rows):",
-        "            given = tuple([read(grad, ctx.sizes) for read, grad in zip(readers, rows)])",
-        "            return second_order(ctx, saved, given) if is_grad_enabled() else run_backward(*saved, *given)",
-        f"        found = for_each_row(of_row, ({''.join(f'{name}, ' for name in tangents)}))",
-        f"        {returned}",
-    ]
+    readers = "".join(f"read_{name}, " for name in tangents)
+    if TORCH.has("is_batched"):
+        names["is_batched"] = TORCH.is_batched
+        lines += [
+            f"    if {' or '.join(f'({name} is not None and is_batched({name}))' for name in tangents)}:",
+            "        def of_row(rows):",
+            f"            given = tuple([read(grad, ctx.sizes) for read, grad in zip(({readers}), rows)])",
+            "            return second_order(ctx, saved, given) if is_grad_enabled() else run_backward(*saved, *given)",
+            f"        found = for_each_row(of_row, ({''.join(f'{name}, ' for name in tangents)}))",
+            f"        {returned}",
+        ]
     if len(tangents) > 1 and names["run_partial"] is not None:
         # Where some tangents do not arrive, the backward for the others, if there is one by now.
-        readers = ", ".join(f"read_{name}" for name in tangents)
         lines += [
             f"    if ({' or '.join(f'{name} is None' for name in tangents)}) and not is_grad_enabled():",
             f"        found = run_partial(({there}))",
@@ -152,8 +152,7 @@ def _backward_lines(
     if binding.gradient_tangents:
         lines.append(f"    arrived = ({there})")
     for tangent, name in zip(binding.tangents, tangents, strict=True):
-        names[f"read_{name}"] = reader = _tangent_reader(tangent)
-        names["readers"].append(reader)
+        names[f"read_{name}"] = _tangent_reader(tangent)
         names[f"stride_{name}"] = tuple(tangent.type.stride)
         differs = f"type({name}) is not Tensor or {name}.stride() != stride_{name}"
         if not tangent.type.is_static:

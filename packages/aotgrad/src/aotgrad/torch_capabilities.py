@@ -27,7 +27,7 @@ TORCH = Capabilities(
     keeps_graph=Capability(
         "torch._C._autograd._get_current_graph_task_keep_graph", "freeing saved tensors as the backward runs", _TRAINING
     ),
-    is_batched=Capability("torch._C._functorch.is_legacy_batchedtensor", "telling batches of gradients", _TRAINING),
+    is_batched=Capability("torch._C._functorch.is_legacy_batchedtensor", "batches of gradients", _BATCHES),
     enter_batch_level=Capability("torch._C._vmapmode_increment_nesting", "batches of gradients", _BATCHES),
     leave_batch_level=Capability("torch._C._vmapmode_decrement_nesting", "batches of gradients", _BATCHES),
     add_batch_dim=Capability("torch._add_batch_dim", "batches of gradients", _BATCHES),

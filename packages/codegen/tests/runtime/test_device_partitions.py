@@ -10,36 +10,16 @@ from hypothesis import strategies as st
 from codegen import Options, load
 from codegen.runtime.device_partitions import InTurns, partitions_of
 from codegen.stage import emit
-from codegen.testing.programs import SYMBOLIC_STEPS, step_graphs
+from codegen.testing.programs import SYMBOLIC_STEPS, placed, step_graphs
 from stagewire.graph import DeviceArg, Ref
 from stagewire.loop import Buffer, Extern, LoopGraph
 from stagewire.parser import parse_document
 from stagewire.program import CallExtern, made_buffers
-from stagewire.types import TensorType, contiguous
+from stagewire.types import contiguous
 from stagewire.verify.programs import check_unit
 
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 DEVICES = ("cpu", "cuda:0", "cuda:1")
-
-
-def placed(unit, devices):
-    """The unit, saying that buffers are on these devices: by name, or all on one."""
-
-    def at(name, type_):
-        if not isinstance(type_, TensorType):
-            return type_
-        return msgspec.structs.replace(type_, device=devices if isinstance(devices, str) else devices[name])
-
-    def moved(one):
-        if isinstance(one, CallExtern):
-            types = zip(one.results, one.result_types, strict=bool(one.result_types))
-            return msgspec.structs.replace(one, result_types=tuple(at(*pair) for pair in types))
-        if hasattr(one, "type"):
-            return msgspec.structs.replace(one, type=at(one.buffer, one.type))
-        return one
-
-    types = tuple(at(*pair) for pair in zip(unit.inputs, unit.input_types, strict=True))
-    return msgspec.structs.replace(unit, input_types=types, instructions=tuple(map(moved, unit.instructions)))
 
 
 @EXAMPLES

@@ -33,7 +33,7 @@ from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike, noted, resolve_stage
 from stagefold.progress import Progress
 from stagefold.size_specialisation import SizeSpecialisations, with_sizes
-from stagefold.subgraphs import SubgraphCalls, runs_in_subgraphs, without_waits
+from stagefold.subgraphs import calls_of, runs_in_subgraphs, without_waits
 from stagewire.capture import Capture, holds
 from stagewire.errors import PartlyDone, StageError
 from stagewire.grad import Binding, Fresh, SavedInput, SavedResult, ViewOf
@@ -91,7 +91,7 @@ class StagefoldBackend:
     def __call__(self, capture: Capture, example_inputs: tuple[Any, ...] | None) -> Callee:
         capture = without_waits(capture, self._is_kernels)
         if runs_in_subgraphs(capture):
-            return SubgraphCalls(capture, lambda part: self(part, None), strict=self._raises_faults).__call__
+            return calls_of(capture, lambda part: self(part, None), strict=self._raises_faults)
         return self._compiled(capture, example_inputs)
 
     def _is_kernels(self, function: Capture) -> bool:

@@ -66,12 +66,11 @@ class EventValue(_Queue):
 
 
 class Current:
-    """Of one device: the stream that is current now (None: the one with which the program began), that one, and those
-    that `with` statements go back to."""
+    """Of one device: the stream that is current now (None: nobody has asked yet), and those that `with` statements go
+    back to."""
 
     def __init__(self) -> None:
         self.now: StreamValue | None = None
-        self.first: StreamValue | None = None
         self.entered: list[StreamValue] = []
 
 
@@ -102,14 +101,11 @@ def _state(tracer: Tracer, device: torch.device) -> Current:
 def _current(tracer: Tracer, device: torch.device) -> StreamValue:
     """The stream that is current here."""
     state = _state(tracer, device)
-    if state.first is None:
+    if state.now is None:
         name = tracer.graph.name("stream_before")
-        _refuse_elsewhere(tracer)
+        _node(tracer, "current", name, device.index or 0)
         tracer.places.held = True
-        target = f"{streams.NAMESPACE}.current.default"
-        tracer.graph.add_node(target, (name, device.index or 0), {}, [], tracer.line())
-        state.first = state.now = StreamValue(kind=torch.cuda.Stream, name=name, device=device)
-    assert state.now is not None
+        state.now = StreamValue(kind=torch.cuda.Stream, name=name, device=device)
     return state.now
 
 
@@ -123,10 +119,11 @@ def _set(tracer: Tracer, stream: StreamValue) -> Value:
     return NONE
 
 
-def _node(tracer: Tracer, name: str, *queues: Value) -> Value:
+def _node(tracer: Tracer, name: str, *args: Any) -> Value:
+    """One of the operators: of streams and events by name, tensors, names and numbers."""
     _refuse_elsewhere(tracer)
-    args = tuple([queue.name for queue in queues])  # type: ignore[attr-defined]
-    tracer.graph.add_node(f"{streams.NAMESPACE}.{name}.default", args, {}, [], tracer.line())
+    given = tuple([arg.name if isinstance(arg, _Queue) else arg for arg in args])
+    tracer.evaluate.record(tracer, f"{streams.NAMESPACE}.{name}.default", given, {}, None)
     return NONE
 
 
@@ -221,18 +218,11 @@ def _set_stream(tracer: Tracer, stream: Value) -> Value:
 
 
 def _synchronize(tracer: Tracer, device: Value = NONE) -> Value:
-    _refuse_elsewhere(tracer)
-    target = f"{streams.NAMESPACE}.synchronize_device.default"
-    tracer.graph.add_node(target, (_device(tracer, device).index or 0,), {}, [], tracer.line())
-    return NONE
+    return _node(tracer, "synchronize_device", _device(tracer, device).index or 0)
 
 
 def _record_stream(tracer: Tracer, tensor: TensorValue, stream: Value) -> Value:
-    _refuse_elsewhere(tracer)
-    target = f"{streams.NAMESPACE}.keep.default"
-    name = _stream(tracer, stream).name
-    tracer.evaluate.record(tracer, target, (tensor.abstract, name), {}, None)
-    return NONE
+    return _node(tracer, "keep", tensor.abstract, _stream(tracer, stream))
 
 
 STREAM_CALLS: dict[Any, Callable[..., Value]] = {

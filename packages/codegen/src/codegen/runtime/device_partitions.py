@@ -161,9 +161,7 @@ class InTurns(PythonWrapper):
             self.turns.insert(0, _Turn(one, run, tuple(set(one.inputs) - later), makes, writes))
             later |= set(one.inputs)
 
-    def recorded(
-        self, replay: Replay, record: Callable[[Unit, Callable[..., Any], Replay], Callable[..., Any]]
-    ) -> InTurns:
+    def recorded(self, replay: Replay, record: Callable[[Unit, Run, Replay], Run]) -> InTurns:
         """The same of partitions that `record` makes of each, of what runs it, and of how it is to be recorded."""
         partitions = [turn.unit for turn in self.turns]
         runs = []

@@ -29,8 +29,6 @@ Loader = Callable[[Unit], Callable[..., Any]]
 
 FEWEST = 6
 """Launches and calls from which a recording is worth what it costs; fewer are started in less time than a replay."""
-
-
 SEVERAL = "it works on several devices"
 
 

@@ -5,7 +5,11 @@ All buffers are float32 (size, size), so that any of them can feed anything; wha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stagewire.graph import Ref
 from stagewire.loop import (
@@ -24,6 +28,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
+from stagewire.program import CallExtern, Unit
 from stagewire.types import TensorType, contiguous
 
 AT = Index(0, (Term(1, AxisAtom("i")),))
@@ -195,3 +200,21 @@ SYMBOLIC_STEPS = """
     }
   }"""
 """A document of several steps over symbols: kernels, windows, calls, a size that is returned."""
+
+
+def placed(unit: Unit, devices: Mapping[str, str] | str) -> Unit:
+    """The unit, saying that buffers are on these devices: by name, or all on one."""
+
+    def at(name: str, type_: Any) -> Any:
+        if not isinstance(type_, TensorType):
+            return type_
+        return replace(type_, device=devices if isinstance(devices, str) else devices[name])
+
+    def moved(one: Any) -> Any:
+        if isinstance(one, CallExtern):
+            types = zip(one.results, one.result_types, strict=bool(one.result_types))
+            return replace(one, result_types=tuple(at(*pair) for pair in types))
+        return replace(one, type=at(one.buffer, one.type)) if hasattr(one, "type") else one
+
+    types = tuple(at(*pair) for pair in zip(unit.inputs, unit.input_types, strict=True))
+    return replace(unit, input_types=types, instructions=tuple(map(moved, unit.instructions)))

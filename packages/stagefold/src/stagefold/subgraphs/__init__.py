@@ -15,7 +15,7 @@ strides is compared with the tensors of each call, so that data which nobody for
 branches and loops of few kernels out before, on a GPU.
 """
 
-from stagefold.subgraphs.call import SubgraphCalls as SubgraphCalls
+from stagefold.subgraphs.call import calls_of as calls_of
 from stagefold.subgraphs.cut import Subgraph as Subgraph
 from stagefold.subgraphs.cut import cut as cut
 from stagefold.subgraphs.cut import runs_in_subgraphs as runs_in_subgraphs

@@ -11,7 +11,6 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from msgspec.structs import replace
@@ -154,15 +153,10 @@ class SubgraphCalls:
             for call, part in zip(self.calls, parts, strict=True)
         ]
         self._dead = last_mentions([(*sources, *targets) for _, _, sources, targets in self._steps])
-        self._has_streams = mentions_streams(capture.graph.nodes)
-        if self._has_streams:
+        if mentions_streams(capture.graph.nodes):
             self._dead = [()] * len(self._dead)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        with left_by_errors() if self._has_streams else nullcontext():
-            return self._run(inputs)
-
-    def _run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         values: list[Any] = [*inputs, *([None] * (self._count - self._width))]
         if self._sizes:
             sizes = self._read_sizes(inputs)  # type: ignore[misc]
@@ -182,6 +176,12 @@ class SubgraphCalls:
             if self._state is not None:
                 enter(self._state)
         return made
+
+
+def calls_of(capture: Capture, make: Callable[[Capture], Callee], *, strict: bool = False) -> Callee:
+    """The program as `SubgraphCalls`; an error leaves the streams of a GPU as they were."""
+    run = SubgraphCalls(capture, make, strict=strict).__call__
+    return left_by_errors()(run) if mentions_streams(capture.graph.nodes) else run
 
 
 LEAST = 2

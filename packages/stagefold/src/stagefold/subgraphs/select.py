@@ -152,16 +152,15 @@ class _Rewriter:
         for number in range(STEPS):
             operands = (*[Ref(value.name) for value in carried], captured)
             step = Node(first, operands, {}, tuple(map(self._like, carried)))
-            nodes.append(step)
-            if not number:
+            if number == 0:
+                nodes.append(step)
                 carried = step.results
                 continue
             holds = self._value("holds", TensorType("bool", (), (), device=_device(carried)))
-            results = tuple(map(self._like, carried))
-            nodes.insert(-1, Node(second, operands, {}, (holds,)))
-            selected = replace(step, results=results)
+            selected = replace(step, results=tuple(map(self._like, carried)))
+            nodes += [Node(second, operands, {}, (holds,)), step]
             nodes += _selections(selected, Ref(holds.name), step.results, carried)
-            carried = results
+            carried = selected.results
         return replace(body, nodes=tuple(nodes), outputs=tuple([Ref(value.name) for value in carried]))
 
     def _like(self, value: Value) -> Value:
