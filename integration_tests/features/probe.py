@@ -70,10 +70,8 @@ def matrix(size: int, columns: int = 8) -> Tensor:
 def outcome_of(probe: Probe, compile: Compile, device: str = "cpu") -> tuple[Outcome, str]:
     """What becomes of a probe, and what was said where it is not one graph.
 
-    device: of its inputs and modules. "none": the program is for the CPU, or eager raises there.
+    device: of its inputs and modules. "none": eager raises there.
     """
-    if device != "cpu" and probe.on_gpu == "none":
-        return "none", ""
     with warnings.catch_warnings(), contextlib.ExitStack() as after:
         warnings.simplefilter("ignore")
         after.callback(_leave_processes)

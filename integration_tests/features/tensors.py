@@ -313,7 +313,7 @@ def distributed_in_place() -> Any:
     return program, lambda size: (matrix(size),)
 
 
-@kinds("collectives that write into tensors", on_gpu="none")
+@kinds("collectives that write into tensors", on_gpu="with breaks")
 def collectives() -> Any:
     mesh()
 
@@ -326,7 +326,7 @@ def collectives() -> Any:
     return program, lambda size: (matrix(size),)
 
 
-@kinds("collectives with async_op, broadcast", on_gpu="none")
+@kinds("collectives with async_op, broadcast")
 def collectives_meanwhile() -> Any:
     mesh()
 

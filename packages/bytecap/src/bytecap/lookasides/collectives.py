@@ -38,10 +38,13 @@ def _broadcast(group: Any, op: str, root: int, tensors: list[Tensor]) -> Any:
 def _all_gather(group: Any, op: str, root: int, outputs: list[list[Tensor]], inputs: list[Tensor]) -> Any:
     if len(inputs) != 1 or any(each.shape != inputs[0].shape for each in outputs[0]):
         return None
-    return outputs[0], [inputs[0].unsqueeze(0)], (group.size(),)
+    return _all_gather_into(group, op, root, outputs[0], [inputs[0].unsqueeze(0)])
 
 
 def _all_gather_into(group: Any, op: str, root: int, outputs: Any, inputs: Any) -> Any:
+    """The functional form ends the process (torch 2.11) where gloo is given tensors of a GPU."""
+    if (inputs if isinstance(inputs, Tensor) else inputs[0]).is_cuda and group._get_backend_name() == "gloo":
+        return None
     return outputs, inputs, (group.size(),)
 
 
@@ -121,7 +124,7 @@ def _collective(name: str, function: Callable[..., Any]) -> Callable[..., Value]
         is_coalesced = Constant(name.endswith("_coalesced"))
         found = send.call(tracer, [form, is_coalesced, evaluated, group, *settings, *tensors], {})
         if not isinstance(found, TupleValue):
-            raise UnsupportedCall(f"{name} of tensors of several sizes")
+            raise UnsupportedCall(f"{name} of tensors of several sizes, or of a GPU by gloo")
 
         def finish() -> None:
             tracer.objects.wrap(_receive, None).call(tracer, found.values(tracer), {})
