@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import multiprocessing
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,7 @@ under `fullgraph=True`; "with breaks": without. torch.compile runs with its back
 
 
 ON_A_GPU = """The same on a GPU ({}, torch {}): `--device cuda`. Programs have no outcome that make tensors of
-their own on the CPU, or mean the CPU by name: eager itself refuses those.
+their own on the CPU, or mean the CPU by name: eager itself refuses those. "ends the process": by a segmentation fault.
 
 """
 
@@ -41,6 +44,32 @@ def theirs(program: Callable[..., Any], fullgraph: bool) -> Callable[..., Any]:
     return torch.compile(program, backend="aot_eager", fullgraph=fullgraph)
 
 
+COMPILERS: dict[str, Callable[..., Any]] = {"stagefold": compiled, "torch.compile": theirs}
+
+
+def outcome_by(name: str, place: int, device: str) -> str:
+    """What a compiler makes of the probe with this number."""
+    logging.disable(logging.ERROR)
+    return outcome_of(PROBES[place], COMPILERS[name], device)[0]
+
+
+class Worker:
+    """A process in which probes are tried, and a new one once a probe has ended it."""
+
+    def __init__(self) -> None:
+        self.process = self._start()
+
+    def _start(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+    def outcome(self, *given: Any) -> str:
+        try:
+            return self.process.submit(outcome_by, *given).result()
+        except BrokenProcessPool:
+            self.process = self._start()
+            return "ends the process"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
@@ -48,15 +77,14 @@ def main() -> None:
     given = parser.parse_args()
     device, is_page = given.device, given.device == "cpu"
     out = given.out or Path("docs/features.md" if is_page else "docs/features_gpu.md")
-    logging.disable(logging.ERROR)
-    counts: dict[str, Counter[str]] = {"stagefold": Counter(), "torch.compile": Counter()}
-    lines = []
-    for area, probes in groupby(PROBES, lambda probe: probe.area):
+    counts: dict[str, Counter[str]] = {name: Counter() for name in COMPILERS}
+    lines, worker = [], Worker()
+    for area, probes in groupby(enumerate(PROBES), lambda probe: probe[1].area):
         lines += [f"\n## {area}\n", "| program | trains | stagefold | torch.compile |", "|---|---|---|---|"]
-        for probe in probes:
+        for place, probe in probes:
             row = {}
-            for name, compile in (("stagefold", compiled), ("torch.compile", theirs)):
-                row[name], _ = outcome_of(probe, compile, device)
+            for name in COMPILERS:
+                row[name] = worker.outcome(name, place, device)
                 counts[name][row[name]] += 1
             if "none" in row.values():
                 row = dict.fromkeys(row, "")
