@@ -25,8 +25,9 @@ class AliasViews:
     """Before: a nest copies elements of `base` to `x`, and the strides of `x` are those of a window on `base`.
     After: `x` is a view buffer, the nest is gone, and nests that read `x` read `base`.
 
-    An output may share memory with nothing that the user sees besides it: not with inputs, nor with other outputs
-    (saved activations among themselves excepted), nor hold alive a base more than `slack` times its size.
+    An output may share memory with nothing that the user sees besides it: not with inputs (but as in eager a gradient
+    may with the one that it is a view of), nor with other outputs (saved activations among themselves excepted), nor
+    hold alive a base more than `slack` times its size.
     """
 
     name = "alias_views"
@@ -69,6 +70,7 @@ class _Owners:
         self.outputs = output_names(schedule)
         self.public = public_outputs(schedule)
         self.elsewhere = read_elsewhere(schedule)
+        self.ending = schedule.ending
         self.views: dict[str, list[str]] = {}
         for buffer in buffers.values():
             if buffer.base is not None:
@@ -85,7 +87,7 @@ class _Owners:
         if not names:
             return None
         base = self.buffers[window.base or ""]
-        if base.role == "input":
+        if base.role == "input" and base.name not in self.ending:
             return "an output must not share memory with an input"
         others = self.held.get(base.name, set()) - names
         if others and (names | others) & self.public:
