@@ -186,5 +186,5 @@ guard_program_init(PyObject *module)
     if (guard_program_type == NULL || PyModule_AddType(module, guard_program_type) < 0) {
         return -1;
     }
-    return torch_state_init(module) < 0 || tensor_init(module) < 0 ? -1 : 0;
+    return torch_state_init(module) < 0 || tensor_init(module) < 0 ? -1 : relation_init(module);
 }

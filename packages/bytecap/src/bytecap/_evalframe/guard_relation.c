@@ -1,10 +1,13 @@
 /* Conditions on size symbols: integer expressions in postfix order. */
 #include "guards.h"
 
-typedef enum { /* in the order of OPERATIONS in guards/compile.py */
-    OP_CONST, OP_SYMBOL, OP_ADD, OP_SUB, OP_MUL, OP_FLOORDIV, OP_MOD, OP_MIN, OP_MAX,
-    OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_KINDS
-} OpKind;
+#define OPERATION_ROWS(ROW) \
+    ROW(CONST, "const") ROW(SYMBOL, "symbol") \
+    ROW(ADD, "+") ROW(SUB, "-") ROW(MUL, "*") ROW(FLOORDIV, "//") ROW(MOD, "%") ROW(MIN, "min") ROW(MAX, "max") \
+    ROW(EQ, "==") ROW(NE, "!=") ROW(LT, "<") ROW(LE, "<=") ROW(GT, ">") ROW(GE, ">=")
+
+#define OPERATION_KIND(kind, name) OP_##kind,
+typedef enum { OPERATION_ROWS(OPERATION_KIND) OP_KINDS } OpKind;
 
 #define RELATION_STACK 64
 
@@ -81,4 +84,15 @@ relation_is_sound(const Check *check, Py_ssize_t symbol_count)
         deepest = depth > deepest ? depth : deepest;
     }
     return check->count % 2 == 0 && depth == 1 && deepest <= RELATION_STACK;
+}
+
+int
+relation_init(PyObject *module)
+{
+#define OPERATION_FORMAT(kind, name) "si"
+#define OPERATION_NUMBER(kind, name) name, OP_##kind,
+    PyObject *numbers = Py_BuildValue("{" OPERATION_ROWS(OPERATION_FORMAT) "}", OPERATION_ROWS(OPERATION_NUMBER) NULL);
+    int added = PyModule_AddObjectRef(module, "OPERATIONS", numbers);
+    Py_XDECREF(numbers);
+    return added;
 }

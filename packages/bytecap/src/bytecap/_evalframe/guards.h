@@ -154,6 +154,7 @@ int check_holds(Check *check, PyObject *value, Symbols *symbols);
 /* Overflow, division by zero and unbound symbols fail. */
 int relation_holds(const Check *check, const Symbols *symbols);
 int relation_is_sound(const Check *check, Py_ssize_t symbol_count);
+int relation_init(PyObject *module); /* OPERATIONS: the number of each operation, by its name */
 
 /* ---- programs -------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bytecap._evalframe import FrameView, GuardProgram
+from bytecap._evalframe import OPERATIONS, FrameView, GuardProgram
 from bytecap.bytecode.decode import argument_names
 from bytecap.errors import GuardDoesNotHold, GuardError
 from bytecap.guards import native
@@ -77,9 +77,6 @@ def with_relations(
     return GuardProgram((*nodes, (*_CONDITIONS, tuple(checks), 0)), len(numbers), guards, inputs)
 
 
-OPERATIONS = ("const", "symbol", "+", "-", "*", "//", "%", "min", "max", "==", "!=", "<", "<=", ">", ">=")
-"""Of conditions, by their numbers in guard_relation.c."""
-
 Op = tuple[str, int]
 
 
@@ -110,7 +107,7 @@ def relation_program(relation: capture.Relation, symbols: Mapping[str, int]) -> 
 
 
 def _relation(program: tuple[Op, ...], guard: int) -> Check:
-    words = tuple([word for kind, operand in program for word in (OPERATIONS.index(kind), operand)])
+    words = tuple([word for kind, operand in program for word in (OPERATIONS[kind], operand)])
     return "relation", (None, 0, words), guard
 
 
