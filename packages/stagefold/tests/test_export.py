@@ -330,6 +330,20 @@ def test_models_that_write_objects_are_refused() -> None:
         stagefold.export(lambda x: x, (slice(torch.ones(2)),), dynamic_shapes=[{0: "n"}])
 
 
+class Box:
+    """No container that torch knows."""
+
+    def __init__(self, inside: Any) -> None:
+        self.inside = inside
+
+
+def test_objects_are_refused_by_name() -> None:
+    with pytest.raises(CannotExport, match=r"result\['box'\]\[1\] is a Box, not a tensor, a literal or a container"):
+        stagefold.export(lambda x: {"y": x + 1, "box": (x, Box(x * 2))}, (torch.ones(2),))
+    with pytest.raises(CannotExport, match=r"args\[0\] is a Box, not a tensor"):
+        stagefold.export(lambda box: box.inside * 2 + torch.ones(2), (Box(2.0),))
+
+
 def test_calls_for_their_effect_alone_are_left_out_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     def talks(x: torch.Tensor) -> torch.Tensor:
         print("hello")

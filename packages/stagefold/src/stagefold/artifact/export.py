@@ -11,6 +11,7 @@ import torch
 from msgspec.structs import replace
 
 from absint.cpu_kernels import cpu_kernels
+from absint.errors import UnwirableArgument
 from absint.wire import to_arg
 from aotgrad import restore_twins
 from codegen.portable import compile_ahead, requirement
@@ -167,7 +168,18 @@ def _result(number: int, whole: Whole, held: Sequence[torch.Tensor]) -> file_for
     if isinstance(value, torch.Tensor):
         place = _place(value, whole.arguments, held)
         return file_format.Result("leaf", place) if place >= 0 else file_format.Result("held", -1 - place)
-    return file_format.Result("value", value=to_arg(value))
+    label = list(paths(tree_of(whole.tree), "result"))[number]
+    return file_format.Result("value", value=_literal(label, value))
+
+
+def _literal(label: str, value: Any) -> Any:
+    """An argument or a result that is no tensor, as data."""
+    try:
+        return to_arg(value)
+    except UnwirableArgument:
+        kind = type(value).__name__
+        known = "a tensor, a literal or a container that torch.utils._pytree.register_pytree_node has been told of"
+        raise CannotExport(f"{label} is a {kind}, not {known}") from None
 
 
 def _leaves(
@@ -178,7 +190,7 @@ def _leaves(
     found = []
     for number, (label, leaf, stand) in enumerate(zip(labels, leaves, whole.arguments, strict=True)):
         if not isinstance(leaf, torch.Tensor):
-            found.append(file_format.Leaf(label, value=to_arg(leaf)))
+            found.append(file_format.Leaf(label, value=_literal(label, leaf)))
             continue
         open_dimensions = {size.dimension for size in opened if size.tensor is leaf}
         type_ = types.get(id(stand))
