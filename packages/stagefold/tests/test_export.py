@@ -18,6 +18,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 from torch.export import Dim
+from torch.utils import _pytree
 
 import stagefold
 from stagefold.artifact.file_format import INDEX, Header
@@ -44,8 +45,8 @@ def loaded(model: Callable[..., Any], folder: Path, *args: Any, **settings: Any)
 
 def assert_same(found: Any, expected: Any) -> None:
     """Equal trees, and equal leaves: tensors to rounding, others with their types."""
-    leaves, tree = torch.utils._pytree.tree_flatten(found)
-    wanted, shape = torch.utils._pytree.tree_flatten(expected)
+    leaves, tree = _pytree.tree_flatten(found)
+    wanted, shape = _pytree.tree_flatten(expected)
     assert str(tree) == str(shape)
     for have, want in zip(leaves, wanted, strict=True):
         if isinstance(want, torch.Tensor):
@@ -335,6 +336,30 @@ class Box:
 
     def __init__(self, inside: Any) -> None:
         self.inside = inside
+
+
+class Cache:
+    """A container that torch is told of, made again of nested data (as key-value caches of transformers are)."""
+
+    def __init__(self, keys: list[torch.Tensor], name: Any) -> None:
+        self.keys, self.name = keys, name
+
+
+def test_containers_that_torch_is_told_of(tmp_path: Path) -> None:
+    _pytree.register_pytree_node(
+        Cache, lambda one: (one.keys, [["keys", ("a", 1)], one.name]), lambda keys, told: Cache(list(keys), told)
+    )
+    try:
+        program = lambda cache: Cache([key * 2 for key in cache.keys], None)  # noqa: E731
+        given = Cache([torch.ones(2), torch.zeros(3)], 2.5)
+        found = loaded(program, tmp_path, given)(given)
+        assert type(found) is Cache
+        assert found.name == [["keys", ("a", 1)], None]
+        assert [key.tolist() for key in found.keys] == [[2.0, 2.0], [0.0, 0.0, 0.0]]
+        with pytest.raises(OtherInputs, match="in the same containers"):
+            loaded(program, tmp_path, given)(Cache(given.keys, 3.5))
+    finally:
+        _pytree.SUPPORTED_NODES.pop(Cache)
 
 
 def test_objects_are_refused_by_name() -> None:

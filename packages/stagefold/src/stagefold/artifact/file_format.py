@@ -18,7 +18,7 @@ from stagewire.codec import Document
 from stagewire.graph import Arg
 from stagewire.types import TensorType
 
-FORMAT = 1
+FORMAT = 2
 INDEX, MAIN, PREPARE, CAPTURE = "artifact.json", "main.program", "prepare.program", "capture.json"
 WEIGHTS = "weights.safetensors"
 

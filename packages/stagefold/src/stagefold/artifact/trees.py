@@ -10,39 +10,49 @@ from __future__ import annotations
 import collections
 import sys
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from stagefold.errors import CannotExport
+from absint.errors import UnwirableArgument
+from absint.wire import from_arg, to_arg
+from stagefold.errors import BadArtifact, CannotExport
 from stagefold.torch_capabilities import TORCH
+from stagewire.graph import Arg
 
 
 class Tree(msgspec.Struct, frozen=True):
     """kind: "class" is any other container. name: of the class, with its module. keys: of a dict, or what names the
-    parts of a class."""
+    parts of a class. context: what the class was registered to be made again with, beside its parts."""
 
     kind: Literal["leaf", "tuple", "list", "dict", "namedtuple", "class"]
     children: tuple[Tree, ...] = ()
     keys: tuple[str | int | bool | None, ...] = ()
     name: str = ""
+    context: Arg = None
 
 
 _PLAIN: dict[type, Literal["tuple", "list", "dict"]] = {tuple: "tuple", list: "list", dict: "dict"}
 
 
 def tree_of(spec: Any) -> Tree:
-    """The tree of a TreeSpec of torch. Raises `CannotExport` for a class whose parts have no names as data."""
+    """The tree of a TreeSpec of torch. Raises `CannotExport` for a class that is made with what is no data."""
     if spec.is_leaf():
         return Tree("leaf")
     children, kind, context = tuple(map(tree_of, spec.children())), spec.type, spec.context
     name = "" if kind in _PLAIN else f"{kind.__module__}:{kind.__qualname__}"
     if isinstance(context, type):  # of a named tuple
         return Tree("namedtuple", children, context._fields, f"{context.__module__}:{context.__qualname__}")  # type: ignore[attr-defined]
-    keys = () if context is None else tuple(context) if isinstance(context, (list, tuple)) else (context,)
-    if not all(key is None or type(key) in (str, int, bool) for key in keys):
-        raise CannotExport(f"a {kind.__qualname__} with {context!r} is no container that can be written down")
-    return Tree(_PLAIN.get(kind, "class"), children, keys, name)
+    keys = tuple(context) if isinstance(context, (list, tuple)) and len(context) == len(children) else ()
+    are_names = all(key is None or type(key) in (str, int, bool) for key in keys)
+    if kind in _PLAIN:
+        if not are_names:
+            raise CannotExport(f"a dict with the keys {list(keys)!r} cannot be written down")
+        return Tree(_PLAIN[kind], children, keys)
+    try:
+        return Tree("class", children, keys if are_names else (), name, to_arg(context))
+    except UnwirableArgument:
+        raise CannotExport(f"a {kind.__qualname__} with {context!r} is no container that can be written down") from None
 
 
 def build(tree: Tree, leaves: Iterator[Any]) -> Any:
@@ -67,8 +77,12 @@ def build(tree: Tree, leaves: Iterator[Any]) -> Any:
         known: Any = found if is_one else collections.namedtuple(name, map(str, tree.keys), rename=True)  # type: ignore[misc]
         return known._make(parts)
     if isinstance(found, type) and found in TORCH.containers:
-        return TORCH.containers[found].unflatten_fn(parts, list(tree.keys) or None)
+        return TORCH.containers[found].unflatten_fn(parts, from_arg(tree.context, _no_object))
     return dict(zip(tree.keys, parts, strict=True)) if len(tree.keys) == len(parts) > 0 else tuple(parts)
+
+
+def _no_object(leaf: Any) -> NoReturn:
+    raise BadArtifact(f"the containers of results name {leaf!r}, which is no data")
 
 
 def paths(tree: Tree, prefix: str = "") -> Iterator[str]:
