@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from bytecap import Broke, Captured, LimitReached, executor, optimize
+from bytecap import Broke, Captured, LimitReached, Refused, executor, optimize
 from bytecap.testing import differences
 
 CALLS = 12
@@ -282,4 +282,27 @@ def test_a_plain_callee_with_many_constants_is_left_alone() -> None:
     captured = optimize(program, lambda capture, inputs: executor(capture), on_event=events.append)
     for number in range(20):
         assert captured(torch.ones(2) * number, f"n{number}").tolist() == [number * 2.0] * 2
+    assert not [event for event in events if isinstance(event, LimitReached)]
+
+
+def test_a_plain_callee_that_refused_a_changing_name_is_left_alone() -> None:
+    class Record(collections.OrderedDict):
+        def __init__(self, **values):
+            super().__init__()
+            for name, value in values.items():
+                self[name] = value
+
+        def __setitem__(self, name, value):
+            super().__setitem__(name, value)
+            super().__setattr__(name, value)
+
+    def program(x):
+        values = {f"n{number}": (x + number).reshape((1,) * max(number - 4, 0) + (-1,)) for number in range(16)}
+        return Record(**values) if x.sum().item() >= 0 else x
+
+    events: list[Any] = []
+    captured = optimize(program, lambda capture, inputs: executor(capture), on_event=events.append)
+    for number in range(3):
+        assert not differences(program(torch.ones(2) * number), captured(torch.ones(2) * number))
+    assert "BC016" in {event.error.code for event in events if isinstance(event, Refused)}
     assert not [event for event in events if isinstance(event, LimitReached)]

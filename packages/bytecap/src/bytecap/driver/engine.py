@@ -234,7 +234,9 @@ class Engine:
         """Whether no version of the code, nor of what starts behind its breaks, has a graph."""
         versions = [entry.payload for part in self._breaks.parts_of(code) for entry in entries(part, self.owner)]
         return all(
-            payload.function is None if isinstance(payload, _Compiled) else isinstance(payload, errors.NoTensorWork)
+            payload.function is None
+            if isinstance(payload, _Compiled)
+            else isinstance(payload, errors.NoTensorWork | errors.ChangingNumber)
             for payload in versions
         )
 
