@@ -96,3 +96,38 @@ def test_a_module_that_is_made_after_torchs_own_capture_ran(monkeypatch):
     monkeypatch.setattr(nn.Module, "__init__", noted)
     compiled = optimize(lambda x: nn.ReLU()(x), lambda capture, inputs: executor(capture), fullgraph=True)
     assert torch.equal(compiled(-matrix()), torch.relu(-matrix()))
+
+
+class MakesBuffers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.old = nn.Buffer(torch.zeros(4))
+
+    def forward(self, x, given):
+        if not hasattr(self, "made"):
+            self.made = nn.Buffer(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+            self.unsaved = nn.Buffer(x.mean(0), persistent=False)
+            self.old = nn.Buffer(x.sum(0), persistent=False)
+            marked = x[0] * 2
+            marked._is_param = True
+            self.scale = marked
+            unmarked = nn.Buffer(x.mean(1))
+            unmarked._is_buffer = False
+            self.plain = unmarked
+        self.given = given
+        return x * self.made + self.unsaved, isinstance(nn.Buffer(x), nn.Buffer), isinstance(self.plain, nn.Buffer)
+
+
+def registered(m: MakesBuffers) -> list[list[str]]:
+    names = [sorted(values) for values in (m._buffers, m._parameters, m.state_dict(), m.__dict__)]
+    return [*names, sorted(m._non_persistent_buffers_set)]
+
+
+def test_buffers_that_are_made_in_forward_are_registered():
+    plain, module = MakesBuffers(), MakesBuffers()
+    compiled = optimize(module, lambda capture, inputs: executor(capture), fullgraph=True)
+    for given in (nn.Buffer(torch.ones(4)), torch.ones(4)):
+        expected, found = plain(matrix(), given), compiled(matrix(), given)
+        assert torch.equal(expected[0], found[0])
+        assert expected[1:] == found[1:]
+        assert registered(plain) == registered(module)

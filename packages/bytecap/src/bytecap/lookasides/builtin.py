@@ -65,7 +65,7 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
         tracer.guards.lookup(type(cls), "__instancecheck__")
     if isinstance(value, (TensorValue, WrapperValue)):
         if cls in (torch.nn.Parameter, torch.nn.Buffer):
-            _guard_marks(tracer, value)
+            return issubclass(value.cls, cls) or _is_marked(tracer, value, cls)
         return run(tracer, isinstance, (value.real if value.real is not None else _likeness(value), cls))
     found = _instance_of_real(tracer, value, cls)
     if found is None:
@@ -98,14 +98,10 @@ def _likeness(value: TensorValue | WrapperValue) -> torch.Tensor:
     return likeness if value.cls is torch.Tensor else TORCH.make_subclass(value.cls, likeness)
 
 
-def _guard_marks(tracer: Tracer, value: TensorValue | WrapperValue) -> None:
-    """nn.Parameter and nn.Buffer take tensors with a mark for instances."""
-    marks = {} if value.real is None else value.real.__dict__
-    for name in ("_is_param", "_is_buffer"):
-        if name in marks and value.source is not None:
-            tracer.objects.wrap(marks[name], tracer.places.attribute(value.source, name))
-        else:
-            tracer.guards.lacks(value.source, name)
+def _is_marked(tracer: Tracer, value: TensorValue | WrapperValue, cls: type) -> bool:
+    """nn.Parameter and nn.Buffer take tensors with a mark for instances; the code may have set it."""
+    mark = _attribute(tracer, value, "_is_param" if cls is torch.nn.Parameter else "_is_buffer")
+    return mark is not None and mark.truth(tracer)
 
 
 def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:

@@ -13,7 +13,7 @@ from bytecap.bytecode import rebuild
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild
 from bytecap.guards.printing import REGISTRIES
-from bytecap.objects.base import Constant, Declared, NotConcrete, Value, state
+from bytecap.objects.base import HANDLERS, Constant, Declared, NotConcrete, Value, state
 from bytecap.objects.class_lookup import has_method, is_data_descriptor, no_attribute, static_lookup
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.live import LiveSequence
@@ -247,6 +247,10 @@ class NNModuleValue(ObjectValue):
         kind = item.python_type()
         if issubclass(kind, (torch.nn.Parameter, torch.nn.Module)):
             return False
+        if issubclass(kind, torch.Tensor):  # which may be marked as one of these
+            classes = tracer.objects.wrap((torch.nn.Parameter, torch.nn.Buffer), None)
+            if HANDLERS[isinstance](tracer, item, classes).concrete():
+                return False
         for registry_name in REGISTRIES:
             registry = self.registry(tracer, registry_name)
             if registry is None:
