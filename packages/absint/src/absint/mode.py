@@ -190,8 +190,9 @@ class AbstractMode(TORCH.dispatch_mode):
         # (Other views of a constant's memory read it as another dtype, or conjugate.)
         if constant is None or constant.dtype is not meta.dtype or meta.dtype.is_complex or not constant.numel():
             raise DataDependentError(f"the program asks for the value of {meta}")
+        shape, stride = [[int(each) for each in sizes] for sizes in (meta.shape, meta.stride)]  # fixes symbols
         with TORCH.no_dispatch():
-            return constant.as_strided(meta.shape, meta.stride, meta.storage_offset)
+            return constant.as_strided(shape, stride, int(meta.storage_offset))
 
     # Types of results.
 

@@ -148,6 +148,17 @@ def test_sizes_that_become_tensors_are_fixed() -> None:
     assert len(backend.captures) == 3
 
 
+def numbers_of_a_constant(x: torch.Tensor) -> Any:
+    n, table = x.shape[0], torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
+    return x * 2, table[0, :n].tolist(), table[:, : n - 1].tolist(), table[1, n - 1].item()
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_sizes_of_what_numbers_are_read_from_are_fixed(fullgraph: bool) -> None:
+    backend = run(numbers_of_a_constant, batches(4, 3, 2), dynamic=True, fullgraph=fullgraph)
+    assert len(backend.captures) == 3
+
+
 def test_what_raises_at_one_size_raises_there() -> None:
     compiled = bytecap.optimize(lambda x: x * (1 / (x.shape[0] - 5)), Eager(), dynamic=True)
     compiled(torch.ones(4))
