@@ -182,6 +182,11 @@ def two_lists_that_may_be_one(x, rows):
     return x + 1, made
 
 
+@PROGRAMS.add(tensor, refusal="BC002")
+def a_shallow_copy_of_a_tensor(x):
+    return copy.copy(x) is x, x + 1
+
+
 def test_each_call_makes_a_copy_of_its_own():
     compiled = optimize(lambda x, value: (x + 1, copy.copy(value)), lambda capture, _: executor(capture))
     config = Config()

@@ -233,7 +233,7 @@ def _copy(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, ObjectValue):
         real = tracer.objects.wrap(copy.copy, None)
         return tracer.evaluate.inline(tracer, real, [value], {})  # type: ignore[arg-type]
-    if not isinstance(value, TensorValue) and not issubclass(value.python_type(), _IMMUTABLE):
+    if not issubclass(value.python_type(), _IMMUTABLE):
         raise UnsupportedCall(f"copy.copy of a {value.describe()}")
     return value
 
