@@ -191,6 +191,11 @@ def test_units_of_numbers_are_the_instances_of_those_of_symbols(directory):
     assert fixed[2] == free[2] == 24
 
 
+def test_the_native_executor_is_loaded_whatever_the_default_device_is(tmp_path):
+    with torch.device("meta"):
+        assert load_machine(compile_sources([executor_source()], tmp_path)[0]) is not None
+
+
 def test_a_run_at_sizes_beyond_the_limits_is_given_away(tmp_path):
     """As where machine code is for multiples of a number: other sizes are left to another callable, unlooked at."""
     unit = emit(parse_document(SYMBOLIC_STEPS).forward, Options(target="cpp"))

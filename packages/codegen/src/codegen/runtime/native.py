@@ -141,7 +141,8 @@ def _check_layout() -> None:
     cpu, python = _libraries()
     wrap = ctypes.PyDLL(None, handle=python._handle)["_Z16THPVariable_WrapRKN2at10TensorBaseE"]
     wrap.restype, wrap.argtypes = ctypes.py_object, [ctypes.c_void_p]
-    for tensor in (torch.empty(3), torch.empty(2, 5, dtype=torch.int64)[:, 1:], torch.nn.Parameter(torch.empty(7, 2))):
+    one = torch.ones(2, 5, device="cpu")  # whatever the default device is
+    for tensor in (one, one.to(torch.int64)[:, 1:], torch.nn.Parameter(one)):
         field = id(tensor) + FIELD
         if ctypes.c_void_p.from_address(field).value != tensor._cdata:
             raise LayoutMismatch(f"torch {torch.__version__} keeps the tensor elsewhere in its Python object")
