@@ -363,3 +363,15 @@ def test_a_view_of_repeated_elements_may_be_copied_onto_itself():
         assert onto_itself(x).shape == (3, 4)
         with pytest.raises(RefusedWrite, match="one memory location"):
             x.expand(3, 4).copy_(x)
+
+
+def test_hooks_on_saved_tensors_wait_for_real_ones():
+    seen: list[torch.Tensor] = []
+    x, real = abstract(X), torch.ones(2, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t), t)[1], lambda t: t):
+        with AbstractMode() as mode:
+            abstract_call(torch.exp, (x,), mode=mode)
+            x.sin()
+        assert not seen
+        real.sin()
+    assert len(seen) == 1

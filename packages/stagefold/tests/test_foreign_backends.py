@@ -16,6 +16,7 @@ import torch
 import torch.fx
 from torch import nn
 from torch.fx.passes.shape_prop import ShapeProp
+from torch.utils.checkpoint import checkpoint
 
 import stagefold
 from stagefold.errors import BadBackend, BadOption, FixedSizes, UnknownBackend
@@ -348,3 +349,16 @@ def test_a_back_end_that_fails_with_symbols_gets_sizes() -> None:
     assert compiled(torch.ones(2)).tolist() == [2.0] * 2
     with pytest.warns(FixedSizes, match="sizes are ints"):
         assert compiled(torch.ones(3)).tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("backend", ["stagefold", "eager", "aot_eager"])
+def test_a_compiled_model_within_a_checkpoint(backend: str) -> None:
+    """The checkpoint's hooks see what the call saves, not what is compiled, and end its recomputation by an error."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.Tanh())
+    gradients = []
+    for call in (model, stagefold.compile(model, backend=backend)):
+        torch.manual_seed(0)
+        x = torch.ones(2, 3, requires_grad=True)
+        checkpoint(call, x, use_reentrant=False).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)

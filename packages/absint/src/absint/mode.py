@@ -95,6 +95,7 @@ class AbstractMode(TORCH.dispatch_mode):
         self._storages: dict[int, Storage] = {}
         self.written: list[Storage] = []  # the memory of each write, in order
         self.read: list[AbstractTensor] = []  # each tensor whose known number was asked for, in order
+        self._deferred: list[bool] = []  # per entry, whether hooks on saved tensors waited already
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -106,9 +107,11 @@ class AbstractMode(TORCH.dispatch_mode):
 
     def __enter__(self) -> Self:
         TORCH.enter_dispatch_mode(self)
+        self._deferred.append(TORCH.defer_saved_tensors_hooks(True))  # the user's are for the tensors of the call
         return self
 
     def __exit__(self, *error: object) -> None:
+        TORCH.defer_saved_tensors_hooks(self._deferred.pop())
         TORCH.leave_dispatch_mode(None)
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:

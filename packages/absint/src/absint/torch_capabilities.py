@@ -24,6 +24,10 @@ TORCH = Capabilities(
     ),
     enter_dispatch_mode=Capability("torch._C._push_on_torch_dispatch_stack", "answering operators with types", _ALL),
     leave_dispatch_mode=Capability("torch._C._pop_torch_dispatch_stack", "answering operators with types", _ALL),
+    defer_saved_tensors_hooks=Capability(
+        "torch._C._autograd._saved_tensors_hooks_set_tracing",
+        "keeping the user's hooks on saved tensors from abstract ones", _ALL,
+    ),
     op_overload=Capability("torch._ops.OpOverload", "telling overloads from other callables", _ALL, accepts=is_class),
     op_overload_packet=Capability("torch._ops.OpOverloadPacket", "naming operators", _ALL, accepts=is_class),
     make_wrapper=Capability("torch.Tensor._make_wrapper_subclass", "making tensors without memory", _ALL),

@@ -51,6 +51,7 @@ _KNOWN = {
     "push_function_mode": "_C._push_on_torch_function_stack",
     "pop_function_mode": "_C._pop_torch_function_stack",
     "default_device": "get_default_device",
+    "hooks_on_saved_tensors": "_C._autograd._top_saved_tensors_default_hooks",
     "check": "_check",
     "check_index": "_check_index",
     "check_is_size": "_check_is_size",

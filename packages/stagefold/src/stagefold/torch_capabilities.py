@@ -41,6 +41,11 @@ def foreign() -> Capabilities:
         "stagefold",
         tracing=Capability("torch._guards.tracing", "calling back ends as torch.compile does", refused),
         tracing_context=Capability("torch._guards.TracingContext", "calling back ends as torch.compile does", refused),
+        deferred_hooks=Capability(
+            "torch._dynamo.utils._disable_saved_tensors_hooks_during_tracing",
+            "keeping the user's hooks on saved tensors from fake ones",
+            refused,
+        ),
         fake_mode=Capability("torch._subclasses.FakeTensorMode", "types of a graph's values", refused),
         qualified_name=Capability("torch.fx.node._get_qualified_name", "telling what torch.fx can print", refused),
         shape_env=Capability("torch.fx.experimental.symbolic_shapes.ShapeEnv", "types of a graph's values", refused),

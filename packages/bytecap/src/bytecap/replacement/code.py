@@ -33,6 +33,7 @@ from bytecap.objects.containers.sequences import Lazy
 from bytecap.objects.instances.random_streams import OutsideRandom
 from bytecap.replacement.emit import Emitter, emit_source, symbol_local
 from bytecap.semantics.effects import emit_effects
+from bytecap.torch_capabilities import TORCH
 from stagewire.errors import DATA_ERRORS, PartlyDone, StageError
 
 
@@ -269,10 +270,11 @@ def plain_function(
 
     error: what the graph raised. undo: takes back what was drawn for it.
 
-    Raises what no plain run may follow: an interrupt, the error of a graph that has changed its inputs, and a fault of
-    the code that a stage made. A fault that may have its cause in the data is raised when the function itself raises
-    nothing. The user is told of what else no data causes: of a stage's error at once, of any other (a fault in a kernel
-    of a back end of Python's) when the function itself raises nothing.
+    Raises what no plain run may follow: an interrupt, the error of a graph that has changed its inputs, what the user's
+    hooks on saved tensors raise (as a checkpoint's, to end a recomputation early), and a fault of the code that a stage
+    made. A fault that may have its cause in the data is raised when the function itself raises nothing. The user is
+    told of what else no data causes: of a stage's error at once, of any other (a fault in a kernel of a back end of
+    Python's) when the function itself raises nothing.
     """
     function: Callable[..., Any] = FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, closure or None)
     if isinstance(error, PartlyDone):
@@ -291,6 +293,8 @@ def plain_function(
         if isinstance(error, StageError) and not isinstance(error, DATA_ERRORS):
             warnings.warn(text, CaptureWarning, stacklevel=2)
         elif not isinstance(error, DATA_ERRORS):
+            if TORCH.hooks_on_saved_tensors(True) is not None:
+                raise error
             return plain(_telling(function, text))
     return plain(function)
 

@@ -33,7 +33,8 @@ def over_graph_module(
 
     def compile_capture(capture: Capture, example_inputs: tuple[Any, ...] | None) -> Callable[..., Any]:
         try:
-            return _compiled(backend, settings, capture, example_inputs)
+            with foreign().deferred_hooks():
+                return _compiled(backend, settings, capture, example_inputs)
         except StageError:
             raise
         except Exception as error:
