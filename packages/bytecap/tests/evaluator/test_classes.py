@@ -139,6 +139,14 @@ def slots_are_written(x, outside):
         return outside.a, hasattr(inside, "a"), str(error), inside
 
 
+@PROGRAMS.add(vector, Slotted)
+def a_slot_is_filled_and_emptied(x, outside):
+    had = hasattr(outside, "b")
+    outside.b = x
+    del outside.b
+    return x + 1, had, hasattr(outside, "b")
+
+
 @PROGRAMS.add(vector)
 def properties_with_all_their_parts(x):
     managed = Managed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _random
+import contextlib
 import functools
 import itertools
 import operator
@@ -141,6 +142,12 @@ def set_in_dict(target: Any, name: str, value: Any) -> None:
 def delete_in_dict(target: Any, name: str) -> None:
     """Delete from an instance's own dictionary, past a data descriptor of its class."""
     del object.__getattribute__(target, "__dict__")[name]
+
+
+def empty_slot(target: Any, name: str) -> None:
+    """Delete what a slot holds: nothing, where the code itself has filled it."""
+    with contextlib.suppress(AttributeError):
+        object.__delattr__(target, name)
 
 
 def set_item(target: dict[Any, Any], key: Any, value: Any) -> None:

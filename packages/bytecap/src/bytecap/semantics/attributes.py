@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from bytecap.bytecode import rebuild
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.guards.guard_set import is_exempt, is_watched
@@ -278,7 +279,7 @@ def _set_by_descriptor(tracer: Tracer, value: ObjectValue, raw: Any, name: str, 
         if item is None:
             _c_member(tracer, raw, value, name)
         if value.real is not None:
-            note_write(tracer, value, name, item, object.__setattr__, object.__delattr__)
+            note_write(tracer, value, name, item, object.__setattr__, rebuild.empty_slot)
             value.has_writes = True
         value.slots[name] = item
     elif isinstance(raw, property):
