@@ -343,3 +343,31 @@ def test_gradients_by_saved_tensors_of_which_one_comes_from_the_other(is_leaf: b
     if not is_leaf:
         with pytest.raises(bytecap.errors.UnsupportedCall):
             stagefold.compile(program, fullgraph=True)(y, w * 2, w)
+
+
+class DifferentiableOnce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0].exp()
+
+
+def test_a_gradient_that_is_differentiable_once() -> None:
+    """What depends on the input through it is no constant: to differentiate it is an error. The rest has its own."""
+    for call in (lambda x: DifferentiableOnce.apply(x) ** 2, lambda x: DifferentiableOnce.apply(x.sin())):
+        found = []
+        for run in (call, stagefold.compile(call)):
+            x = torch.ones(3, requires_grad=True)
+            (gradient,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
+            try:
+                gradient.sum().backward()
+            except RuntimeError as error:
+                found.append("differentiate twice" in str(error))
+            else:
+                found.append(x.grad)
+        torch.testing.assert_close(*found)

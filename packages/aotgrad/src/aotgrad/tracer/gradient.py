@@ -73,6 +73,19 @@ def gradient_program(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> 
     return more, plan_more_outputs(mode, Plan([], [], [], []), more, tuple(found))
 
 
+def refuse_second_gradients(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> None:
+    """Where the gradients depend on the inputs through a custom function that is marked with `once_differentiable`.
+
+    Such a function's gradient leads to a node that raises, and behind which there is no input: in a backward for the
+    inputs alone, as this one is, the engine never comes to it, and the gradient would be taken for a constant.
+    """
+    numbers = [number for number, tensor in enumerate(plan.tensors) if tensor is not None]
+    starts = [_tangent(mode, number, plan.tensors[number]) for number in numbers]
+    found = _run_engine(mode, inputs, [plan.tensors[number] for number in numbers], starts, create_graph=True)
+    if any(type(node).__name__ == "Error" for node in reached([one for one in found if one is not None])):
+        raise BackwardFailed("trying to differentiate twice a function that was marked with @once_differentiable")
+
+
 def _run_engine(
     mode: TraceMode, inputs: list[Placeholder], roots: list[Traced], starts: list[Traced], *, create_graph: bool
 ) -> list[Traced | None]:

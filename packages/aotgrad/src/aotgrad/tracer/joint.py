@@ -25,7 +25,13 @@ from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer import copied_views
 from aotgrad.tracer.attention import ATTENTION, attention_call
 from aotgrad.tracer.flex_attention import attend
-from aotgrad.tracer.gradient import Backward, backward, gradient_program, refuse_overwritten
+from aotgrad.tracer.gradient import (
+    Backward,
+    backward,
+    gradient_program,
+    refuse_overwritten,
+    refuse_second_gradients,
+)
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import outputs_of, replay
@@ -161,6 +167,8 @@ def _trace(
         raise errors.BackwardFailed(str(error)) from error
     written = frozenset(mutation.input for mutation in plan.mutations)
     for _ in range(gradient_order):
+        if any(function.once for function in capture.functions):
+            refuse_second_gradients(mode, inputs, plan)
         inputs, plan = gradient_program(mode, inputs, plan)
     recorder.phase = "backward"
     found = backward(mode, inputs, plan)
