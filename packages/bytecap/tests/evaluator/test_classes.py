@@ -144,7 +144,10 @@ def a_slot_is_filled_and_emptied(x, outside):
     had = hasattr(outside, "b")
     outside.b = x
     del outside.b
-    return x + 1, had, hasattr(outside, "b")
+    try:
+        del outside.b
+    except AttributeError as error:
+        return x + 1, had, hasattr(outside, "b"), str(error)
 
 
 @PROGRAMS.add(vector)

@@ -277,7 +277,10 @@ def _set_by_descriptor(tracer: Tracer, value: ObjectValue, raw: Any, name: str, 
     home = tracer.places.class_attribute(value.cls, name)
     if isinstance(raw, types.MemberDescriptorType):
         if item is None:
-            _c_member(tracer, raw, value, name)
+            try:
+                _c_member(tracer, raw, value, name)
+            except PythonRaise:
+                raise tracer.raises(AttributeError, name) from None  # in these words
         if value.real is not None:
             note_write(tracer, value, name, item, object.__setattr__, rebuild.empty_slot)
             value.has_writes = True
