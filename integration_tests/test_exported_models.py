@@ -74,6 +74,38 @@ def test_language_models_of_open_sizes(number: int, tmp_path: Path) -> None:
             torch.testing.assert_close(have["logits"], want["logits"], rtol=1e-4, atol=1e-4)
 
 
+DECODING = """
+import copy, sys
+import torch, stagefold, transformers
+from transformers.integrations.executorch import register_dynamic_cache_export_support
+register_dynamic_cache_export_support()
+torch.manual_seed(0)
+wide = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 64}
+model = transformers.LlamaForCausalLM(transformers.LlamaConfig(num_key_value_heads=2, **wide))
+model.eval().requires_grad_(False)
+token, cache = torch.tensor([[5]]), model(torch.randint(0, 64, (1, 7))).past_key_values
+given = {"input_ids": token, "past_key_values": copy.deepcopy(cache)}
+lengths = [[{2: "length"}] * 2] * 2
+shapes = {"input_ids": None, "past_key_values": lengths}
+stagefold.export(model, (), given, dynamic_shapes=shapes).save(sys.argv[1])
+step, mine = stagefold.load(sys.argv[1], trust=True), copy.deepcopy(cache)
+for length in range(8, 14):
+    found, expected = step(input_ids=token, past_key_values=mine), model(token, past_key_values=cache)
+    mine, cache = found["past_key_values"], expected.past_key_values
+    assert mine.get_seq_length() == length, mine.get_seq_length()
+    torch.testing.assert_close(found["logits"], expected.logits, rtol=1e-4, atol=1e-4)
+    token = expected.logits.argmax(-1)
+"""
+
+
+def test_a_step_of_decoding_with_a_cache_of_open_length(tmp_path: Path) -> None:
+    """In a process of its own, for what torch is told of a class it keeps."""
+    pytest.importorskip("transformers", reason="transformers is an optional extra")
+    command = [sys.executable, "-c", DECODING, tmp_path / "step.artifact"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 class Classifier(nn.Module):
     """Convolutions with batch norms and a loss."""
 

@@ -358,6 +358,10 @@ def test_containers_that_torch_is_told_of(tmp_path: Path) -> None:
         assert [key.tolist() for key in found.keys] == [[2.0, 2.0], [0.0, 0.0, 0.0]]
         with pytest.raises(OtherInputs, match="in the same containers"):
             loaded(program, tmp_path, given)(Cache(given.keys, 3.5))
+        longer = Cache([torch.ones(5), torch.ones(3)], 2.5)
+        assert len(loaded(program, tmp_path, given, dynamic_shapes=([{0: "n"}, None],))(longer).keys[0]) == 5
+        with pytest.raises(CannotExport, match="for cache, which is a list"):
+            stagefold.export(program, (given,), dynamic_shapes=([{0: "n"}],))
     finally:
         _pytree.SUPPORTED_NODES.pop(Cache)
 

@@ -2,7 +2,7 @@
 
     shapes ::= {argument: spec} | [spec*]       by the names of the model's arguments, or in their order
     spec   ::= None | {dimension: size} | [size*]                of a tensor: of some, or of each dimension
-             | a container like the argument's, of specs
+             | a container like the argument's, of specs (a list for the parts of a class that torch was told of)
     size   ::= None | int | Dim | Dim.AUTO | Dim.DYNAMIC | Dim.STATIC     torch.export's
              | "name" | range(lower, upper + 1)
 
@@ -22,6 +22,7 @@ import torch
 from stagefold.artifact.arguments import in_words
 from stagefold.artifact.file_format import Header, Leaf, Range
 from stagefold.errors import CannotExport
+from stagefold.torch_capabilities import TORCH
 from stagewire.capture import Relation, Symbol, holds
 from stagewire.expr import Dim, Expr, symbols_of
 
@@ -83,7 +84,10 @@ def _of(value: Any, spec: Any, where: str) -> Iterator[OpenSize]:
                 raise CannotExport(f"dynamic_shapes names dimension {dimension} of {where}, which has {value.dim()}")
             yield from _size(value, dimension % value.dim(), size, where)
         return
-    if isinstance(value, Mapping) and isinstance(spec, Mapping) and spec.keys() <= value.keys():
+    if not isinstance(value, (Mapping, tuple, list)) and type(value) in TORCH.containers:
+        parts, _ = TORCH.containers[type(value)].flatten_fn(value)
+        yield from _of(list(parts), spec, where)
+    elif isinstance(value, Mapping) and isinstance(spec, Mapping) and spec.keys() <= value.keys():
         for key, one in spec.items():
             yield from _of(value[key], one, f"{where}[{key!r}]")
     elif isinstance(value, (tuple, list)) and isinstance(spec, (tuple, list)) and len(spec) == len(value):
