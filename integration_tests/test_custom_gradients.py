@@ -357,17 +357,27 @@ class DifferentiableOnce(torch.autograd.Function):
         return gradient * ctx.saved_tensors[0].exp()
 
 
-def test_a_gradient_that_is_differentiable_once() -> None:
-    """What depends on the input through it is no constant: to differentiate it is an error. The rest has its own."""
-    for call in (lambda x: DifferentiableOnce.apply(x) ** 2, lambda x: DifferentiableOnce.apply(x.sin())):
-        found = []
-        for run in (call, stagefold.compile(call)):
-            x = torch.ones(3, requires_grad=True)
-            (gradient,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
-            try:
-                gradient.sum().backward()
-            except RuntimeError as error:
-                found.append("differentiate twice" in str(error))
-            else:
-                found.append(x.grad)
-        torch.testing.assert_close(*found)
+@pytest.mark.parametrize("outside", [lambda y: y, lambda y: y**2], ids=["itself", "its square"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: DifferentiableOnce.apply(x) ** 2,
+        lambda x: DifferentiableOnce.apply(x.sin()),
+        lambda x: DifferentiableOnce.apply(x) + x**3,
+    ],
+    ids=["inside", "behind", "beside"],
+)
+def test_a_gradient_that_is_differentiable_once(call, outside) -> None:
+    """What depends on the input, or on the gradient that arrives, through it is no constant: to differentiate it is an
+    error. The rest has its own."""
+    found = []
+    for run in (call, stagefold.compile(call)):
+        x = torch.ones(3, requires_grad=True)
+        (gradient,) = torch.autograd.grad(outside(run(x)).sum(), x, create_graph=True)
+        try:
+            gradient.sum().backward()
+        except RuntimeError as error:
+            found.append("differentiate twice" in str(error))
+        else:
+            found.append(x.grad)
+    torch.testing.assert_close(*found)

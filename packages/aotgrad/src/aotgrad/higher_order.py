@@ -20,9 +20,14 @@ from stagewire.expr import evaluate
 from stagewire.grad import Binding, SavedInput
 from stagewire.types import ScalarType, TensorType
 
-# A bound program, and which of its inputs it reads.
-Program = tuple[Callable[..., tuple[Any, ...]], tuple[bool, ...]]
+Program = tuple[Callable[..., tuple[Any, ...]], tuple[bool, ...], bool]
+"""A bound program, which of its inputs it reads, and whether a custom function of it is marked with
+`once_differentiable`: then nothing may be differentiated through its tangents."""
 Gradients = Callable[[Any, tuple[Any, ...], tuple[torch.Tensor, ...]], Sequence[Any]]
+
+
+ONCE = "trying to differentiate twice a function that was marked with @once_differentiable"
+"""What torch says."""
 
 
 def kept_inputs(binding: Binding) -> tuple[int, ...]:
@@ -83,7 +88,9 @@ def differentiable_gradients(binding: Binding, gradient: Callable[[], Program] |
 
     def gradients(ctx: Any, saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Sequence[Any]:
         try:
-            program, reads = gradient()
+            program, reads, is_once = gradient()
+            if is_once and any(tangent.requires_grad for tangent in tangents):
+                raise BackwardFailed(ONCE)
         except BackwardFailed as error:
             found = backward(*saved, *tangents)
             return _Undifferentiable.apply(error, found, *saved, *tangents)

@@ -78,4 +78,5 @@ def _bind_order(capture: Capture, options: Options) -> Program:
     document = cut(AotGrad().run(capture, options))
     plain = functools.partial(run_plain, capture) if options.gradient_order == 0 else None
     call = bind_interpreted(document, lambda: _bind_order(capture, following), plain)
-    return call, tuple(given.used for given in document.binding.inputs)
+    used = tuple(given.used for given in document.binding.inputs)
+    return call, used, any(function.once for function in capture.functions)

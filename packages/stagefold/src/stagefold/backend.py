@@ -263,8 +263,8 @@ class StagefoldBackend:
             return None
         return self._load_units([pipeline.run(document).forward])[0]
 
-    def _gradient(self, capture: Capture) -> tuple[Callee, tuple[bool, ...]]:
-        """The program of the gradient of what this backend makes, and which of its inputs it reads."""
+    def _gradient(self, capture: Capture) -> tuple[Callee, tuple[bool, ...], bool]:
+        """The program of the gradient of what this backend makes: see `aotgrad.higher_order.Program`."""
         backend = self._of_next_order
 
         def made(capture: Capture) -> tuple[Callee, Binding]:
@@ -277,7 +277,8 @@ class StagefoldBackend:
             # The program may have fixed a size that its assumptions name; the capture's inputs have all symbols.
             inputs = (*(one.value for one in capture.inputs), *binding.inputs[len(capture.inputs) :])
             call = SizeSpecialisations(call, inputs, binding.assumptions, fixed)
-        return call, tuple(given.used for given in binding.inputs)
+        is_once = any(function.once for function in capture.functions)
+        return call, tuple(given.used for given in binding.inputs), is_once
 
     @functools.cached_property
     def _of_next_order(self) -> StagefoldBackend:

@@ -23,6 +23,7 @@ from absint.gradients import CHECKED, checked_backward, reached
 from absint.meta import contiguous
 from absint.strides import is_dense
 from aotgrad.errors import BackwardFailed, DoubleBackward, NoFunctionalForm
+from aotgrad.higher_order import ONCE
 from aotgrad.joint import Joint
 from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer.mode import TraceMode
@@ -83,7 +84,7 @@ def refuse_second_gradients(mode: TraceMode, inputs: list[Placeholder], plan: Pl
     starts = [_tangent(mode, number, plan.tensors[number]) for number in numbers]
     found = _run_engine(mode, inputs, [plan.tensors[number] for number in numbers], starts, create_graph=True)
     if any(type(node).__name__ == "Error" for node in reached([one for one in found if one is not None])):
-        raise BackwardFailed("trying to differentiate twice a function that was marked with @once_differentiable")
+        raise BackwardFailed(ONCE)
 
 
 def _run_engine(
