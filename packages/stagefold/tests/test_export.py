@@ -268,6 +268,24 @@ def test_one_row_is_served_where_the_program_allows_it(tmp_path: Path) -> None:
         assert_same(artifact(x), model(x).detach())
 
 
+def test_examples_of_one_row_leave_the_size_open(tmp_path: Path) -> None:
+    """torch fixes sizes of 1; the arguments of an export are examples, of which nobody reads the elements."""
+    program = lambda x, y: (torch.nn.functional.gelu(x) @ y.t(), x.shape[0])  # noqa: E731
+    x, y = torch.randn(1, 4), torch.randn(1, 4)
+    for shapes in (({0: "n"}, {0: "m"}), ({0: range(1, 9)}, {0: Dim("k", min=1)}), ({0: "n", 1: None}, {0: "n"})):
+        artifact = loaded(program, tmp_path, x, y, dynamic_shapes=shapes)
+        for rows, others in ((1, 1), (4, 4)) if shapes[1] == {0: "n"} else ((1, 1), (3, 1), (1, 6), (4, 5)):
+            given = torch.randn(rows, 4), torch.randn(others, 4)
+            assert_same(artifact(*given), program(*given))
+    images = torch.randn(1, 3, 8, 8).to(memory_format=torch.channels_last)
+    model = nn.Conv2d(3, 4, 3, padding=1)
+    artifact = loaded(model, tmp_path, images, dynamic_shapes=({0: "batch"},))
+    given = torch.randn(5, 3, 8, 8).to(memory_format=torch.channels_last)
+    assert_same(artifact(given), model(given).detach())
+    with pytest.raises(CannotExport, match=r"fixes args\[0\].size\(0\) at 1"):  # both would have to be made anew
+        stagefold.export(program, (x, x.view(1, 4)), dynamic_shapes=({0: "n"}, {0: "m"}))
+
+
 @pytest.mark.parametrize(
     ("program", "shapes", "says"),
     [

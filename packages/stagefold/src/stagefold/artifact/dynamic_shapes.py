@@ -14,6 +14,8 @@ Of what the program made of open sizes: their ranges, what must be true of them,
 from __future__ import annotations
 
 import inspect
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -132,6 +134,39 @@ def _bound(number: Any) -> int | None:
     return number if isinstance(number, int) and 0 < number < 1 << 62 else None
 
 
+def beyond_one(leaves: Sequence[Any], opened: Sequence[OpenSize]) -> tuple[list[Any], tuple[OpenSize, ...]]:
+    """The arguments, in which open sizes of 1 are larger, and the open sizes of these: one row broadcasts and is never
+    strided, so that captures fix sizes of 1. Nobody reads the elements.
+
+    What is left as it is: sizes of which others are computed, bounds below 2, and tensors with gaps or shared memory.
+    """
+    roots = {size.derived[0] for size in opened if size.derived}
+    taken = {number for leaf in leaves if isinstance(leaf, torch.Tensor) for number in leaf.shape}
+    memory = Counter(_memory(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
+    named: dict[str, int] = {}
+    made: dict[int, torch.Tensor] = {}
+    for size in opened:
+        leaf = made.get(id(size.tensor), size.tensor)
+        is_left = size.derived or size.name in roots or size.upper == 1 or memory[_memory(size.tensor)] > 1
+        if leaf.shape[size.dimension] != 1 or is_left or not torch.ops.aten.is_non_overlapping_and_dense(leaf):
+            continue
+        free = next(number for number in itertools.count(2) if number not in taken)
+        number = named.setdefault(size.name, free) if size.name else free
+        number = number if size.upper is None else min(number, size.upper)
+        taken.add(number)
+        order = sorted(range(leaf.dim()), key=lambda d: (-leaf.stride(d), d))
+        shape = [number if d == size.dimension else leaf.shape[d] for d in range(leaf.dim())]
+        made[id(size.tensor)] = torch.empty_permuted(
+            shape, order, dtype=leaf.dtype, device=leaf.device, requires_grad=leaf.requires_grad
+        )
+    larger = [made.get(id(leaf), leaf) for leaf in leaves]
+    return larger, tuple([size._replace(tensor=made.get(id(size.tensor), size.tensor)) for size in opened])
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
 def ranges_of(leaves: Sequence[Leaf], symbols: Sequence[Symbol]) -> tuple[Range, ...]:
     """The symbols in the sizes of the leaves, named by the first size that is one."""
     bounds = {one.name: (one.lower, one.upper) for one in symbols}
@@ -150,11 +185,11 @@ def rules_of(
     """What the program assumes of sizes, and that those of one name are equal."""
     named: dict[str, Dim] = {}
     rules = list(assumed)
-    for size, dim in _dims(leaves, described, opened):
+    for size, dim, _ in _dims(leaves, described, opened):
         first = named.setdefault(size.name, dim) if size.name else dim
         if first != dim:
             rules.append(Relation(dim, "==", first))
-    for size, dim in _dims(leaves, described, opened):
+    for size, dim, _ in _dims(leaves, described, opened):
         if size.derived is not None:
             root, function = size.derived
             if root not in named:
@@ -165,13 +200,13 @@ def rules_of(
 
 def _dims(
     leaves: Sequence[Any], described: Sequence[Leaf], opened: Sequence[OpenSize]
-) -> Iterator[tuple[OpenSize, Dim]]:
-    """The open sizes, each with what it is in the program."""
+) -> Iterator[tuple[OpenSize, Dim, str]]:
+    """The open sizes, each with what it is in the program and how errors name it."""
     for size in opened:
         for leaf, known in zip(leaves, described, strict=True):
             if leaf is size.tensor:
                 assert known.type is not None
-                yield size, known.type.shape[size.dimension]
+                yield size, known.type.shape[size.dimension], f"{known.label}.size({size.dimension})"
 
 
 def check_promises(header: Header, leaves: Sequence[Any], opened: Sequence[OpenSize]) -> None:
@@ -179,9 +214,9 @@ def check_promises(header: Header, leaves: Sequence[Any], opened: Sequence[OpenS
     or assumes what is not so near the lower ends of the ranges, sizes of other names being different."""
     promised: dict[str, str] = {}
     least: dict[str, int] = {}
-    for size, dim in _dims(leaves, header.leaves, opened):
+    for size, dim, label in _dims(leaves, header.leaves, opened):
         if size.is_promised and isinstance(dim, int):
-            raise CannotExport(f"the program fixes a size at {dim} that dynamic_shapes leaves open")
+            raise CannotExport(f"the program fixes {label} at {dim}, which dynamic_shapes leaves open")
         if size.is_promised and size.derived is None:
             promised.update((name, size.name or name) for name in symbols_of(dim))
             least.update((name, size.lower) for name in symbols_of(dim) if size.lower is not None)

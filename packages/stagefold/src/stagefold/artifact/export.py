@@ -17,7 +17,7 @@ from aotgrad import restore_twins
 from codegen.portable import compile_ahead, requirement
 from stagefold.artifact import file_format
 from stagefold.artifact.capturing import CAPTURING, Output, Whole, capture_whole
-from stagefold.artifact.dynamic_shapes import OpenSize, check_promises, open_sizes, ranges_of, rules_of
+from stagefold.artifact.dynamic_shapes import OpenSize, beyond_one, check_promises, open_sizes, ranges_of, rules_of
 from stagefold.artifact.loading import Artifact
 from stagefold.artifact.trees import paths, tree_of
 from stagefold.artifact.weights import described
@@ -68,7 +68,7 @@ def export(
     if isinstance(model, CompiledModule):
         model = model._orig_mod
     leaves, spec = TORCH.tree_flatten((args, dict(kwargs or {})))
-    opened = open_sizes(model, args, kwargs or {}, dynamic_shapes)
+    leaves, opened = beyond_one(leaves, open_sizes(model, args, kwargs or {}, dynamic_shapes))
     labels = [("args" if path.startswith("[0]") else "kwargs") + path[3:] for path in paths(tree_of(spec))]
     whole = capture_whole(model, leaves, spec, labels, opened, gradients)
     guards = tuple([one for one in whole.capture.guards if isinstance(one, Relation | TensorIs)])
