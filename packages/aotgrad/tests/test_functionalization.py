@@ -47,6 +47,19 @@ def write_ellipsis(x):
     return y
 
 
+def views_of_what_became_a_row(x):
+    y = x[0] * 2
+    y.unsqueeze_(0)
+    return y, y.flatten(), y[:, 1:].t()
+
+
+def views_before_and_after_a_change_of_sizes(x):
+    y = (x * 2).unsqueeze_(0)
+    view = y[:, :2]
+    view.add_(1)
+    return view, view.mT, y
+
+
 def write_transposed(x):
     y = x.clone()
     y.t().mul_(3)

@@ -367,8 +367,6 @@ class TraceMode(AbstractMode):
         before = target.meta
         self._retype(record, args, kwargs)
         step = Step(functional, str(functional), args[1:], kwargs, before, target.meta)
-        if target is target.memory.base:
-            target.memory.base = None
         is_strided = functional is aten.as_strided.default
         target.path = path_of_strided(self, target, step) if is_strided else (*target.path, step)
         target.steps = (*target.steps, step)

@@ -133,7 +133,7 @@ def _plan_output(
     if len(group) == 1:
         return _fresh(mode, plan, output, output, done)
     base = _base(memory, group)
-    if base is None:
+    if base is None or output.steps[: len(base.steps)] != base.steps:
         raise UnsupportedOutput(f"several outputs share the memory of {output.meta}, whose base changed its sizes")
     fresh = _fresh(mode, plan, base, memory, done)
     if output is base:
