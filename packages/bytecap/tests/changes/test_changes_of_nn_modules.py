@@ -128,6 +128,18 @@ def test_hooks_of_all_modules(name: str) -> None:
     check_change((Several(), (T,), GLOBAL_HOOKS[name]))
 
 
+@pytest.mark.parametrize("name", GLOBAL_HOOKS)
+def test_hooks_of_all_modules_that_are_removed(name: str) -> None:
+    with GLOBAL_HOOKS[name]() as hook:
+        check_change((Several(), (T,), hook.remove))
+
+
+def test_what_a_hook_of_all_modules_reads() -> None:
+    rates = [2]
+    with torch_module.register_module_forward_hook(lambda m, args, out: out * rates[0]):
+        check_change((Several(), (T,), lambda: rates.__setitem__(0, 5)))
+
+
 def thrice(self: Any, x: torch.Tensor, *others: Any) -> torch.Tensor:
     return x * 3
 

@@ -236,7 +236,9 @@ class KnownObjects:
             return None
         is_code = isinstance(names.get(key), (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType))
         is_private = key.startswith("_") and self.tracer.frames.module() == module
-        if (is_code and not is_private) or (self.tracer.frames and not is_exempt(self.tracer.frames.module())):
+        is_registry = key.startswith("_global_")  # hooks of all modules or optimizers, which users register
+        is_asked = bool(self.tracer.frames) and not is_exempt(self.tracer.frames.module())  # by the program itself
+        if is_registry or is_asked or (is_code and not is_private):
             return Global(key, module)
         return None
 
