@@ -5,6 +5,7 @@ Each case is (program, arguments, a change after compilation): the compiled prog
 
 from __future__ import annotations
 
+import builtins
 import math
 import subprocess
 import sys
@@ -206,6 +207,17 @@ def import_from():
         return x * k
 
     return f, (T,), lambda: setattr(m, "k", 9)
+
+
+@case
+def name_that_becomes_a_builtin():
+    def f(x):
+        try:
+            return x * zz_rate
+        except NameError:
+            return x - 1
+
+    return f, (T,), lambda: patched(builtins, "zz_rate", 5)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -380,6 +380,12 @@ def threadlocal():
 
 
 @case
+def threadlocal_without():
+    l = threading.local()
+    return (lambda x: x * getattr(l, "v", 2)), (T,), lambda: setattr(l, "v", 9)
+
+
+@case
 def ordered_move():
     d = collections.OrderedDict(a=1, b=2)
 

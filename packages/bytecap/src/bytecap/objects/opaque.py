@@ -100,6 +100,8 @@ class OpaqueValue(Value):
         is_known = static_lookup(type(self.real).__mro__, name)[1] is not None
         if not is_known and hasattr(self.real, name):
             raise UnsupportedCall(f"attribute {name!r} of a {self.describe()}, which its class computes")
+        if names is not None and not is_known:
+            tracer.guards.lacks(self.source, name)
         return super().get_attribute(tracer, name)
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -63,6 +63,7 @@ def read_global(frame: Frame, name: str) -> Any:
     if found is not None:
         return found
     if not hasattr(builtins, name):
+        tracer.guards.lacks(tracer.places.of(builtins), name)
         error = tracer.raises(NameError, f"name '{name}' is not defined")
         error.value.given[1]["name"] = Constant(name)  # type: ignore[attr-defined]
         raise error
