@@ -582,6 +582,24 @@ def super_property():
 
 
 @case
+def super_other_bases():
+    class P:
+        def m(s, x):
+            return x * 2
+
+    class P2:
+        def m(s, x):
+            return x * 5
+
+    class Q(P):
+        def m(s, x):
+            return super().m(x)
+
+    q = Q()
+    return (lambda x: q.m(x)), (T,), lambda: setattr(Q, "__bases__", (P2,))
+
+
+@case
 def super_cls():
     class P:
         @classmethod
@@ -597,6 +615,80 @@ def super_cls():
             return super().m(x)
 
     return (lambda x: Q.m(x)), (T,), lambda: setattr(P2, "m", classmethod(lambda c, x: x * 7))
+
+
+@case
+def descriptor_loses_its_set():
+    class D:
+        def __get__(self, o, t):
+            return 2
+
+        def __set__(self, o, value):
+            pass
+
+    class A:
+        d = D()
+
+    a = A()
+    vars(a)["d"] = 5
+    return (lambda x: x * a.d), (T,), lambda: delattr(D, "__set__")
+
+
+@case
+def descriptor_gets_a_set():
+    class D:
+        def __get__(self, o, t):
+            return 2
+
+    class A:
+        d = D()
+
+    a = A()
+    vars(a)["d"] = 5
+    return (lambda x: x * a.d), (T,), lambda: setattr(D, "__set__", lambda self, o, value: None)
+
+
+@case
+def attribute_becomes_descriptor():
+    class D:
+        rate = 2
+
+    class A:
+        d = D()
+
+    other = D()
+    other.rate = 5
+    a = A()
+    return (lambda x: x * a.d.rate), (T,), lambda: setattr(D, "__get__", lambda self, o, t: other)
+
+
+@case
+def descriptor_that_only_sets():
+    class D:
+        rate = 2
+
+        def __set__(self, o, value):
+            pass
+
+    class A:
+        d = D()
+
+    a = A()
+    other = D()
+    other.rate = 5
+    return (lambda x: x * a.d.rate), (T,), lambda: vars(a).__setitem__("d", other)
+
+
+@case
+def torch_function_of_subclass():
+    class S(torch.Tensor):
+        pass
+
+    def only_told(cls, func, types, args=(), kwargs=None):
+        return torch.ones(1)
+
+    change = classmethod(only_told)
+    return (lambda x: x * 2), (T.as_subclass(S),), lambda: setattr(S, "__torch_function__", change)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -46,6 +46,7 @@ def overridden_call(
     first = next(iter(classes))
     if any(other is not first and issubclass(other, first) for other in classes):
         raise UnsupportedCall(f"{_NAME} of a class and of its subclass in one call")
+    tracer.guards.lookup(first, _NAME)
     if static_lookup(first.__mro__, _NAME)[1] is torch.Tensor:
         return _by_default(tracer, tuple(classes), function, args, kwargs, target)
     given = (

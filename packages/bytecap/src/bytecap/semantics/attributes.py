@@ -80,6 +80,7 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
         instance = Constant(None) if receiver is None else receiver
         getter = tracer.objects.wrap(get, tracer.places.class_attribute(type(raw), "__get__"))
         return MethodValue(getter, descriptor).call(tracer, [instance, ClassValue(cls)], {})
+    tracer.guards.lookup(type(raw), "__get__")
     found = tracer.objects.wrap(raw, source)
     if get is MISSING or receiver is None or isinstance(raw, types.MethodType):
         return found
@@ -183,7 +184,7 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
             return found  # type: ignore[no-any-return]
         return MethodValue(item, value) if isinstance(item, FunctionValue) else item
     raw, owner = static_lookup(value.cls.__mro__, name)
-    if owner is not None and is_data_descriptor(raw):
+    if owner is not None and _goes_first(tracer, raw) and hasattr(type(raw), "__get__"):
         return bind(tracer, raw, owner, value, value.cls, name)
     found = value.attributes.lookup(tracer, Constant(name))
     if found is not None:
@@ -191,6 +192,13 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
     if owner is None:
         return None
     return bind(tracer, raw, owner, value, value.cls, name)
+
+
+def _goes_first(tracer: Tracer, raw: Any) -> bool:
+    """Whether a class attribute goes before the instance's own, which its class may change."""
+    tracer.guards.lookup(type(raw), "__set__")
+    tracer.guards.lookup(type(raw), "__delete__")
+    return is_data_descriptor(raw)
 
 
 def class_set_attribute(tracer: Tracer, value: ClassValue, name: str, item: Value | None) -> None:
@@ -252,7 +260,7 @@ def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: 
 def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> None:
     """object.__setattr__, or object.__delattr__ (item None)."""
     raw, owner = static_lookup(value.cls.__mro__, name)
-    is_descriptor = owner is not None and is_data_descriptor(raw)
+    is_descriptor = owner is not None and _goes_first(tracer, raw)
     if item is not None or is_descriptor:
         tracer.guards.lookup(value.cls, name)
     if is_descriptor:
@@ -368,6 +376,7 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
     raw, owner = static_lookup(mro[mro.index(value.cls) + 1 :], name)
     if owner is None:
         raise tracer.raises(AttributeError, f"'super' object has no attribute '{name}'")
+    tracer.guards.bases(mro[0], value.cls)
     first = mro[mro.index(value.cls) + 1]  # a class from there to the one that has the method may get the name
     source = tracer.places.class_attribute(first, name)
     if source is not None and isinstance(raw, types.FunctionType) and static_lookup(first.__mro__, name)[0] is raw:
