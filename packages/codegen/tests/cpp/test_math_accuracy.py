@@ -136,6 +136,33 @@ def test_negative_zero_is_kept(op, directory):
     assert found.signbit().tolist() == expected
 
 
+def test_the_zeros_of_lgamma_are_exact(directory):
+    x = torch.tensor([1.0, 2.0] * 9)
+    (found,) = load(emit(unary_graph("lgamma", x.numel()), Options()), directory)(x)
+    assert torch.equal(found, torch.zeros(18))
+
+
+@pytest.mark.parametrize("whole", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_float_that_was_an_integer_is_that_integer(dtype, whole, directory):
+    """gcc makes trunc of the two casts, which keeps -0, nan and what is out of range."""
+    name = str(dtype).removeprefix("torch.")
+    at = Index(0, (Term(1, AxisAtom("i")),))
+    body = (
+        Load("v", "x", at, name), Compute("w", "convert", (Ref("v"),), whole),
+        Compute("u", "convert", (Ref("w"),), name), Store("y", at, Ref("u")),
+    )  # fmt: skip
+    x = torch.tensor([-0.3, -0.0, 0.3, 7.9, -7.9, torch.nan, torch.inf, 1e30, -1e30] * 4, dtype=dtype)
+    type_ = contiguous(name, (x.numel(),))
+    buffers = (Buffer("x", type_, "input"), Buffer("y", type_, "kernel"))
+    kernel = Kernel("kernel", (Axis("i", x.numel()),), (Section((), body),))
+    graph = LoopGraph(buffers=buffers, inputs=("x",), outputs=(Ref("y"),), steps=(kernel,))
+    (found,) = load(emit(graph, Options()), directory)(x)
+    expected = x.to(getattr(torch, whole)).to(dtype)
+    assert torch.equal(found, expected)
+    assert torch.equal(found.signbit(), expected.signbit())
+
+
 def test_pow(directory):
     values = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1e30, -1e30, 1e-30, 1e-40, 7.5,
                            1.0001, torch.inf, -torch.inf, torch.nan, 16777217.0, 101.0])  # fmt: skip

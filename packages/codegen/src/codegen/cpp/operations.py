@@ -160,7 +160,8 @@ def conversion(source: str, target: str, operand: str, rounds: bool = True) -> s
     if source in FLOATS and INTEGERS[target][0] < 64 and target != "int32":
         # through a wider signed type, as c10::convert does: narrow results wrap instead of being undefined
         return f"(({to.local})({'i64' if target in ('uint8', 'uint32') else 'i32'}){operand})"
-    return f"(({to.local}){operand})"
+    text = f"(({to.local}){operand})"
+    return f"SF_WHOLE({text})" if source in FLOATS else text
 
 
 def reinterpretation(source: str, target: str, operand: str) -> str:

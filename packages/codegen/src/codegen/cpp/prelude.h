@@ -24,6 +24,11 @@ typedef double f64;
 #else
 #define SF_CALLED static __attribute__((simd("notinbranch"), noinline, const, nothrow))
 #endif
+#if __has_builtin(__builtin_assoc_barrier)  // gcc takes a cast to an integer and back for trunc(x): -0, nan and 1e30 stay
+#define SF_WHOLE(x) __builtin_assoc_barrier(x)
+#else
+#define SF_WHOLE(x) (x)
+#endif
 #define SF_BITS(T, x) __builtin_bit_cast(T, x)
 #define SF_INF __builtin_inff()
 #define SF_NAN __builtin_nanf("")
@@ -425,6 +430,7 @@ SF_INLINE f32 sf_lgamma_f32(f32 v) {
                     7.93650793650793650794e-4, -2.77777777777777777778e-3, 8.33333333333333333333e-2);
   f64 s = (y - 0.5) * log(y) - y + 0.91893853320467274178 + p / y;
   s = a < 10.0 ? s - log(raised) : s;
+  s = (a == 1.0) | (a == 2.0) ? 0.0 : s;
   f64 t = __builtin_fabs(sin(3.14159265358979323846 * (x - __builtin_rint(x))));
   s = x < 0.5 ? log(3.14159265358979323846 / t) - s : s;
   return __builtin_fabs(x) == __builtin_inf() ? SF_INF : (f32)s;
