@@ -234,3 +234,18 @@ def test_what_has_no_value_of_nothing_is_refused(name):
             except (IndexError, RuntimeError) as error:
                 results.append((type(error), str(error)))
         assert results[0] == results[1]
+
+
+@pytest.mark.filterwarnings("ignore:.*runs plain, since its backward will raise", "error:the graph of")
+def test_a_part_that_takes_no_symbols_is_made_for_each_size():
+    def f(x):
+        y = x.pow(2)
+        loss = F.smooth_l1_loss(x, y, reduction="none")
+        y.relu_()
+        return loss, torch.bincount(torch.tensor([1, 1, 4])) * 2
+
+    compiled = stagefold.compile(f, fullgraph=True)
+    for size in (3, 4, 5):
+        x = torch.randn(size, requires_grad=True)
+        for found, expected in zip(compiled(x), f(x), strict=True):
+            torch.testing.assert_close(found, expected)

@@ -75,7 +75,7 @@ class PartCall:
             except Exception as error:
                 self._tell(capture, error)
                 continue
-            is_right = fits(attempt, (*conditions, *getattr(call, "assumes", ())))
+            is_right = fits(replace(attempt, symbols=capture.symbols), (*conditions, *getattr(call, "assumes", ())))
             if is_right(*inputs):
                 self.variants.append((is_right, call))
                 return call
