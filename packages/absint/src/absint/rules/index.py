@@ -152,9 +152,7 @@ def _written(self: Meta, dim: int) -> Meta:
 
 
 def _masked_scatter(self: Meta, mask: Meta) -> Meta:
-    shape = broadcast(self.shape, mask.shape)
-    stride = self.stride if shape == self.shape else expand_stride(self, shape)
-    return empty_like(Meta(shape, stride, self.dtype, self.device))
+    return fresh(self, broadcast(self.shape, mask.shape))
 
 
 def _embedding(weight: Meta, indices: Meta) -> Meta:
