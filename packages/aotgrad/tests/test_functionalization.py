@@ -217,6 +217,19 @@ def random_slopes(x):
     return F.rrelu(x, training=True), F.rrelu(x, training=False), torch.rrelu_(x * 2, training=True)
 
 
+def random_slopes_of_columns(x):
+    return F.rrelu(x.t(), training=True)
+
+
+def imaginary_factors(x):
+    return 1.5j * x, x.sin() + 1j * x.cos(), x.sum() / 2j
+
+
+def checked_beside_literals(x):
+    torch.gather(x, 0, torch.zeros(2, 3, dtype=torch.int64))
+    return torch.linalg.cholesky(x @ x.mT + torch.eye(4, dtype=x.dtype))
+
+
 def polygamma_in_place(x):
     y = x.abs() + 1
     return y.polygamma_(1)

@@ -115,7 +115,7 @@ class _Writer:
                 yield f"{result} = {call}"
                 yield f"if {result}.__class__ is not Tensor: {result}, = results({result}, {index})"
             case []:
-                yield f"results({call}, {index})"
+                yield call  # may give None, which is no result
             case _:
                 yield f"{', '.join(results)} = results({call}, {index})"
 

@@ -83,5 +83,5 @@ def literal_values(
 
 def literal_nodes(nodes: Iterable[Node], known: Mapping[str, ValueType], names: Iterable[str]) -> tuple[Node, ...]:
     """The nodes that make these values of known ones, in order."""
-    made = tuple(node for node in nodes if all(value.name in known for value in node.results))
+    made = tuple(node for node in nodes if node.results and all(value.name in known for value in node.results))
     return live_nodes(Graph((), made, tuple(map(Ref, names))))

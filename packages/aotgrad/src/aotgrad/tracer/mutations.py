@@ -185,13 +185,14 @@ def _batch_norm_with_update(mode: TraceMode, record: OpRecord, args: tuple[Any, 
 
 
 def _rrelu(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """rrelu_with_noise writes the slopes that it draws into its second argument, and returns a fresh tensor."""
+    """rrelu_with_noise writes the slopes that it draws into its second argument, and returns a row-major tensor."""
     if kwargs.get("generator") is not None or any(isinstance(a, torch.Generator) for a in args):
         raise GeneratorArgument(f"{record.name} with a generator of its own")
     operands = tuple([mode.refs(a) for a in args[:5]])
     result, noise = mode.emit(aten.rrelu_with_noise_functional.default, operands, {})
     assign(mode, args[1], noise)
     if record.name == "aten.rrelu_with_noise.default":
+        result = mode.emit(aten.clone.default, (result,), {"memory_format": torch.contiguous_format})
         return mode.fresh(result, mode.recorder.metas[result.name])
     assign(mode, args[0], result)
     return args[0]
