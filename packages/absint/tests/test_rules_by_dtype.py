@@ -48,9 +48,10 @@ def test_leaky_slopes_at_random_are_row_major(training):
     assert holds(torch.nn.functional.rrelu, torch.randn(3, 4).t(), 0.1, 0.3, training)
 
 
-@pytest.mark.parametrize("x", [torch.randn(4, 3).t(), torch.randn(4, 1).t(), torch.randn(4, 3).t()[:, ::2]], ids=str)
-def test_what_is_scattered_by_a_mask_is_row_major(x):
-    assert holds(torch.masked_scatter, x, torch.eye(3, x.shape[1]).bool(), torch.randn(9))
+@pytest.mark.parametrize("width", [1, 3])
+def test_what_is_scattered_by_a_mask_is_row_major(width):
+    x = torch.randn(4, width).t()
+    assert holds(torch.masked_scatter, x, torch.eye(3, 4).bool(), torch.randn(9))
 
 
 def operand(argument, first, second, numbers):

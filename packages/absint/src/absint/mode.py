@@ -328,7 +328,7 @@ class AbstractMode(TORCH.dispatch_mode):
         self._lifted[id(tensor)] = (tensor, abstract)
         return abstract
 
-    def _abstract(self, tensor: torch.Tensor | complex) -> AbstractTensor:
+    def _abstract(self, tensor: Any) -> AbstractTensor:
         if type(tensor) is complex:  # the factor of `x * 1j`, which autograd conjugates
             tensor = torch.tensor(tensor, dtype=torch.complex128)
         return tensor if isinstance(tensor, AbstractTensor) else self.lift(tensor)

@@ -31,7 +31,7 @@ FLAGS = (
     "-fPIC",
     "-shared",
     "-fno-math-errno",  # sqrt needs no errno and so becomes one instruction
-    "-fno-trapping-math",  # comparisons and selects may be computed speculatively; no value changes
+    "-fno-trapping-math",  # comparisons and selects may be computed speculatively (and see SF_WHOLE)
     "-ffp-contract=off",  # a*b+c rounds twice, as eager's separate ops do
     "-mno-mmx",  # gcc moves pairs of floats through those registers, and leaves the x87 stack full behind them
     "-fwrapv",  # integer overflow wraps
