@@ -108,3 +108,9 @@ def test_comparisons_with_a_number_do_not_depend_on_the_contract(dtype: torch.dt
 def test_an_unknown_contract_is_refused() -> None:
     with pytest.raises(BadOption, match="one of default, eager"):
         stagefold.compile(lambda x: x, options={"numerics": "fast"})
+
+
+def test_a_power_of_two_that_overflows_where_the_product_does_not() -> None:
+    x, exponents = torch.tensor([1e-30, 1e30, 3.0]), torch.tensor([130, -200, 2])
+    found = stagefold.compile(torch.ldexp, fullgraph=True)(x, exponents)
+    assert torch.equal(found, torch.ldexp(x, exponents))

@@ -54,6 +54,13 @@ def test_what_is_scattered_by_a_mask_is_row_major(width):
     assert holds(torch.masked_scatter, x, torch.eye(3, 4).bool(), torch.randn(9))
 
 
+@pytest.mark.parametrize("exponent", [torch.int64, torch.uint8, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int32])
+def test_whole_exponents_keep_the_dtype(dtype, exponent):
+    for shape in ((3,), ()):
+        assert holds(torch.ldexp, torch.ones(shape, dtype=dtype), torch.ones(3, dtype=exponent))
+
+
 def operand(argument, first, second, numbers):
     kind = str(argument.type)
     if kind == "List[Tensor]":

@@ -144,8 +144,12 @@ TABLE.rows({
     "where.self": _where,
     "masked_fill.Scalar masked_fill.Tensor": lambda self, mask: fresh(self, broadcast(self.shape, mask.shape)),
     "complex polar": lambda real, imag, /: pointwise((real, imag), real.dtype, real.dtype.to_complex()),
-    # Eager computes x * 2.0 ** other.
-    "ldexp.Tensor": lambda self, other: pointwise((self, pointwise((other,), result_type((other, 2.0))))),
+    # Eager scales by whole exponents, and else computes x * 2.0 ** other.
+    "ldexp.Tensor": lambda self, other: (
+        pointwise((self, other), self.dtype)
+        if self.dtype.is_floating_point and not (other.dtype.is_floating_point or other.dtype.is_complex)
+        else pointwise((self, pointwise((other,), result_type((other, 2.0)))))
+    ),
     "frexp.Tensor": lambda self: (pointwise((self,), self.dtype), pointwise((self,), self.dtype, torch.int32)),
     "mvlgamma": lambda self: fresh(self, dtype=float_dtype(self.dtype)),
 })  # fmt: skip

@@ -206,8 +206,9 @@ def channel_shuffle(p: Builder, x: Value, groups: Dim) -> Value:
 
 def ldexp(p: Builder, x: Value, exponent: Value) -> Value:
     """x * 2 ** exponent, the power in the result's dtype."""
-    if x.dtype in INTEGERS or x.dtype == "bool" or p.out.dtype not in ("float32", "float64"):
-        raise Decline("integers, or halves whose power overflows")
+    numbers = {x.dtype, exponent.dtype}
+    if numbers & INTEGERS or "bool" in numbers or p.out.dtype not in ("float32", "float64"):
+        raise Decline("whole exponents, whose power may overflow where the product does not, and halves")
     return p.pointwise(lambda p, x, exponent: p.mul(x, p.exp2(exponent)), x, exponent)
 
 
