@@ -59,3 +59,29 @@ def test_shares_memory_where_eager_does(name: str) -> None:
         given = torch.ones_like(result)
         (gradient,) = torch.autograd.grad(result, x, given)
         assert gradient.untyped_storage().data_ptr() == given.untyped_storage().data_ptr()
+
+
+class Kept(torch.autograd.Function):
+    """Its gradient is a copy of what it saved, whatever arrives."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward((x @ x.t() @ x).t())
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return ctx.saved_tensors[0].clone().t()
+
+
+def test_what_is_saved_is_copied() -> None:
+    """Else a gradient that is cleared in place would change that of the next backward."""
+    found = []
+    for program in (Kept.apply, stagefold.compile(lambda x: Kept.apply(x), fullgraph=True)):
+        x = torch.arange(24.0).view(6, 4).requires_grad_()
+        result = program(x)
+        for again in (True, False):
+            (gradient,) = torch.autograd.grad(result, x, retain_graph=again)
+            found.append(gradient.clone())
+            gradient.zero_()
+    assert all(torch.equal(one, found[0]) for one in found)

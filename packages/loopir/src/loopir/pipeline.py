@@ -110,9 +110,11 @@ UNFUSED: tuple[SchedulePass, ...] = (RemoveDead(), ChooseLayouts())
 def schedule_graph(
     graph: Graph, private: frozenset[int] = frozenset(), passes: Sequence[SchedulePass] = PASSES,
     kernel_passes: Sequence[KernelPass] = KERNEL_PASSES, updates: tuple[tuple[int, str], ...] = (),
-    ending: frozenset[str] = frozenset(), hints: Hints = NO_HINTS, repeats: bool = True,
+    ending: frozenset[str] = frozenset(), tangents: frozenset[str] = frozenset(), hints: Hints = NO_HINTS,
+    repeats: bool = True,
 ) -> LoopGraph:  # fmt: skip
-    """One direction, from prims to scheduled loops; private, updates, ending, hints: see `Schedule` and `LoopGraph`.
+    """One direction, from prims to scheduled loops; private, updates, ending, tangents, hints: as in `Schedule` and
+    `LoopGraph`.
 
     repeats: whether the passes before the first that `sees_whole_graph` are given a few copies only of what repeats
     itself in the graph (`loopir.repeats`).
@@ -127,11 +129,12 @@ def schedule_graph(
 
     def scheduled(graph: Graph, private: frozenset[int], updated: frozenset[int]) -> LoopGraph:
         names = frozenset(name for number in updated for name in references(graph.outputs[number]))
-        schedule = replace(lower_graph(graph, private, hints), ending=ending, updated=names)
+        schedule = lower_graph(graph, private, hints)
+        schedule = replace(schedule, ending=ending, tangents=tangents, updated=names)
         schedule = run_passes("loopir", passes, schedule, verify)
         return run_passes("loopir", kernel_passes[:first], freeze(schedule), verify_loop_graph)
 
-    make = scheduled if not repeats else partial(copied_repeats, scheduled, ending)
+    make = scheduled if not repeats else partial(copied_repeats, scheduled, (ending, tangents))
     loops = make(graph, private, frozenset(number for number, _ in updates))
     return run_passes("loopir", kernel_passes[first:], replace(loops, updates=updates), verify_loop_graph)
 

@@ -348,18 +348,18 @@ def _is_complete(graph: LoopGraph) -> bool:
 
 
 def copied_repeats(
-    schedule: Callable[[Graph, frozenset[int], frozenset[int]], LoopGraph], ending: frozenset[str], graph: Graph,
-    private: frozenset[int], updated: frozenset[int],
+    schedule: Callable[[Graph, frozenset[int], frozenset[int]], LoopGraph], given: Sequence[frozenset[str]],
+    graph: Graph, private: frozenset[int], updated: frozenset[int],
 ) -> LoopGraph:  # fmt: skip
     """What `schedule` makes of a graph and numbers of its outputs, private and updated ones; made of a few copies of
-    what repeats itself, as often as something does. ending: as in `Schedule`."""
+    what repeats itself, as often as something does. given: inputs of one kind, for each kind that `schedule` minds."""
     marks = [(number in private, number in updated) for number in range(len(graph.outputs))]
     tensors = [one for one in graph.inputs if isinstance(one.type, TensorType)]
-    repeat = find_repeat(graph, marks, {one.name: (one.type, one.name in ending) for one in tensors})
+    repeat = find_repeat(graph, marks, {one.name: (one.type, *[one.name in kind for kind in given]) for one in tensors})
     while repeat is not None and (short := repeat.shortened()) is not None:
         kept = [mark for mark, arg in zip(marks, graph.outputs, strict=True) if repeat.is_kept(arg)]
         roles = [frozenset(number for number, mark in enumerate(kept) if mark[role]) for role in (0, 1)]
-        expanded = repeat.expanded(short, copied_repeats(schedule, ending, short, *roles))
+        expanded = repeat.expanded(short, copied_repeats(schedule, given, short, *roles))
         if expanded is not None:
             return expanded
         repeat = repeat.in_pairs()

@@ -57,8 +57,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     `fresh` is the first number not used in a name; `private` are the positions of outputs that no user sees
     (saved activations), which may share memory with each other; `symbols` are the inputs that are integers. `ending`
-    are inputs whose memory ends with their last use; `updated` outputs that may lie in the memory of an input. `hints`
-    are for choices that depend on how large symbolic sizes are. `tails` are of tiles, by the axis inside of each.
+    are inputs whose memory ends with their last use, `tangents` those of them that are gradients, of which outputs may
+    be views; `updated` outputs that may lie in the memory of an input. `hints` are for choices that depend on how large
+    symbolic sizes are. `tails` are of tiles, by the axis inside of each.
     """
 
     buffers: dict[str, loop.Buffer]
@@ -70,6 +71,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     private: frozenset[int] = frozenset()
     symbols: tuple[str, ...] = ()
     ending: frozenset[str] = frozenset()
+    tangents: frozenset[str] = frozenset()
     updated: frozenset[str] = frozenset()
     hints: dict[str, int] = {}
     tails: dict[str, Tail] = {}

@@ -67,7 +67,8 @@ class LoopIR:
         if document.backward is not None:
             graph = with_strides_of(document.backward, saved_types(document.backward, binding, forward))
             ending = ending_inputs(graph, binding)
-            backward = schedule(graph, ending=ending)
+            tangents = frozenset(value.name for value in graph.inputs[len(binding.saved) :])
+            backward = schedule(graph, ending=ending, tangents=tangents)
         return Loop(binding=with_updates(binding, forward), forward=forward, backward=backward)
 
 

@@ -70,7 +70,7 @@ class _Owners:
         self.outputs = output_names(schedule)
         self.public = public_outputs(schedule)
         self.elsewhere = read_elsewhere(schedule)
-        self.ending = schedule.ending
+        self.tangents = schedule.tangents
         self.views: dict[str, list[str]] = {}
         for buffer in buffers.values():
             if buffer.base is not None:
@@ -87,7 +87,7 @@ class _Owners:
         if not names:
             return None
         base = self.buffers[window.base or ""]
-        if base.role == "input" and base.name not in self.ending:
+        if base.role == "input" and base.name not in self.tangents:
             return "an output must not share memory with an input"
         others = self.held.get(base.name, set()) - names
         if others and (names | others) & self.public:
