@@ -282,6 +282,9 @@ def test_examples_of_one_row_leave_the_size_open(tmp_path: Path) -> None:
     artifact = loaded(model, tmp_path, images, dynamic_shapes=({0: "batch"},))
     given = torch.randn(5, 3, 8, 8).to(memory_format=torch.channels_last)
     assert_same(artifact(given), model(given).detach())
+    sparse = torch.eye(3).to_sparse()  # has no memory of its own
+    artifact = stagefold.export(lambda s, y: y * 2, (sparse, x), dynamic_shapes=(None, {0: "n"}))
+    assert_same(artifact(sparse, torch.ones(3, 4)), torch.full((3, 4), 2.0))
     with pytest.raises(CannotExport, match=r"fixes args\[0\].size\(0\) at 1"):  # both would have to be made anew
         stagefold.export(program, (x, x.view(1, 4)), dynamic_shapes=({0: "n"}, {0: "m"}))
 

@@ -141,13 +141,14 @@ def beyond_one(leaves: Sequence[Any], opened: Sequence[OpenSize]) -> tuple[list[
     What is left as it is: sizes of which others are computed, bounds below 2, and tensors with gaps or shared memory.
     """
     roots = {size.derived[0] for size in opened if size.derived}
-    taken = {number for leaf in leaves if isinstance(leaf, torch.Tensor) for number in leaf.shape}
-    memory = Counter(_memory(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    taken = {number for leaf in tensors for number in leaf.shape}
+    memory = Counter(place for leaf in tensors if (place := _memory(leaf)) is not None)
     named: dict[str, int] = {}
     made: dict[int, torch.Tensor] = {}
     for size in opened:
         leaf = made.get(id(size.tensor), size.tensor)
-        is_left = size.derived or size.name in roots or size.upper == 1 or memory[_memory(size.tensor)] > 1
+        is_left = size.derived or size.name in roots or size.upper == 1 or memory[_memory(size.tensor)] != 1
         if leaf.shape[size.dimension] != 1 or is_left or not torch.ops.aten.is_non_overlapping_and_dense(leaf):
             continue
         free = next(number for number in itertools.count(2) if number not in taken)
@@ -163,8 +164,10 @@ def beyond_one(leaves: Sequence[Any], opened: Sequence[OpenSize]) -> tuple[list[
     return larger, tuple([size._replace(tensor=made.get(id(size.tensor), size.tensor)) for size in opened])
 
 
-def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+def _memory(tensor: torch.Tensor) -> int | None:
+    """Where a tensor lies; None for those that have no memory of their own, such as sparse ones."""
+    is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    return tensor.untyped_storage().data_ptr() if is_plain else None
 
 
 def ranges_of(leaves: Sequence[Leaf], symbols: Sequence[Symbol]) -> tuple[Range, ...]:
