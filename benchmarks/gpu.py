@@ -1,14 +1,15 @@
 """Eager, torch.compile and stagefold on one NVIDIA GPU, in one run: time of a step, first call, peak memory, error.
 
     python benchmarks/gpu.py [CASE ...] [--list] [--dtype bfloat16] [--modes default reduce-overhead] [--no-peer]
-                             [--beside aotgrad.written_attention=keep] [--dynamic]
+                             [--beside aotgrad.written_attention=keep] [--dynamic] [--processes 8]
 
 `--modes default max-autotune-no-cudagraphs` adds the columns of both compilers with tuned products; `--dynamic` adds
 the programs that leave the sizes open.
 
 A step is forward (inference) or forward and backward of a sum (training). All engines take turns; a figure is the
 median of wall-clock times of many steps, the device synchronised around each round. `err` is the relative error of the
-result, and of the gradients together, against eager in float64.
+result, and of the gradients together, against eager in float64. With `--processes` as many cases compile at once (first
+calls then share the processor) and are measured one by one, while all else is stopped.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import several_at_once
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -498,9 +500,9 @@ def run(name: str, dtype: torch.dtype, engines: dict[str, Callable[[Any], Any]],
         except Exception as failure:
             print(f"  {engine}: {type(failure).__name__}: {str(failure)[:300]}", flush=True)
     exact = exact_result(original, cast, one.training, needs, dtype)
-    base = timed(steps["eager"], 3)
-    count = max(3, min(200, int(seconds / 7 / base)))
-    middle = medians(steps, count)
+    with several_at_once.alone():
+        count = max(3, min(200, int(seconds / 7 / timed(steps["eager"], 3))))
+        middle = medians(steps, count)
     for engine, value in middle.items():
         err = "" if exact is None else f"err {error(results[engine], exact)}"
         print(
@@ -524,6 +526,27 @@ def exact_result(original: Any, cast: list[Any], training: bool, needs: bool, dt
     return [result, *(gradients(module, given) if training else ())]
 
 
+def engines_of(arguments: argparse.Namespace) -> dict[str, Callable[[Any], Any]]:
+    """What each engine makes of a module or a function, eager first."""
+    engines: dict[str, Callable[[Any], Any]] = {"eager": lambda f: f}
+    for mode in arguments.modes:
+        suffix = "" if mode == "default" else f" {mode}"
+        if not arguments.no_peer:
+            engines[f"torch{suffix}"] = lambda f, mode=mode: torch.compile(f, mode=mode)
+        engines[f"ours{suffix}"] = lambda f, mode=mode: stagefold.compile(f, mode=mode)
+        if arguments.dynamic:
+            engines[f"ours{suffix} dynamic"] = lambda f, mode=mode: stagefold.compile(f, mode=mode, dynamic=True)
+    for text in arguments.beside:
+        key, _, value = text.partition("=")
+        engines[value] = lambda f, key=key, value=value: stagefold.compile(f, options={key: value})
+    return engines
+
+
+def run_one(arguments: argparse.Namespace, name: str) -> None:
+    torch._dynamo.reset()
+    run(name, getattr(torch, arguments.dtype), engines_of(arguments), arguments.seconds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*")
@@ -536,24 +559,16 @@ def main() -> None:
     )
     parser.add_argument("--dynamic", action="store_true", help="programs with symbolic sizes as well")
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring, for each engine of a case")
+    parser.add_argument("--processes", type=int, default=1, help="cases that compile at once")
     arguments = parser.parse_args()
+    cases = arguments.cases or list(CASES)
     if arguments.list:
         print("\n".join(CASES))
-        return
-    engines: dict[str, Callable[[Any], Any]] = {"eager": lambda f: f}
-    for mode in arguments.modes:
-        suffix = "" if mode == "default" else f" {mode}"
-        if not arguments.no_peer:
-            engines[f"torch{suffix}"] = lambda f, mode=mode: torch.compile(f, mode=mode)
-        engines[f"ours{suffix}"] = lambda f, mode=mode: stagefold.compile(f, mode=mode)
-        if arguments.dynamic:
-            engines[f"ours{suffix} dynamic"] = lambda f, mode=mode: stagefold.compile(f, mode=mode, dynamic=True)
-    for text in arguments.beside:
-        key, _, value = text.partition("=")
-        engines[value] = lambda f, key=key, value=value: stagefold.compile(f, options={key: value})
-    for name in arguments.cases or CASES:
-        torch._dynamo.reset()
-        run(name, getattr(torch, arguments.dtype), engines, arguments.seconds)
+    elif arguments.processes > 1:
+        several_at_once.run_all(partial(run_one, arguments), cases, arguments.processes)
+    else:
+        for name in cases:
+            run_one(arguments, name)
 
 
 if __name__ == "__main__":
