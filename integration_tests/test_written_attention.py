@@ -32,7 +32,7 @@ def documents(directory: Path) -> list[Grad]:
 
 def kernels(document: Grad) -> list[str]:
     forward = [node.target.split(".")[1] for node in document.joint.nodes if node.phase == "forward"]
-    return [name for name in forward if "_scaled_dot_product" in name]
+    return [name for name in forward if "_scaled_dot_product" in name or name == "flex_attention"]
 
 
 def moved(inputs: list[torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar, Literal
 
 from aotgrad.errors import DoubleBackward
@@ -83,7 +84,7 @@ def _traced(capture: Capture, options: Options) -> tuple[Joint, tuple[Rewrite, .
     flex = options.flex_attention if not order else ()
     if chosen == "keep":
         return trace(capture, training=training, gradient_order=order, flex_attention=flex), ()
-    choice = Choice(choose, drops=chosen != "without_dropout", learned=chosen == "fuse")
+    choice = Choice(partial(choose, flex), drops=chosen != "without_dropout", learned=chosen == "fuse")
     if not order:
         capture, rewrites = without_weights(capture, choice)
         fusion = Fusion(choice)

@@ -156,7 +156,7 @@ def test_keys_that_heads_share_are_told_apart(repeated: bool, monkeypatch: pytes
     """What is asked for one query says whether its keys are copies for several heads each."""
     asked: list[bool] = []
 
-    def kernels(*question: Any, shares_keys: bool) -> Kernels:
+    def kernels(*question: Any, shares_keys: bool, **options: Any) -> Kernels:
         asked.append(shares_keys)
         return Kernels("efficient", "efficient")
 

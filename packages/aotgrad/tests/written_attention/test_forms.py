@@ -160,3 +160,27 @@ def test_dropout_is_the_kernels(dropout: Callable[..., torch.Tensor]) -> None:
     (weights,) = bind_interpreted(document)(*inputs)
     assert set((weights * LENGTH).unique().tolist()) == {0.0, 2.0}
     assert 0.4 < (weights == 0).float().mean() < 0.6
+
+
+def windows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Windows of images as a batch, with a mask for each window of an image, as Swin has them."""
+    scores = (q * 0.3) @ k.mT + bias.unsqueeze(0)
+    scores = scores.view(-1, mask.shape[0], *scores.shape[1:]) + mask[None, :, None]
+    return scores.flatten(0, 1).softmax(-1) @ v
+
+
+def of_windows() -> list[torch.Tensor]:
+    bias = torch.linspace(-1, 1, HEADS * LENGTH * LENGTH).view(HEADS, LENGTH, LENGTH).requires_grad_()
+    mask = torch.arange(BATCH * LENGTH * LENGTH).view(BATCH, LENGTH, LENGTH) % 5 * -1.0
+    q, k, v = (torch.cat([one, one.flip(0)]).detach().requires_grad_() for one in qkv())
+    return [q, k, v, bias, mask.requires_grad_()]
+
+
+def test_a_mask_for_part_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It becomes as large as the scores, which is worth it for the kernel of FlexAttention alone."""
+    capture, _ = capture_by_torch_function(windows, of_windows())
+    (note,) = AotGrad().run(capture, FUSE).rewrites
+    assert note.refused
+    assert note.reason == "a mask is for part of the leading sizes"
+    monkeypatch.setattr("aotgrad.stage.choose", lambda *_: "flex")
+    check(windows, of_windows(), of_windows())

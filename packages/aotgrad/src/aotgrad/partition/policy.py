@@ -158,6 +158,7 @@ _PRODUCTS: dict[str, Callable[[Costs, Node], int]] = {
     "aten._scaled_dot_product_flash_attention": _attention,
     "aten._scaled_dot_product_efficient_attention": _attention,
     "aten._scaled_dot_product_cudnn_attention": _attention,
+    "stagefold.flex_attention": _attention,
     "aten._flash_attention_forward": _packed_attention(6),
     "aten._efficient_attention_forward": _packed_attention(7),
 }

@@ -22,12 +22,14 @@ from torch.nn import functional as F
 from absint.forms.attention import attention
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
+from aotgrad.tracer.flex_attention import has_kernels
 from aotgrad.tracer.fused_attention import (
     ALIGNMENT,
     Kernels,
     by_name,
     fused_backward,
     fused_forward,
+    has_dense_rows,
     kernels,
     operands,
     repeats,
@@ -65,8 +67,7 @@ def attend_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
     named = by_name(record, args, kwargs)
     fused = mode.attentions.get(mode.content(args[5]).name)
     if fused is not None:
-        grad, out = mode.content(args[0]), mode.content(args[4])
-        return mode.tensors(fused_backward(mode, fused, operands(mode, named), grad, out)[:3])
+        return mode.tensors(fused_backward(mode, fused, mode.content(args[0]), mode.content(args[4]))[:3])
     with mode:
         work = _Attention(mode, record, named)
         grad, out = _wide(args[0]), _wide(args[4])
@@ -102,15 +103,17 @@ def attention_call(
                 mask = torch.nn.functional.pad(mask, (0, -keys % ALIGNMENT)).narrow(-1, 0, keys)
             whole = mask.expand(*query.shape[:3], keys)
             op = aten._scaled_dot_product_efficient_attention
-            return op(query, key, value, whole, True, dropout_p, is_causal, scale=scale)[0]
+            rows = [one if has_dense_rows(one.meta) else one.contiguous() for one in (query, key, value)]
+            return op(*rows, whole, True, dropout_p, is_causal, scale=scale)[0]
     chosen: list[Kernels] = [] if mode is None else mode.chosen
+    has_flex = mode is not None and has_kernels(mode, (query, key, value))
 
     def asked(query: Any, key: Any, value: Any, mask: Any, dropout: float, *numbers: Any) -> Kernels:
         """The kernel that eager takes, asked once: the answer is kept, for `attend` too."""
         if not chosen:
             metas = [one.meta for one in (query, key, value)]
-            shared = mode is not None and _shares_keys(mode, query, key)
-            chosen.append(kernels(metas, None if mask is None else mask.meta, *numbers, dropout, shares_keys=shared))
+            known = {"shares_keys": mode is not None and _shares_keys(mode, query, key), "has_flex": has_flex}
+            chosen.append(kernels(metas, None if mask is None else mask.meta, *numbers, dropout, **known))
         return chosen[0]
 
     def hidden(*given: Any) -> float:
@@ -140,7 +143,9 @@ def _fused(mode: TraceMode, named: dict[str, Any]) -> Any:
         mask = None if given.mask is None else mode.recorder.metas[given.mask.name]
         metas = [named[key].meta for key in ("query", "key", "value")]
         shared = _shares_keys(mode, named["query"], named["key"])
-        kernel = kernels(metas, mask, given.is_causal, given.scale, given.dropout, shares_keys=shared).taken
+        has_flex = has_kernels(mode, [named[key] for key in ("query", "key", "value")])
+        known = {"shares_keys": shared, "has_flex": has_flex}
+        kernel = kernels(metas, mask, given.is_causal, given.scale, given.dropout, **known).taken
     if kernel is None:
         return None
     out, fused = fused_forward(mode, kernel, given)

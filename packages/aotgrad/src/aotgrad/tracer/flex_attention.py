@@ -14,16 +14,19 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
+from absint import to_wire
 from absint.flex_attention import LN2
 from absint.meta import Meta, contiguous
 from absint.strides import preserve_stride
 from aotgrad.joint import Joint
 from stagewire.capture import Capture, GlobalState, Input
+from stagewire.expr import Expr, symbol
 from stagewire.flex_attention import BACKWARD, FORWARD, NO_BLOCKS
 from stagewire.grad import Fresh
 from stagewire.graph import Graph, MemoryFormatArg, Node, Ref, Value
 from stagewire.parser import parse_document
 from stagewire.printer import print_graph
+from stagewire.substitution import replace_symbols
 from stagewire.types import TensorType
 
 if TYPE_CHECKING:
@@ -39,17 +42,25 @@ Arguments = tuple[list[Tensor], list[Tensor], list[str], float, list[int], list[
 
 
 def attend(
-    mode: TraceMode, trace: Trace, devices: Sequence[str], query: Tensor, key: Tensor, value: Tensor, *rest: Any
+    mode: TraceMode, trace: Trace, query: Tensor, key: Tensor, value: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The op on traced tensors. trace: of a function. devices: `AotGrad.Options.flex_attention`."""
+    """The op on traced tensors. trace: of a function."""
     operands, texts = (query, key, value), None
-    wants = torch.is_grad_enabled() and any(each.requires_grad for each in operands)
-    kinds = {query.device.type} | ({f"{query.device.type}:forward"} if not wants else set())
-    if not kinds.isdisjoint(devices) and _is_fit(operands, rest):
-        texts = _functions(trace, wants, rest)
+    if has_kernels(mode, operands) and _is_fit(operands, rest):
+        texts = _functions(trace, _wants_gradients(operands), rest)
     if texts is None:
         return torch.ops.stagefold.flex_attention(query, key, value, *rest)  # type: ignore[no-any-return]
     return _Attention.apply(query, key, value, mode, texts, rest)  # type: ignore[no-any-return]
+
+
+def has_kernels(mode: TraceMode, operands: Sequence[Tensor]) -> bool:
+    """Whether the target has kernels for what is wanted of an attention: its gradients, too."""
+    kind = operands[0].device.type
+    return kind in mode.flex_attention or (f"{kind}:forward" in mode.flex_attention and not _wants_gradients(operands))
+
+
+def _wants_gradients(operands: Sequence[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(each.requires_grad for each in operands)
 
 
 def _is_fit(operands: Sequence[Tensor], rest: Arguments) -> bool:
@@ -114,6 +125,20 @@ def _row_major(graph: Graph, output: Ref) -> Graph:
     value = Value("output", replace(type_, stride=tuple(steps), storage_offset=0, requires_grad=False))
     layout = {"memory_format": MemoryFormatArg("contiguous_format")}
     return Graph(graph.inputs, (*nodes, Node("aten.clone.default", (output,), layout, (value,))), (Ref("output"),))
+
+
+def adding(mask: Meta, sizes: Sequence[Any]) -> str | None:
+    """The function that adds a mask to scores of such sizes, which is none of a size that is an expression: the
+    symbols of a function are the sizes of its inputs."""
+    given = to_wire(contiguous(tuple(sizes), torch.float32, mask.device)), to_wire(mask)
+    open_sizes = dict.fromkeys(size for type_ in given for size in type_.shape if isinstance(size, Expr))
+    if not all(size.text.isidentifier() for size in open_sizes):
+        return None
+    names = {size.text: symbol(f"n{number}") for number, size in enumerate(open_sizes)}
+    scores, added = (replace(replace_symbols(type_, names), storage_offset=0) for type_ in given)
+    inputs = Value("scores", scores), Value("mask", added)
+    node = Node("aten.add.Tensor", (Ref("scores"), Ref("mask")), {}, (Value("sum", scores),))
+    return print_graph(_row_major(Graph(inputs, (node,), (Ref("sum"),)), Ref("sum")))
 
 
 class _Attention(torch.autograd.Function):

@@ -4,13 +4,17 @@
     flash      out, logsumexp, -, -, -, -, seed, offset, -          grouped heads; no mask
     efficient  out, logsumexp, seed, offset                         a mask, added to the scores, and its gradient
     cudnn      out, logsumexp, -, -, -, -, seed, offset, -          a mask
+    flex       out, logsumexp, -                                    a mask; no dropout
 
 Results "-" are not kept, nor are seed and offset without dropout; those of the memory-efficient kernel are on the CPU.
+"flex" is none of torch's, but the kernel that the target has for FlexAttention: for few keys, and beside a mask, it is
+the quickest (`LIMITS`). Where eager has no kernel because rows are not dense in memory, their copies go to one.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -23,6 +27,8 @@ from absint.schema import OpRecord
 from absint.strides import preserve_stride
 from absint.symbolic import hint_of
 from aotgrad.torch_capabilities import TORCH
+from aotgrad.tracer.flex_attention import adding, dense
+from stagewire.flex_attention import BACKWARD, FORWARD, NO_BLOCKS
 from stagewire.graph import Ref
 
 if TYPE_CHECKING:
@@ -37,19 +43,10 @@ ONE_QUERY = 32768
 """Scores of one query a head, as many as are written out (`benchmarks/decode.py`, on an H200)."""
 ONE_SHARED_QUERY = 1 << 18
 """The same where heads share keys (`benchmarks/decode.py --batch 8`, on an H100)."""
-_KERNELS = {1: "flash", 2: "efficient", 3: "cudnn"}
-"""By `at::SDPBackend`; 0 is the written-out form."""
-
-
-class Fused(NamedTuple):
-    """A forward in the trace: its kernel, and the results that the backward takes beside the output.
-
-    rest: (seed, offset) of the random stream; none where the backward asks for none.
-    """
-
-    kernel: str
-    logsumexp: Ref
-    rest: tuple[Ref, ...]
+MATH = "math"
+"""Products and a softmax: the written-out form."""
+_KERNELS = {0: MATH, 1: "flash", 2: "efficient", 3: "cudnn"}
+"""By `at::SDPBackend`."""
 
 
 class Operands(NamedTuple):
@@ -64,31 +61,80 @@ class Operands(NamedTuple):
     dropout: float
 
 
+class Fused(NamedTuple):
+    """A forward in the trace: its kernel, what it was given, and the results that the backward takes beside the output.
+
+    rest: (seed, offset) of the random stream; none where the backward asks for none.
+    """
+
+    kernel: str
+    logsumexp: Ref
+    rest: tuple[Ref, ...]
+    given: Operands
+
+
+class Limit(NamedTuple):
+    """The most keys for which the kernel of FlexAttention is taken, for heads of at most `width` elements."""
+
+    width: int
+    plain: int
+    masked: int
+
+
+LIMITS = (Limit(64, plain=192, masked=1024), Limit(128, plain=128, masked=256))
+"""In half precision (`benchmarks/short_attention.py`, on an H200)."""
+
+
 class Kernels(NamedTuple):
-    """eager: the kernel that eager takes. taken: the one to take here, that of eager; None for none."""
+    """eager: the kernel that eager takes. taken: the one to take here; None for none."""
 
     eager: str | None
     taken: str | None
 
 
-def choose(*given: Any) -> str | None:
-    """The kernel to take for such tensors here, see `kernels`."""
-    return kernels(*given).taken
+def choose(flex_attention: Sequence[str], metas: list[Meta], *rest: Any) -> str | None:
+    """The kernel to take for such tensors, see `kernels`. flex_attention: `AotGrad.Options.flex_attention`."""
+    return kernels(metas, *rest, has_flex=metas[0].device.type in flex_attention).taken
 
 
 def kernels(
     metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float,
-    mask_grad: bool = False, shares_keys: bool = False,
+    mask_grad: bool = False, shares_keys: bool = False, has_flex: bool = False,
 ) -> Kernels:  # fmt: skip
     """The kernels for such tensors; none where the device is not there.
 
     mask_grad: whether a gradient of the mask is wanted, which one kernel gives. shares_keys: whether keys and values
-    are those of fewer heads, repeated. Where sizes are symbolic, those at capture speak for all, and another kernel is
-    taken for cuDNN's, which is made for some sizes only.
+    are those of fewer heads, repeated. has_flex: whether the target has a kernel for FlexAttention, and all that is
+    wanted of it. Where sizes are symbolic, those at capture speak for all, and another kernel is taken for cuDNN's,
+    which is made for some sizes only.
     """
-    kernel = _eagers(metas, mask, is_causal, scale, dropout, mask_grad)
-    taken = kernel is not None and is_taken(kernel, metas, dropout, mask_grad, shares_keys)
-    return Kernels(kernel, kernel if taken else None)
+    rest = (mask, is_causal, scale, dropout, mask_grad)
+    eager = taken = _eagers(metas, *rest)
+    if eager == MATH and not all(map(has_dense_rows, metas)):
+        taken = _eagers([contiguous(meta.shape, meta.dtype, meta.device) for meta in metas], *rest)
+    eager, taken = (None if kernel == MATH else kernel for kernel in (eager, taken))
+    if taken is None or not is_taken(taken, metas, dropout, mask_grad, shares_keys):
+        return Kernels(eager, None)
+    is_short = has_flex and not (is_causal or dropout or mask_grad) and is_flex_taken(metas, mask)
+    return Kernels(eager, "flex" if is_short else taken)
+
+
+def has_dense_rows(meta: Meta) -> bool:
+    """Whether elements of a row lie next to each other, as all of torch's kernels ask."""
+    return hint_of(meta.stride[-1]) == 1
+
+
+def is_flex_taken(metas: list[Meta], mask: Meta | None) -> bool:
+    """Whether the kernel of FlexAttention is the quickest for query, key and value, all of which it takes."""
+    query, key, value = metas
+    widths = [*query.shape[-1:], *value.shape[-1:]]
+    fixed = (*widths, *(meta.shape[1] for meta in metas), *(meta.stride[-1] for meta in metas))
+    if query.dtype not in (torch.float16, torch.bfloat16) or not all(type(size) is int for size in fixed):
+        return False
+    if query.shape[1] % key.shape[1] or (mask is not None and adding(mask, (*query.shape[:3], key.shape[2])) is None):
+        return False
+    limit = next((one for one in LIMITS if max(widths) <= one.width), None)
+    return limit is not None and hint_of(key.shape[2]) <= (limit.plain if mask is None else limit.masked)
 
 
 def repeats(recorder: Recorder, value: Ref) -> bool:
@@ -149,11 +195,17 @@ def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, F
     metas = mode.recorder.metas
     query, value = metas[given.query.name], metas[given.value.name]
     batch, heads, length, _ = query.shape
+    if kernel != "flex":
+        given = _with_dense_rows(mode, given)
     rows = contiguous((batch, heads, length), torch.float32, query.device)
     shape = (batch, heads, length, value.shape[-1])
     rest: tuple[Any, ...]
     types: tuple[Meta | None, ...]
     kept = slice(6, 8)
+    if kernel == "flex":
+        types = (dense(query, shape), rows, rows)
+        found = mode.recorder.record(FORWARD, _flex_call(mode, given, ""), {}, types)
+        return found[0], Fused(kernel, found[1], (), given)
     if kernel == "efficient":
         padded = contiguous((batch, heads, -(-length // 32) * 32), torch.float32, query.device)
         rest = (_whole_mask(mode, given, shape), True, given.dropout, given.is_causal)
@@ -171,17 +223,46 @@ def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, F
     args = (given.query, given.key, given.value, *rest)
     target = f"aten._scaled_dot_product_{kernel}_attention.default"
     found = mode.recorder.record(target, args, {"scale": given.scale}, types)
-    return found[0], Fused(kernel, found[1], found[kept])
+    return found[0], Fused(kernel, found[1], found[kept], given)
+
+
+def _flex_call(mode: TraceMode, given: Operands, *others: str) -> tuple[Any, ...]:
+    """The arguments that both ops of FlexAttention take. others: the functions beside that of the scores."""
+    query, key, value, mask, _, scale, _ = given
+    metas = mode.recorder.metas
+    sizes = (*metas[query.name].shape[:3], metas[key.name].shape[2])
+    functions = ["" if mask is None else adding(metas[mask.name], sizes), *others]
+    return (query, key, value, [], [] if mask is None else [mask], functions, scale, [NO_BLOCKS, NO_BLOCKS], [])
+
+
+def _with_dense_rows(mode: TraceMode, given: Operands) -> Operands:
+    """The operands, copied where they are not laid out so."""
+    dense_ones = [
+        ref if has_dense_rows(mode.recorder.metas[ref.name]) else mode.emit(aten.clone.default, (ref,), _ROW_MAJOR)
+        for ref in given[:3]
+    ]
+    return Operands(*dense_ones, *given[3:])
+
+
+_ROW_MAJOR = {"memory_format": torch.contiguous_format}
 
 
 def fused_backward(
-    mode: TraceMode, fused: Fused, given: Operands, grad: Ref, out: Ref, *, mask_grad: bool = False
+    mode: TraceMode, fused: Fused, grad: Ref, out: Ref, *, mask_grad: bool = False
 ) -> tuple[Ref, Ref, Ref, Ref | None]:
     """Record the backward; the gradients of query, key and value, and of the mask if it is wanted."""
+    given = fused.given
     metas = [mode.recorder.metas[ref.name] for ref in (given.query, given.key, given.value)]
     lengths = (metas[0].shape[2], metas[1].shape[2])
     types: tuple[Meta | None, ...] = tuple(by_head(meta, meta.shape) for meta in metas)
     rest: tuple[Any, ...]
+    if fused.kernel == "flex":
+        types = tuple(dense(meta, meta.shape) for meta in metas)
+        wide = [mode.emit(aten._to_copy.default, (ref,), {"dtype": torch.float32}) for ref in (grad, out)]
+        delta = mode.emit(aten.sum.dim_IntList, (mode.emit(aten.mul.Tensor, (*wide,), {}), [-1]), {})
+        call = _flex_call(mode, given, "", "")  # what is added leaves the gradient of a score as it is
+        args = (*call, grad, fused.logsumexp, delta)
+        return (*mode.recorder.record(BACKWARD, args, {}, types), None)
     if fused.kernel == "efficient":
         mask = _whole_mask(mode, given, (*metas[0].shape[:3], metas[2].shape[-1]))
         wanted = [True, True, True, mask_grad]
@@ -242,7 +323,7 @@ def efficient_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...],
     wants = bool(named["grad_input_mask"][3])
     given = operands(mode, named)
     places = tuple(mode.content(named[key]) for key in ("philox_seed", "philox_offset")) if given.dropout else ()
-    return mode.tensors(fused_backward(mode, Fused("efficient", rows, places), given, grad, out, mask_grad=wants))
+    return mode.tensors(fused_backward(mode, Fused("efficient", rows, places, given), grad, out, mask_grad=wants))
 
 
 def by_name(record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def _traced(
     capture: Capture, training: bool, gradient_order: int, attention: Fusion | None, flex_attention: tuple[str, ...]
 ) -> Joint:
     sizes = SizesOf(capture)
-    mode = TraceMode(symbolic=bool(capture.symbols))
+    mode = TraceMode(symbolic=bool(capture.symbols), flex_attention=flex_attention)
     # A collection during the trace walks every tensor and autograd node made so far: measured 5 times slower.
     with resting_collector(), ExitStack() as stack:
         stack.callback(mode.release)
@@ -94,7 +94,7 @@ def _traced(
         if recurrent:  # one trace at a time, of either kind: one flips the switch that the other reads
             stack.enter_context(_without_onednn() if gradient_order else _ONEDNN)
         stack.enter_context(mode)
-        return _trace(mode, capture, sizes, training, gradient_order, attention, flex_attention)
+        return _trace(mode, capture, sizes, training, gradient_order, attention)
 
 
 @contextmanager
@@ -114,9 +114,8 @@ _ONEDNN = threading.RLock()
 
 
 def _trace(
-    mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gradient_order: int, attention: Fusion | None,
-    flex_attention: tuple[str, ...],
-) -> Joint:  # fmt: skip
+    mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gradient_order: int, attention: Fusion | None
+) -> Joint:
     mode.keeps_statistics = gradient_order == 0
     sizes.env.line = lambda: mode.recorder.line
     inputs = [_placeholder(mode, capture, sizes, index, training) for index in range(len(capture.inputs))]
@@ -148,7 +147,7 @@ def _trace(
             DATA: mode.data,
             TARGET: _kept_gradients,
             ATTENTION: partial(attention_call, mode=mode),
-            CALL: partial(attend, mode, trace, flex_attention),
+            CALL: partial(attend, mode, trace),
         }
         instead = {**known, **copied_views.row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)

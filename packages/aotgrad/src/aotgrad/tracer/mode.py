@@ -8,7 +8,7 @@ real tensor   becomes a constant
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +54,14 @@ class TraceMode(AbstractMode):
     detours: views behind an `as_strided` of a view, with the version of their memory when they were made. given: floats
     of the caller's, by the position of the input. attentions: fused ones, by the name of their log-sum-exp. chosen: the
     kernel for the attention that comes next, where eager was asked already. symbolic: whether sizes may be symbolic.
+    flex_attention: the types of devices that have kernels for FlexAttention (`AotGrad.Options`).
     """
 
     tensor_class = Traced
 
-    def __init__(self, *, symbolic: bool = False) -> None:
+    def __init__(self, *, symbolic: bool = False, flex_attention: Sequence[str] = ()) -> None:
         super().__init__()
+        self.flex_attention = flex_attention
         self.recorder = Recorder(symbolic=symbolic)
         self.constants: dict[str, torch.Tensor] = {}
         self.memories: list[Memory] = []

@@ -138,8 +138,11 @@ class Fusion:
         given = operands(query, key, value, steps, site.masked_rows)
         metas = [x.meta for x in (given.query, given.key, given.value)]  # type: ignore[attr-defined]
         mask = None if given.mask is None else given.mask.meta  # type: ignore[attr-defined]
-        if self.choice.kernel(metas, mask, site.is_causal, given.scale, match.dropout) is None:
+        kernel = self.choice.kernel(metas, mask, site.is_causal, given.scale, match.dropout)
+        if kernel is None:
             raise Refused("no fused kernel of the device takes it")
+        if site.is_spread and kernel != "flex":
+            raise Refused("a mask is for part of the leading sizes")
         out = self._attend(*given[:4], match.dropout, site.is_causal, scale=given.scale)
         return self._shaped(out.mT if match.turned else out, match, call, result)
 
@@ -207,7 +210,8 @@ class Fusion:
             return step.x
         found = self._tensor(step.x, self.program.call_of(step.reader))
         given = self._held(step.given.name, self.program.call_of(step.given.reader)) if step.given else None
-        return found if given is None or given.requires_grad else found.detach()
+        found = found if given is None or given.requires_grad else found.detach()
+        return found.expand(*map(self._size, step.spread), *found.shape[-2:]) if step.spread else found
 
     def _check_gradients(self, match: Match, call: int, query: Any, key: Any) -> None:
         """Whether autograd sees the calls of the match as their nodes are: none is a custom function's, under another

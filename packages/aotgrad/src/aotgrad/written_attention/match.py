@@ -44,7 +44,7 @@ class Step(NamedTuple):
     `keep` where it does not).
 
     x: a number, or a tensor as node number `reader` takes it. given: the scores' operand that is expanded of it. lead:
-    leading sizes of the scores there.
+    leading sizes of the scores there. spread: those that it is to be expanded to, if it is for part of one of `lead`.
     """
 
     kind: str
@@ -54,6 +54,7 @@ class Step(NamedTuple):
     reader: int = 0
     given: Operand | None = None
     lead: tuple[Dim, ...] = ()
+    spread: tuple[Dim, ...] = ()
 
 
 class Match(NamedTuple):

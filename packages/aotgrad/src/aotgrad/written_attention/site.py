@@ -102,7 +102,9 @@ class Site:
                 self._check_tensor(step, step.x)
                 if step.kind == "add" and not step.factor:
                     continue
-                step = step._replace(lead=_lead_beside(self.program.type_of(step.x).shape, step.lead, self.heads))
+                lead = _lead_beside(self.program.type_of(step.x).shape, step.lead, self.heads)
+                spread = () if lead else step.lead
+                step = step._replace(lead=lead or self.heads, spread=spread)
             placed.append(step)
         return tuple(placed)
 
@@ -135,6 +137,11 @@ class Site:
         return torch.equal(forbidden.view(rows, keys), torch.ones_like(forbidden).view(rows, keys).triu(1))
 
     @property
+    def is_spread(self) -> bool:
+        """Whether a mask has to be as large as the scores."""
+        return any(step.spread for step in self.steps)
+
+    @property
     def lengths(self) -> tuple[Dim, Dim]:
         """How many queries and keys."""
         *_, rows, keys = self.program.type_of(self.program.nodes[self.match.softmax].results[0].name).shape
@@ -151,8 +158,9 @@ def _still_low(step: Step, lowest: float) -> float:
     return lowest
 
 
-def _lead_beside(shape: tuple[Dim, ...], form: tuple[Dim, ...], heads: tuple[Dim, Dim]) -> tuple[Dim, ...]:
-    """The leading sizes (batch or 1, heads or 1) of an operand of scores with leading sizes `form`."""
+def _lead_beside(shape: tuple[Dim, ...], form: tuple[Dim, ...], heads: tuple[Dim, Dim]) -> tuple[Dim, ...] | None:
+    """The leading sizes (batch or 1, heads or 1) of an operand of scores with leading sizes `form`; None if it is for
+    part of a size."""
     lead = shape[:-2]
     lead = (1,) * (len(form) - len(lead)) + lead
     if all(size == 1 for size in lead):
@@ -163,4 +171,4 @@ def _lead_beside(shape: tuple[Dim, ...], form: tuple[Dim, ...], heads: tuple[Dim
         return heads
     if all(size == 1 for size in lead[:-1]) and lead[-1] == form[-1] == heads[1]:
         return (1, heads[1])
-    raise Refused("a mask is for part of the leading sizes")
+    return None

@@ -1,0 +1,123 @@
+"""Attention of few keys, or beside a mask, on an NVIDIA GPU: by the kernel of FlexAttention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import stagefold
+from integration_tests.zoo.devices import ON_GPU
+from integration_tests.zoo.traces import traced
+
+pytestmark = ON_GPU
+HEADS, WIDTH = 4, 32
+
+
+def qkv(length: int, dtype: torch.dtype, keys: int | None = None, width: int = WIDTH) -> list[Tensor]:
+    torch.manual_seed(0)
+    sizes = (length, keys or length, keys or length)
+    return [
+        torch.randn(3, size, HEADS, width, device="cuda", dtype=dtype).transpose(1, 2).requires_grad_()
+        for size in sizes
+    ]
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    return float((a.double() - b.double()).norm() / b.double().norm())
+
+
+def check(program: Callable[..., Tensor], given: list[Tensor], directory: Path, **options: Any) -> list[str]:
+    """Result and gradients as near to those in float64 as eager's are; the calls of attention that were made."""
+    compiled = stagefold.compile(program, fullgraph=True, options={"trace_dir": directory, "cache": False}, **options)
+    found = []
+    for function, dtype in ((program, torch.float64), (program, None), (compiled, None)):
+        tensors = [
+            one.detach().to(dtype if one.is_floating_point() else None).requires_grad_(one.requires_grad)
+            for one in given
+        ]
+        out = function(*tensors)
+        weights = torch.linspace(-1, 1, out.numel(), device="cuda").view(out.shape).to(out.dtype)
+        leaves = [one for one in tensors if one.requires_grad]
+        found.append((out, *torch.autograd.grad(out, leaves, weights)))
+    for exact, eager, mine in zip(*found, strict=True):
+        assert mine.stride() == eager.stride()
+        assert distance(mine, exact) < 1.5 * distance(eager, exact) + 2e-3
+    (document,) = traced(directory, "grad")
+    names = [node.target.split(".")[1] for node in document.joint.nodes if node.phase == "forward"]
+    return [name for name in names if "attention" in name]
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["fixed", "open"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("length", [1, 5, 49, 64, 130, 192])
+def test_few_keys(length: int, dtype: torch.dtype, dynamic: bool | None, tmp_path: Path) -> None:
+    made = check(scaled_dot_product_attention, qkv(max(length, 2), dtype, length), tmp_path, dynamic=dynamic)
+    assert made == ["flex_attention"]
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["fixed", "open"])
+@pytest.mark.parametrize("shape", [(3, HEADS, 70, 257), (1, HEADS, 70, 257), (3, 1, 1, 257), (70, 257), (3, 1, 70, 1)])
+@pytest.mark.parametrize("kind", ["added", "boolean"])
+def test_masks(kind: str, shape: tuple[int, ...], dynamic: bool | None, tmp_path: Path) -> None:
+    mask = torch.linspace(-3, 3, torch.Size(shape).numel(), device="cuda").view(shape).sin()
+    mask = mask > -0.5 if kind == "boolean" else mask.bfloat16()
+    made = check(scaled_dot_product_attention, [*qkv(70, torch.bfloat16, 257), mask], tmp_path, dynamic=dynamic)
+    assert made == ["flex_attention"]
+
+
+def test_a_query_without_keys(tmp_path: Path) -> None:
+    """It has what eager gives it."""
+    mask = torch.ones(70, 70, dtype=torch.bool, device="cuda")
+    mask[5:9] = False
+    given = [*(one.detach() for one in qkv(70, torch.bfloat16)), mask]
+    compiled = stagefold.compile(scaled_dot_product_attention, fullgraph=True)
+    expected = scaled_dot_product_attention(*given)
+    torch.testing.assert_close(compiled(*given), expected, rtol=2e-2, atol=2e-2, equal_nan=True)
+
+
+def test_heads_that_share_keys(tmp_path: Path) -> None:
+    def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True)
+
+    assert check(program, qkv(60, torch.bfloat16), tmp_path) == ["flex_attention"]
+
+
+def test_windows(tmp_path: Path) -> None:
+    """As Swin writes them out, with a mask for each window of an image."""
+    bias, mask = torch.randn(HEADS, 49, 49, device="cuda"), torch.randn(3, 49, 49, device="cuda") * 5
+
+    def program(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
+        scores = (q * 0.3) @ k.mT + bias.unsqueeze(0)
+        scores = scores.view(-1, mask.shape[0], *scores.shape[1:]) + mask[None, :, None]
+        return scores.flatten(0, 1).softmax(-1) @ v
+
+    given = [torch.cat([one, one.flip(0)]).detach().requires_grad_() for one in qkv(49, torch.bfloat16)]
+    assert check(program, [*given, bias.bfloat16(), mask.bfloat16()], tmp_path) == ["flex_attention"]
+
+
+@pytest.mark.parametrize("length", [64, 600])
+def test_rows_that_are_not_dense(length: int, tmp_path: Path) -> None:
+    """None of torch's kernels takes them; their copies it does."""
+
+    def program(x: Tensor) -> Tensor:
+        q, k, v = x.unflatten(1, (3, HEADS, 64)).transpose(-1, -2).unbind(1)
+        return scaled_dot_product_attention(q, k, v)
+
+    x = torch.randn(2, 3 * HEADS * 64, length, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    (made,) = check(program, [x], tmp_path)
+    assert made == "flex_attention" if length == 64 else "_scaled_dot_product" in made
+
+
+def test_products_and_a_softmax_where_they_are_asked_for(tmp_path: Path) -> None:
+    def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with sdpa_kernel(SDPBackend.MATH):
+            return scaled_dot_product_attention(q, k, v)
+
+    assert check(program, qkv(64, torch.bfloat16), tmp_path) == []
