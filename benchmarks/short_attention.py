@@ -2,8 +2,9 @@
 
     python benchmarks/short_attention.py [--keys 49 64 ...] [--masks none heads batch]
 
-Microseconds of the device of a call, and of a call and its gradients, in bfloat16. `LIMITS` of aotgrad.tracer.fused_attention
-says where the former is taken. A mask is for each head ("heads") or for each of a batch ("batch").
+Microseconds of the device of a call, and of a call and its gradients, in bfloat16. `LIMITS` of
+`aotgrad.tracer.fused_attention` says where the former is taken. A mask is for each head ("heads") or for each of a
+batch ("batch").
 """
 
 from __future__ import annotations

@@ -6,11 +6,13 @@ Documents are moved to a device for the trace and back; what eager would take th
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from absint.meta import Meta, contiguous
 from aotgrad import AotGrad, bind_interpreted
@@ -101,6 +103,13 @@ def test_where_it_is_taken(
     assert kernels([one] * 3, added, **options) == Kernels("cudnn", taken)
 
 
+def test_a_kernel_that_is_asked_for_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EAGERS, lambda *_: "flash")
+    for backend, taken in ((SDPBackend.FLASH_ATTENTION, "flash"), (None, "flex")):
+        with sdpa_kernel(backend) if backend is not None else nullcontext():
+            assert kernels([meta(64)] * 3, None, False, None, 0.0, has_flex=True) == Kernels("flash", taken)
+
+
 def test_rows_that_are_not_dense_are_copied_for_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eager takes products and a softmax there, since none of its kernels takes such rows."""
 
@@ -116,6 +125,7 @@ def test_rows_that_are_not_dense_are_copied_for_a_kernel(monkeypatch: pytest.Mon
     makers = {value.name: node for node in joint.nodes for value in node.results}
     found = [node for node in joint.nodes if "_scaled_dot_product_efficient_attention" in node.target]
     assert len(found) == 2
+    assert found[0].results[0].type.stride[-1] == 1
     for node, first in zip(found, (0, 1), strict=True):  # the backward begins with the gradient of the output
         for operand in node.args[first : first + 3]:
             assert makers[operand.name].target == "aten.clone.default"

@@ -18,7 +18,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
+from torch.backends.cuda import (
+    SDPAParams,
+    can_use_efficient_attention,
+    can_use_flash_attention,
+    flash_sdp_enabled,
+    math_sdp_enabled,
+    mem_efficient_sdp_enabled,
+)
 
 from absint import Meta
 from absint.meta import CPU, contiguous
@@ -115,8 +122,13 @@ def kernels(
     eager, taken = (None if kernel == MATH else kernel for kernel in (eager, taken))
     if taken is None or not is_taken(taken, metas, dropout, mask_grad, shares_keys):
         return Kernels(eager, None)
-    is_short = has_flex and not (is_causal or dropout or mask_grad) and is_flex_taken(metas, mask)
-    return Kernels(eager, "flex" if is_short else taken)
+    is_open = has_flex and not (is_causal or dropout or mask_grad) and _may_choose()
+    return Kernels(eager, "flex" if is_open and is_flex_taken(metas, mask) else taken)
+
+
+def _may_choose() -> bool:
+    """Whether the program leaves the kernel to torch: `torch.nn.attention.sdpa_kernel` names those that may be."""
+    return flash_sdp_enabled() and mem_efficient_sdp_enabled() and math_sdp_enabled()
 
 
 def has_dense_rows(meta: Meta) -> bool:
@@ -193,10 +205,10 @@ def _real(meta: Meta) -> torch.Tensor:
 def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, Fused]:
     """Record the forward; the output, and what its backward needs."""
     metas = mode.recorder.metas
-    query, value = metas[given.query.name], metas[given.value.name]
-    batch, heads, length, _ = query.shape
     if kernel != "flex":
         given = _with_dense_rows(mode, given)
+    query, value = metas[given.query.name], metas[given.value.name]
+    batch, heads, length, _ = query.shape
     rows = contiguous((batch, heads, length), torch.float32, query.device)
     shape = (batch, heads, length, value.shape[-1])
     rest: tuple[Any, ...]
