@@ -73,6 +73,24 @@ def test_means_the_same(heads: int, mask: str, monkeypatch: pytest.MonkeyPatch) 
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("eager", ["flash", "efficient", "cudnn", "math"])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (2, 0, 1, 3)], ids=str)
+def test_memory_has_eagers_order(order: tuple[int, ...], eager: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flash kernel has the heads of a word together, whatever the query; cuDNN's does as the query does."""
+    monkeypatch.setattr("aotgrad.tracer.attention.kernels", lambda *_, **__: Kernels(eager, "flex"))
+
+    def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v)
+
+    back = [order.index(dim) for dim in range(4)]
+    given = [torch.randn(2, 3, 5, 8).permute(order).contiguous().permute(back) for _ in range(3)]
+    grad = traced_elsewhere(program, given)
+    types = {value.name: value.type for node in grad.joint.nodes for value in node.results}
+    wanted = {"cudnn": given[0].stride(), "math": (120, 40, 8, 1)}.get(eager, (120, 8, 24, 1))
+    assert types[grad.joint.outputs[0].name].stride == wanted
+    torch.testing.assert_close(bind_interpreted(grad)(*given)[0], program(*given))
+
+
 def meta(keys: int, width: int = 64, dtype: torch.dtype = torch.bfloat16) -> Meta:
     return contiguous((8, 12, keys, width), dtype, torch.device(ELSEWHERE))
 
@@ -121,7 +139,10 @@ def test_rows_that_are_not_dense_are_copied_for_a_kernel(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(EAGERS, eagers)
     inputs = [torch.randn(2, 3, 8, 16).mT.requires_grad_() for _ in range(3)]
-    joint = traced_elsewhere(program, inputs).joint
+    grad = traced_elsewhere(program, inputs)
+    joint = grad.joint
+    (out,) = [value.type for node in joint.nodes for value in node.results if value.name == grad.joint.outputs[0].name]
+    assert out.stride == (384, 128, 8, 1)
     makers = {value.name: node for node in joint.nodes for value in node.results}
     found = [node for node in joint.nodes if "_scaled_dot_product_efficient_attention" in node.target]
     assert len(found) == 2
@@ -138,4 +159,4 @@ def test_a_kernel_that_may_not_be_used_is_not_taken(monkeypatch: pytest.MonkeyPa
     one = contiguous((8, 12, 64, 64), torch.bfloat16, torch.device(ELSEWHERE))
     for turned in (False, True):
         given = Meta(one.shape, (*one.stride[:2], 1, 64), one.dtype, one.device) if turned else one
-        assert kernels([given] * 3, None, False, None, 0.0, has_flex=True) == Kernels(None, None)
+        assert kernels([given] * 3, None, False, None, 0.0, has_flex=True) == Kernels("math", None)

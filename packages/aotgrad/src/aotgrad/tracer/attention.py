@@ -25,12 +25,14 @@ from aotgrad.errors import NoFunctionalForm
 from aotgrad.tracer.flex_attention import has_kernels
 from aotgrad.tracer.fused_attention import (
     ALIGNMENT,
+    MATH,
     Kernels,
     by_name,
     fused_backward,
     fused_forward,
     has_dense_rows,
     kernels,
+    laid_out_as_eagers,
     operands,
     repeats,
 )
@@ -47,18 +49,24 @@ _LOW = (torch.float16, torch.bfloat16)
 
 def attend(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, *, attn_mask, scale):
-    the output (N, heads, T, C) in memory of (N, T, heads, C), and the log-sum-exp of each row of scores."""
+    the output (N, heads, T, C) in memory of the order in which eager has it, and the log-sum-exp of each row of
+    scores."""
     named = by_name(record, args, kwargs)
-    found = _fused(mode, named)
-    if found is not None:
-        return found
+    asked = _asked(mode, named)
+    if asked.taken is not None:
+        out, fused = fused_forward(mode, asked.taken, operands(mode, named))
+        mode.attentions[fused.logsumexp.name] = fused
+        if asked.taken != asked.eager:
+            out = laid_out_as_eagers(mode, out, asked.eager, named["query"].meta)
+        return mode.tensors((out, fused.logsumexp))
     with mode:
         work = _Attention(mode, record, named)
         scores = work.scores()
         rows = scores.logsumexp(-1)
         out = _product(work.weights(scores, rows), work.value).to(work.dtype)
-        dense = out.permute(0, 2, 1, 3).clone(memory_format=torch.contiguous_format)
-        return _results(mode, dense.permute(0, 2, 1, 3), rows)
+        if asked.eager != MATH:
+            out = out.permute(0, 2, 1, 3).clone(memory_format=torch.contiguous_format).permute(0, 2, 1, 3)
+        return _results(mode, out, rows)
 
 
 def attend_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -97,14 +105,16 @@ def attention_call(
     if mask is not None and mask.requires_grad:
         metas = [tensor.meta for tensor in (query, key, value)]
         same = all(tensor.dim() == 4 and tensor.dtype == mask.dtype for tensor in (query, key, value))
-        if same and kernels(metas, mask.meta, is_causal, scale, dropout_p, mask_grad=True).taken is not None:
+        asked_for_mask = kernels(metas, mask.meta, is_causal, scale, dropout_p, mask_grad=True) if same else None
+        if asked_for_mask is not None and asked_for_mask.taken is not None:
             keys = key.shape[2]
             if keys % ALIGNMENT:
                 mask = torch.nn.functional.pad(mask, (0, -keys % ALIGNMENT)).narrow(-1, 0, keys)
             whole = mask.expand(*query.shape[:3], keys)
             op = aten._scaled_dot_product_efficient_attention
             rows = [one if has_dense_rows(one.meta) else one.contiguous() for one in (query, key, value)]
-            return op(*rows, whole, True, dropout_p, is_causal, scale=scale)[0]
+            out = op(*rows, whole, True, dropout_p, is_causal, scale=scale)[0]
+            return out.contiguous() if asked_for_mask.eager == MATH else out
     chosen: list[Kernels] = [] if mode is None else mode.chosen
     has_flex = mode is not None and has_kernels(mode, (query, key, value))
 
@@ -134,23 +144,20 @@ def _shares_keys(mode: TraceMode, query: Any, key: Any) -> bool:
     return query.shape[-2] == 1 and repeats(mode.recorder, mode.content(key))
 
 
-def _fused(mode: TraceMode, named: dict[str, Any]) -> Any:
-    """The op by a fused kernel of its device; None where eager would take none."""
-    given = operands(mode, named)
+def _asked(mode: TraceMode, named: dict[str, Any]) -> Kernels:
+    """The kernels for the operands of the op."""
     if mode.chosen:
-        kernel = mode.chosen.pop().taken
-    else:
-        mask = None if given.mask is None else mode.recorder.metas[given.mask.name]
-        metas = [named[key].meta for key in ("query", "key", "value")]
-        shared = _shares_keys(mode, named["query"], named["key"])
-        has_flex = has_kernels(mode, [named[key] for key in ("query", "key", "value")])
-        known = {"shares_keys": shared, "has_flex": has_flex}
-        kernel = kernels(metas, mask, given.is_causal, given.scale, given.dropout, **known).taken
-    if kernel is None:
-        return None
-    out, fused = fused_forward(mode, kernel, given)
-    mode.attentions[fused.logsumexp.name] = fused
-    return mode.tensors((out, fused.logsumexp))
+        return mode.chosen.pop()
+    given, tensors = operands(mode, named), [named[key] for key in ("query", "key", "value")]
+    return kernels(
+        [tensor.meta for tensor in tensors],
+        None if given.mask is None else mode.recorder.metas[given.mask.name],
+        given.is_causal,
+        given.scale,
+        given.dropout,
+        shares_keys=_shares_keys(mode, *tensors[:2]),
+        has_flex=has_kernels(mode, tensors),
+    )
 
 
 class _Attention:

@@ -93,7 +93,7 @@ LIMITS = (Limit(64, plain=192, masked=1024), Limit(128, plain=128, masked=256))
 
 
 class Kernels(NamedTuple):
-    """eager: the kernel that eager takes. taken: the one to take here; None for none."""
+    """eager: the kernel that eager takes, or `MATH`; None if nobody can say. taken: the one to take; None for none."""
 
     eager: str | None
     taken: str | None
@@ -119,8 +119,7 @@ def kernels(
     eager = taken = _eagers(metas, *rest)
     if eager == MATH and not all(map(has_dense_rows, metas)):
         taken = _eagers([contiguous(meta.shape, meta.dtype, meta.device) for meta in metas], *rest)
-    eager, taken = (None if kernel == MATH else kernel for kernel in (eager, taken))
-    if taken is None or not is_taken(taken, metas, dropout, mask_grad, shares_keys):
+    if taken in (None, MATH) or not is_taken(taken, metas, dropout, mask_grad, shares_keys):
         return Kernels(eager, None)
     is_open = has_flex and not (is_causal or dropout or mask_grad) and _may_choose()
     return Kernels(eager, "flex" if is_open and is_flex_taken(metas, mask) else taken)
@@ -257,6 +256,22 @@ def _with_dense_rows(mode: TraceMode, given: Operands) -> Operands:
 
 
 _ROW_MAJOR = {"memory_format": torch.contiguous_format}
+
+
+def laid_out_as_eagers(mode: TraceMode, out: Ref, eager: str | None, query: Meta) -> Ref:
+    """The output of an attention of this query in memory of the order in which eager's kernel has it."""
+    meta = mode.recorder.metas[out.name]
+    if eager == MATH:
+        wanted = contiguous(meta.shape, meta.dtype, meta.device)
+    else:
+        wanted = _as_laid_out(meta.shape, query) if eager == "cudnn" else by_head(query, meta.shape)
+    sizes, steps, found = ([hint_of(n) for n in given] for given in (meta.shape, wanted.stride, meta.stride))
+    if all(size == 1 or a == b for size, a, b in zip(sizes, steps, found, strict=True)):
+        return out
+    order = sorted(range(4), key=lambda dim: (-steps[dim], dim))
+    permuted = mode.emit(aten.permute.default, (out, order), {})
+    copy = mode.emit(aten.clone.default, (permuted,), _ROW_MAJOR)
+    return mode.emit(aten.permute.default, (copy, [order.index(dim) for dim in range(4)]), {})  # type: ignore[no-any-return]
 
 
 def fused_backward(
