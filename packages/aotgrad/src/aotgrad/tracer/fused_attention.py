@@ -224,7 +224,7 @@ def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, F
         types, kept = (by_head(query, shape), padded, place, place), slice(2, 4 if given.dropout else 2)
     elif kernel == "flash":
         seed, offset = contiguous((2,), torch.uint64, query.device), contiguous((), torch.uint64, query.device)
-        types = (by_head(query, shape), rows, None, None, None, None, seed, offset, None)
+        types = (_as_laid_out(shape, query), rows, None, None, None, None, seed, offset, None)
         rest = (given.dropout, given.is_causal, False)
     else:
         seed = contiguous((), torch.int64, query.device)
@@ -264,7 +264,7 @@ def laid_out_as_eagers(mode: TraceMode, out: Ref, eager: str | None, query: Meta
     if eager == MATH:
         wanted = contiguous(meta.shape, meta.dtype, meta.device)
     else:
-        wanted = _as_laid_out(meta.shape, query) if eager == "cudnn" else by_head(query, meta.shape)
+        wanted = by_head(query, meta.shape) if eager == "efficient" else _as_laid_out(meta.shape, query)
     sizes, steps, found = ([hint_of(n) for n in given] for given in (meta.shape, wanted.stride, meta.stride))
     if all(size == 1 or a == b for size, a, b in zip(sizes, steps, found, strict=True)):
         return out
