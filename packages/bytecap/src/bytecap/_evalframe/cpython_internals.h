@@ -280,7 +280,20 @@ instance_dict(PyObject *object)
     return dict;
 }
 
-/* The same, borrowed, when the dictionary exists already; else NULL. Two loads. */
+/* The dictionary of a class, borrowed, or NULL. */
+static inline PyObject *
+class_dict(PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    PyObject *dict = PyType_GetDict(type); /* static types have one in each interpreter */
+    Py_XDECREF(dict); /* the type or the interpreter holds it */
+    return dict;
+#else
+    return type->tp_dict;
+#endif
+}
+
+/* The instance dictionary, borrowed, when it exists already; else NULL. Two loads. */
 static inline PyObject *
 peek_instance_dict(PyObject *object)
 {

@@ -235,6 +235,9 @@ fetch_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, in
     if (!PyType_Check(base)) {
         return generic_attribute(base, name, value, owned, stable);
     }
+    if (name == INTERNED("__dict__")) { /* the dict itself, not the view of it that the class gives */
+        return take_borrowed(class_dict((PyTypeObject *)base), value);
+    }
     PyObject *method = _PyType_Lookup(Py_TYPE(base), INTERNED("__getattribute__"));
     if (method == NULL || Py_TYPE(method) != &PyWrapperDescr_Type) {
         return 0;

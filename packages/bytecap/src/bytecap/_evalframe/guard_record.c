@@ -122,6 +122,9 @@ class_attribute_standing(Recorder *recorder, int index)
 {
     const Node *node = &recorder->program->nodes[index];
     PyTypeObject *type = (PyTypeObject *)recorder->values[node->parent];
+    if (recorder->values[index] == class_dict(type)) { /* which it has as long as it lives */
+        return recorder->standing[node->parent] == STRONG || pin_class(recorder, node->parent) ? STRONG : LATE;
+    }
     PyObject *found = _PyType_Lookup(type, node->name);
     int is_kept = found != NULL && (found == recorder->values[index] ||
                                     Py_TYPE(found) == &PyStaticMethod_Type);

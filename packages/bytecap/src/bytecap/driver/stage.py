@@ -287,6 +287,7 @@ def _evaluate_and_emit(
         tracer.guards.ragged()
         tracer.guards.changed()
         tracer.guards.hashed()
+        tracer.guards.decimals()
     return emitter
 
 

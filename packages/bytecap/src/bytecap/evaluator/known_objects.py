@@ -45,6 +45,10 @@ _DICT_VIEWS = {
 }
 
 
+_SETTINGS = frozenset({"torch.__future__"})
+"""Modules of libraries whose data are settings, which functions of theirs give and set."""
+
+
 class KnownObjects:
     """Real objects to values, new objects, and the keys that stand for objects in dicts and sets."""
 
@@ -238,7 +242,7 @@ class KnownObjects:
         is_private = key.startswith("_") and self.tracer.frames.module() == module
         is_registry = key.startswith("_global_")  # hooks of all modules or optimizers, which users register
         is_asked = bool(self.tracer.frames) and not is_exempt(self.tracer.frames.module())  # by the program itself
-        if is_registry or is_asked or (is_code and not is_private):
+        if is_registry or is_asked or module in _SETTINGS or (is_code and not is_private):
             return Global(key, module)
         return None
 

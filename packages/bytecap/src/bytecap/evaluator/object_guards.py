@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import enum
 import types
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from absint.wire import to_arg
-from bytecap.bytecode.rebuild import stored_items
+from bytecap.bytecode.rebuild import HEAP_TYPE, stored_items
 from bytecap.bytecode.wrappers import inner_tensors
 from bytecap.context_types import Tracer
 from bytecap.guards.guard_set import GuardSet, Names, is_exempt, is_watched
@@ -27,6 +28,8 @@ from bytecap.objects.outside_iterators import OutsideIterator
 from stagewire.capture import Attribute, DictKey, Global, HasAttribute, Item, Reading, Source
 from stagewire.graph import SourceLine
 
+_IMMUTABLE_TYPE = 1 << 8
+"""Py_TPFLAGS_IMMUTABLETYPE."""
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 # Kinds of constants of which there may be several equal objects.
 _COPIED = frozenset({int, float, complex, str, bytes, range})
@@ -43,6 +46,7 @@ class ObjectGuards(GuardSet):
         super().__init__(names)
         self._no_hooks: set[str] = set()
         self._looked_up: set[tuple[int, str]] = set()
+        self.has_decimals = False  # whether the context of decimal numbers is guarded
 
     def here(self) -> SourceLine | None:
         return self.tracer.line() if self.tracer.frames else None
@@ -80,9 +84,39 @@ class ObjectGuards(GuardSet):
     def class_lacks(self, cls: type, name: str) -> None:
         """No class of an object has an attribute of this name; what the metaclass has (`__name__`) is not looked at."""
         if static_lookup(type(cls).__mro__, name)[1] is not None or hasattr(type(cls), "__getattr__"):
-            return
-        if not is_exempt(cls.__module__) and static_lookup(cls.__mro__, name)[1] is None:
+            self.names_lack(cls, name)
+        elif self.may_change(cls) and static_lookup(cls.__mro__, name)[1] is None:
             self.add(HasAttribute(self.tracer.places.of(cls), name, False))
+
+    def is_asked(self) -> bool:
+        """Whether the program itself asks, no library that it calls: of libraries too, names may be added for it."""
+        return bool(self.tracer.frames) and not is_exempt(self.tracer.frames.module())
+
+    def may_change(self, cls: type) -> bool:
+        """Whether the attributes of a class are guarded here: of users' classes, of torch.nn's, where the program asks
+        of libraries', but of no class whose attributes cannot be set."""
+        is_mutable = cls.__flags__ & HEAP_TYPE and not cls.__flags__ & _IMMUTABLE_TYPE
+        return bool(is_mutable) and (is_watched(cls.__module__) or self.is_asked())
+
+    def names_lack(self, cls: type, name: str, start: int = 0) -> None:
+        """Neither a class nor its bases, from one of its method resolution order on, have the name."""
+        if len(cls.__mro__) > 2 and self.may_change(cls):
+            self.identity(Attribute(self.tracer.places.of(cls), "__mro__"), cls.__mro__)
+        for base in cls.__mro__[start:]:
+            if self.may_change(base) and name not in base.__dict__:
+                self.has_key(self.class_names(base), name, False)
+
+    def class_names(self, cls: type) -> Source:
+        """Where the own dictionary of a class is read."""
+        return Attribute(self.tracer.places.of(cls), "__dict__")
+
+    def all_names(self, cls: type) -> None:
+        """A class and its bases have the attributes that they have now, whatever these hold."""
+        if self.may_change(cls):
+            self.identity(Attribute(self.tracer.places.of(cls), "__mro__"), cls.__mro__)
+        for base in cls.__mro__:
+            if self.may_change(base):
+                self.keys(self.class_names(base), tuple(base.__dict__))
 
     def lacks(self, source: Source | None, name: str) -> None:
         """An outside object has no attribute of this name."""
@@ -243,6 +277,13 @@ class ObjectGuards(GuardSet):
         free = {number for number, value in hashed.items() if not _is_held(value)}
         for sources in alike.values():
             self._apart(sources, free)
+
+    def decimals(self) -> None:
+        """The context of decimal numbers, if there are any: precision, rounding..., and the flags, which arithmetic
+        has set by now, and sets again where they have been cleared."""
+        if self.has_decimals:
+            held, fields = Reading(self.tracer.names.of(decimal.getcontext)), decimal.getcontext().__reduce__()[1]
+            self.frozen(fields, Item(Reading(self.tracer.names.of(decimal.Context.__reduce__), held), 1))
 
     def _apart(self, sources: dict[int, Source | None], apart: set[int]) -> None:
         """Those of these objects, by their numbers, that are `apart`: different from each other and from the rest."""

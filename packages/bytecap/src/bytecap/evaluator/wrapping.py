@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import enum
 import functools
 import random
@@ -127,6 +128,11 @@ def _opaque(tracer: Tracer, real: Any, source: Source | None, kind: type[OpaqueV
         return kind(real)
     tracer.guards.type_is(source, type(real))
     return kind(real, lambda: tracer.guards.identity(source, real), source)
+
+
+def _decimal(tracer: Tracer, real: decimal.Decimal, source: Source | None) -> Value:
+    tracer.guards.has_decimals = True
+    return _opaque(tracer, real, source)
 
 
 def _iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -382,6 +388,8 @@ def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None
 
 def _module(tracer: Tracer, real: types.ModuleType, source: Source | None) -> Value:
     tracer.guards.identity(source, real)
+    if not is_exempt(real.__name__):
+        tracer.guards.type_is(source, type(real))
     return functions.ModuleValue(real, tracer.objects.module_dict(real.__dict__), source)
 
 
@@ -473,6 +481,7 @@ _BY_TYPE: dict[type, Wrapper] = {
     torch.nn.Parameter: _tensor,
     **dict.fromkeys((torch.SymInt, Size, torch.SymFloat, SizeFloat), lambda tracer, real, _: as_value(unwrap(real))),
     ContextVar: functools.partial(_opaque, kind=ContextVariable),
+    decimal.Decimal: _decimal,
     random.Random: functools.partial(_object, kind=OutsideRandom),
     torch.finfo: _opaque,
     torch.iinfo: _opaque,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import typing
 from abc import ABCMeta, get_cache_token
 from collections.abc import Callable
 from types import UnionType
@@ -34,7 +35,15 @@ from bytecap.objects.class_lookup import has_method, static_lookup, stranger
 from bytecap.objects.containers.host_containers import DequeValue, SetValue
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, Sequence, SequenceIterator, SliceValue, TupleValue
-from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, ClassValue, FunctionValue, MethodValue, SuperValue
+from bytecap.objects.functions import (
+    BuiltinFunction,
+    BuiltinMethod,
+    ClassValue,
+    FunctionValue,
+    MethodValue,
+    ModuleValue,
+    SuperValue,
+)
 from bytecap.objects.identity import Identity, IdentityToken, is_lasting_key
 from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import LiveSequence, call_native, native
@@ -61,8 +70,9 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
     cls = classes.concrete()
     if isinstance(cls, UnionType) and all(isinstance(part, type) for part in cls.__args__):
         return any(_instance_of(tracer, value, tracer.objects.wrap(part, None)) for part in cls.__args__)
-    if type(cls) is not type:
-        tracer.guards.lookup(type(cls), "__instancecheck__")
+    is_exact = value.python_type() is cls  # which C does not ask the metaclass about
+    if not is_exact and (own := call_special(tracer, classes, "__instancecheck__", value)) is not None:
+        return own.truth(tracer)
     if isinstance(value, (TensorValue, WrapperValue)):
         if cls in (torch.nn.Parameter, torch.nn.Buffer):
             return issubclass(value.cls, cls) or _is_marked(tracer, value, cls)
@@ -72,10 +82,20 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
         found = run(tracer, issubclass, (value.python_type(), cls))
     if not isinstance(cls, type) or cls not in value.python_type().__mro__[:1]:
         tracer.guards.bases(value.python_type(), cls)
+    if getattr(cls, "_is_protocol", False):
+        _guard_members(tracer, value, cls)
     if not found and isinstance(cls, ABCMeta) and not is_exempt(value.python_type().__module__):
         # A class may be registered with the abstract class later.
         tracer.guards.reading(get_cache_token, (), get_cache_token())
     return found
+
+
+def _guard_members(tracer: Tracer, value: Value, protocol: Any) -> None:
+    """An object and its class have the members of a protocol, or lack them, as they do now."""
+    for name in sorted(typing._get_protocol_attrs(protocol)):  # type: ignore[attr-defined]
+        tracer.guards.lookup(value.python_type(), name)
+        if isinstance(value, ObjectValue):
+            value.attributes.lookup(tracer, Constant(name))
 
 
 def _instance_of_real(tracer: Tracer, value: Value, cls: Any) -> bool | None:
@@ -107,6 +127,8 @@ def _is_marked(tracer: Tracer, value: TensorValue | WrapperValue, cls: type) -> 
 def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
     if isinstance(classes, TupleValue):
         return Constant(any(_issubclass(tracer, cls, other).concrete() for other in classes.values(tracer)))
+    if (own := call_special(tracer, classes, "__subclasscheck__", cls)) is not None:
+        return Constant(own.truth(tracer))
     other = classes.concrete()
     if isinstance(cls, ClassValue):
         tracer.guards.bases(cls.real, other)
@@ -343,7 +365,14 @@ def _dir(tracer: Tracer, value: Value) -> Value:
         if (names := call_special(tracer, value, "__dir__")) is not None:
             return native(sorted)(tracer, ListValue(collect(tracer, names)))
         own = [key.concrete() for key, _ in value.attributes.pairs(tracer)]
+        tracer.guards.all_names(value.cls)
         return tracer.objects.fresh(sorted({*dir(value.cls), *own}))
+    if isinstance(value, ClassValue):
+        if (names := call_special(tracer, value, "__dir__")) is not None:
+            return native(sorted)(tracer, ListValue(collect(tracer, names)))
+        tracer.guards.all_names(value.real)
+    elif isinstance(value, (ModuleValue, FunctionValue)):
+        (value.names if isinstance(value, ModuleValue) else value.attributes).list_keys(tracer)
     return fold_call(tracer, dir, [value], {})
 
 

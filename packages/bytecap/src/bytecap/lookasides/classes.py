@@ -103,10 +103,9 @@ def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value
 
 
 def _mapping_proxy(tracer: Tracer, mapping: Value, /) -> Value:
-    inner = mapping.plain()
-    if not isinstance(inner, DictValue) or inner is not mapping:
+    if not isinstance(mapping, DictValue):
         return fold_call(tracer, types.MappingProxyType, [mapping], {})
-    return MappingProxyValue(inner)
+    return MappingProxyValue(mapping)
 
 
 CLASSES: dict[Any, Callable[..., Value]] = {

@@ -107,6 +107,10 @@ class Value(metaclass=Declared):
 
     # -- operations, as the interpreter performs them
 
+    def _call_special(self, tracer: Tracer, name: str, *args: Value) -> Value | None:
+        """What a dunder method in Python gives; None where the class has none."""
+        return None
+
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         part = self.parts.get(name)
         return tracer.evaluate.generic_get_attribute(tracer, self, name) if part is None else part(tracer, self)
@@ -248,6 +252,28 @@ class RealValue(Value):
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         return run(tracer, operator.contains, (self.real, item.concrete()))
+
+
+def checked_length(tracer: Tracer, made: Value) -> int:
+    """What `__len__` gave, checked as len() checks it."""
+    size = made.as_int(tracer)
+    if size < 0:
+        raise tracer.raises(ValueError, "__len__() should return >= 0")
+    return size
+
+
+def checked_truth(tracer: Tracer, made: Value) -> bool:
+    """What `__bool__` gave, checked as bool() checks it."""
+    if not issubclass(made.python_type(), bool):
+        raise tracer.raises(TypeError, f"__bool__ should return bool, returned {made.python_type().__name__}")
+    return made.truth(tracer)
+
+
+def checked_iterator(tracer: Tracer, made: Value) -> Value:
+    """What `__iter__` gave, checked as iter() checks it."""
+    if static_lookup(made.python_type().__mro__, "__next__")[1] is None:
+        raise tracer.raises(TypeError, f"iter() returned non-iterator of type '{made.python_type().__name__}'")
+    return made
 
 
 class IteratorValue(Value):

@@ -11,15 +11,28 @@ from typing import Any, ClassVar
 import torch
 from torch.backends import ContextProp
 
-from bytecap.bytecode.rebuild import call_with, new_function
+from bytecap.bytecode.rebuild import HEAP_TYPE, call_with, new_function
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild, UnsupportedMutation, UnsupportedValue
 from bytecap.guards.guard_set import is_exempt
-from bytecap.objects.base import Constant, NotConcrete, RealValue, Value, fold, handler_of, run, state
-from bytecap.objects.class_lookup import no_attribute, static_lookup
+from bytecap.objects.base import (
+    Constant,
+    NotConcrete,
+    PythonRaise,
+    RealValue,
+    Value,
+    checked_iterator,
+    checked_length,
+    checked_truth,
+    fold,
+    handler_of,
+    run,
+    state,
+)
+from bytecap.objects.class_lookup import is_data_descriptor, no_attribute, static_lookup
 from bytecap.objects.containers.mappings import DICT_TYPES, DictValue
 from bytecap.objects.containers.sequences import TupleValue
-from stagewire.capture import Source
+from stagewire.capture import Reading, Source
 
 _TEXT_FIELDS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__", "__type_params__")
 _FIELDS = frozenset(
@@ -73,6 +86,9 @@ class FunctionValue(Value):
             self.fields[name] = self._field(tracer, name)
             return self.fields[name]
         found = self.attributes.lookup(tracer, Constant(name))
+        is_of_library = self.real is not None and self.attributes.source is None
+        if found is None and is_of_library and tracer.guards.is_asked() and not hasattr(self.real, name):
+            tracer.guards.lacks(tracer.places.of(self.real), name)
         return found if found is not None else super().get_attribute(tracer, name)
 
     def _field(self, tracer: Tracer, name: str) -> Value:
@@ -313,6 +329,33 @@ class ClassValue(RealValue):
 
     words = "class {0.real.__qualname__}"
 
+    # Metaclasses of the program's may have special methods; those of libraries (Enum's) are pure, and are called.
+
+    def _call_special(self, tracer: Tracer, name: str, *args: Value) -> Value | None:
+        if is_exempt(type(self.real).__module__):
+            return None
+        method = tracer.evaluate.special_method(tracer, self, name)
+        return None if method is None else method.call(tracer, list(args), {})
+
+    def length(self, tracer: Tracer) -> int:
+        made = self._call_special(tracer, "__len__")
+        return super().length(tracer) if made is None else checked_length(tracer, made)
+
+    def truth(self, tracer: Tracer) -> bool:
+        made = self._call_special(tracer, "__bool__")
+        if made is not None:
+            return checked_truth(tracer, made)
+        made = self._call_special(tracer, "__len__")
+        return super().truth(tracer) if made is None else checked_length(tracer, made) > 0
+
+    def iterate(self, tracer: Tracer) -> Value:
+        made = self._call_special(tracer, "__iter__")
+        return super().iterate(tracer) if made is None else checked_iterator(tracer, made)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        made = self._call_special(tracer, "__contains__", item)
+        return super().contains(tracer, item) if made is None else made.truth(tracer)
+
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         return tracer.evaluate.class_get_attribute(tracer, self, name)
 
@@ -328,6 +371,9 @@ class ClassValue(RealValue):
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "fromkeys" and self.real in DICT_TYPES:
             return DictValue(cls=self.real).call_method(tracer, name, args, kwargs)
+        if name == "__subclasses__":
+            place = Reading(tracer.names.of(type.__subclasses__), tracer.places.of(self.real))
+            tracer.guards.frozen(self.real.__subclasses__(), place)
         if name == "apply" and issubclass(self.real, torch.autograd.Function):
             return tracer.evaluate.apply_function(tracer, self, *args, **kwargs)
         handler = handler_of(getattr(self.real, name, None))
@@ -336,6 +382,8 @@ class ClassValue(RealValue):
         return tracer.evaluate.fold_call(tracer, run(tracer, getattr, (self.real, name)), args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
+        if (made := self._call_special(tracer, "__getitem__", key)) is not None:
+            return made
         raw, owner = static_lookup(self.real.__mro__, "__class_getitem__")
         if isinstance(getattr(raw, "__func__", None), FunctionType) and not is_exempt(owner.__module__):  # type: ignore[union-attr]
             return tracer.evaluate.bind(tracer, raw, owner, None, self.real, "__class_getitem__").call(
@@ -354,17 +402,29 @@ class ModuleValue(RealValue):
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "__dict__":
             return self.names
+        raw, owner = static_lookup(type(self.real).__mro__, name)
+        is_computed = owner is not None and is_data_descriptor(raw) and owner.__flags__ & HEAP_TYPE
+        if is_computed and not isinstance(raw, ContextProp):  # of a class of modules with properties
+            return tracer.evaluate.bind(tracer, raw, owner, self, type(self.real), name)  # type: ignore[arg-type]
         found = self.names.lookup(tracer, Constant(name))
         if found is not None:
             return found
         hook = self.names.lookup(tracer, Constant("__getattr__")) if self.names.source is not None else None
         if hook is not None and name not in vars(self.real):
             return hook.call(tracer, [Constant(name)], {})
-        setting, _ = static_lookup(type(self.real).__mro__, name)
-        if isinstance(setting, ContextProp):
-            return tracer.objects.wrap(setting.getter, None).call(tracer, [], {})
-        # A lazily loaded name (module __getattr__, or a submodule import) appears by being read.
-        return tracer.objects.wrap(run(tracer, getattr, (self.real, name)), None)
+        if isinstance(raw, ContextProp):
+            return tracer.objects.wrap(raw.getter, None).call(tracer, [], {})
+        fallback, owner = static_lookup(type(self.real).__mro__, "__getattr__")
+        if isinstance(fallback, FunctionType) and owner is not None and not is_exempt(owner.__module__):
+            method = tracer.evaluate.bind(tracer, fallback, owner, self, type(self.real), "__getattr__")
+            return method.call(tracer, [Constant(name)], {})  # type: ignore[no-any-return]
+        try:
+            # A lazily loaded name (module __getattr__, or a submodule import) appears by being read.
+            return tracer.objects.wrap(run(tracer, getattr, (self.real, name)), None)
+        except PythonRaise:
+            if self.names.source is None and tracer.guards.is_asked():  # of a library
+                tracer.guards.has_key(tracer.places.of(vars(self.real)), name, False)
+            raise
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         setting, _ = static_lookup(type(self.real).__mro__, name)

@@ -22,11 +22,11 @@ from bytecap.objects.class_lookup import (
     no_attribute,
     static_lookup,
 )
-from bytecap.objects.containers.mappings import DictValue
+from bytecap.objects.containers.mappings import ClassNames, MappingProxyValue
 from bytecap.objects.functions import BuiltinFunction, BuiltinMethod, ClassValue, FunctionValue, MethodValue, SuperValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import NNModuleValue, ObjectValue, note_write, registry_attribute
-from stagewire.capture import Attribute, Source
+from stagewire.capture import Attribute, Item, Source
 
 # What methods of classes made by pybind11 are.
 _OBJECT = ctypes.py_object
@@ -327,9 +327,9 @@ def _complaint(change: Callable[..., None], *args: Any) -> str:
 
 def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
     """`cls.name`: metaclass data descriptors, the class's own, then the metaclass's."""
-    real = value.real
+    real, metaclass = value.real, type(value.real)
     if name == "__class__":
-        return tracer.objects.wrap(type(real), None)
+        return tracer.objects.wrap(metaclass, None)
     if name == "__mro__" or name == "__bases__":
         return tracer.objects.fresh(getattr(real, name))
     if name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -337,30 +337,49 @@ def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
         if is_watched(real.__module__) and isinstance(found, str) and not hasattr(type(real), "__getattr__"):
             tracer.guards.literal(Attribute(tracer.places.of(real), name), found)
         return Constant(found)
-    if name == "__dict__":
-        return DictValue(real=dict(real.__dict__), item_source=lambda key, index: _in_class(tracer, real, key))
+    tracer.guards.lookup(metaclass, "__getattribute__")
+    if isinstance(static_lookup(metaclass.__mro__, "__getattribute__")[0], types.FunctionType):
+        raise UnsupportedCall(f"attribute {name!r} of {value.describe()}, whose class has a `__getattribute__`")
+    if name == "__dict__" and static_lookup(metaclass.__mro__, name)[1] is type:
+        return _class_names(tracer, real)
     written = _written_attribute(tracer, real.__mro__, name)
     if written is not None:
         if written[1] is None:
             raise missing_name(tracer, f"type object '{real.__name__}' has no attribute '{name}'", value, name)
         return written[1]
-    meta_raw, meta_owner = static_lookup(type(real).__mro__, name)
-    if isinstance(meta_raw, property) and meta_owner is not None:
-        return bind(tracer, meta_raw, meta_owner, value, type(real), name)
+    meta_raw, meta_owner = static_lookup(metaclass.__mro__, name)
+    is_python = meta_owner is not None and not isinstance(meta_raw, _C_MEMBERS)
+    if is_python and _goes_first(tracer, meta_raw) and hasattr(type(meta_raw), "__get__"):
+        return bind(tracer, meta_raw, meta_owner, value, metaclass, name)
     raw, owner = static_lookup(real.__mro__, name)
     if owner is not None:
         return bind(tracer, raw, owner, None, real, name)
     if meta_owner is not None:
-        return bind(tracer, meta_raw, meta_owner, value, type(real), name)
-    tracer.guards.lookup(type(real), "__getattr__")
-    # Enum members and the like: the metaclass's __getattr__ is pure.
-    return tracer.objects.wrap(run(tracer, getattr, (real, name)), None)
+        tracer.guards.names_lack(real, name)
+        return bind(tracer, meta_raw, meta_owner, value, metaclass, name)
+    return _missing_in_class(tracer, value, name)
 
 
-def _in_class(tracer: Tracer, real: type, name: str) -> Source | None:
-    """Where a name in a class's own dictionary is read; staticmethods and classmethods cannot be read unbound."""
-    is_hidden = name in ("__dict__", "__weakref__") or isinstance(real.__dict__[name], (staticmethod, classmethod))
-    return None if is_hidden else tracer.places.class_attribute(real, name)
+def _missing_in_class(tracer: Tracer, value: ClassValue, name: str) -> Value:
+    """What neither a class nor its metaclass has: what the metaclass's `__getattr__` gives."""
+    metaclass = type(value.real)
+    tracer.guards.lookup(metaclass, "__getattr__")
+    for cls in (value.real, metaclass):
+        tracer.guards.names_lack(cls, name)
+    fallback, owner = static_lookup(metaclass.__mro__, "__getattr__")
+    if isinstance(fallback, types.FunctionType) and owner is not None and not is_exempt(owner.__module__):
+        return bind(tracer, fallback, owner, value, metaclass, "__getattr__").call(tracer, [Constant(name)], {})
+    # Enum members and the like: the `__getattr__` of a library's metaclass is pure.
+    return tracer.objects.wrap(run(tracer, getattr, (value.real, name)), None)
+
+
+def _class_names(tracer: Tracer, real: type) -> MappingProxyValue:
+    """`cls.__dict__`: its keys are guarded, and its values as they lie in the class."""
+    place = tracer.guards.class_names(real)
+    if not tracer.guards.may_change(real):
+        return MappingProxyValue(ClassNames(real=dict(real.__dict__), of=real), place)
+    names = ClassNames(real=dict(real.__dict__), source=place, item_source=lambda key, index: Item(place, key), of=real)
+    return MappingProxyValue(names, place)
 
 
 def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
@@ -375,6 +394,7 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
         raise tracer.raises(TypeError, "super(type, obj): obj must be an instance or subtype of type")
     raw, owner = static_lookup(mro[mro.index(value.cls) + 1 :], name)
     if owner is None:
+        tracer.guards.names_lack(mro[0], name, mro.index(value.cls) + 1)
         raise tracer.raises(AttributeError, f"'super' object has no attribute '{name}'")
     tracer.guards.bases(mro[0], value.cls)
     first = mro[mro.index(value.cls) + 1]  # a class from there to the one that has the method may get the name

@@ -26,9 +26,11 @@ from bytecap.objects.base import Constant, NotConcrete, fold, run
 from bytecap.objects.class_lookup import filled_slots
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import Sequence
+from bytecap.objects.functions import ClassValue, FunctionValue, MethodValue, PartialValue
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.symbolic import as_value, compute_of_sizes
 from bytecap.objects.opaque import PURE_CLASSES, OpaqueValue
+from stagewire.capture import Attribute
 
 
 def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -43,6 +45,9 @@ def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], k
     if not looks_at_classes_alone(function):
         for value in (*args, *kwargs.values()):
             settle(tracer, value)
+    elif not _is_predicate(function):
+        for value in (*args, *kwargs.values()):
+            _settle_callable(tracer, function, value)
     try:
         real_args = tuple(_concrete(arg) for arg in args)
         real_kwargs = {key: _concrete(value) for key, value in kwargs.items()}
@@ -104,6 +109,34 @@ def _parts(tracer: Tracer, value: Value) -> Iterable[Value]:
     return ()
 
 
+def _settle_callable(tracer: Tracer, function: Any, value: Value) -> None:
+    """Guard what a function of `inspect` reads of a callable. Classes and objects of the program's are refused, save by
+    `signature`: what others look at is seen where they are evaluated."""
+    match value:
+        case MethodValue():
+            _settle_callable(tracer, function, value.function)
+        case PartialValue():
+            for part in (value.function, *value.args, *value.keywords.values()):
+                _settle_callable(tracer, function, part)
+        case FunctionValue() if value.real is not None and value.source is not None:
+            for name in ("__defaults__", "__kwdefaults__", "__annotations__"):
+                tracer.guards.frozen(getattr(value.real, name), Attribute(value.source, name))
+            for _, attribute in value.attributes.pairs(tracer):  # (`__wrapped__`, `__signature__`)
+                _settle_callable(tracer, function, attribute)
+        case ClassValue() | ObjectValue():
+            cls = value.real if isinstance(value, ClassValue) else value.cls
+            if function is not inspect.signature:
+                if tracer.guards.may_change(cls):
+                    raise UnsupportedCall(f"inspecting a {value.describe()}, whose attributes may change")
+            elif isinstance(value, ClassValue):
+                for name in ("__init__", "__new__", "__signature__", "__text_signature__"):
+                    tracer.guards.lookup(cls, name)
+                tracer.guards.lookup(type(cls), "__call__")
+            else:
+                tracer.guards.lookup(cls, "__call__")
+                value.attributes.lookup(tracer, Constant("__signature__"))
+
+
 # -- Callables without side effects whose result depends on their arguments alone.
 
 # Whole modules of such functions (top-level name, or the full dotted name).
@@ -147,6 +180,13 @@ def looks_elsewhere(function: Any) -> bool:
         return function in _ELSEWHERE
     except TypeError:
         return False
+
+
+def _is_predicate(function: Any) -> bool:
+    """Whether a function of these modules asks for the class alone (`inspect.isfunction`)."""
+    if function.__module__ == "inspect":
+        return function.__name__.startswith("is")
+    return function is not typing.get_type_hints
 
 
 def looks_at_classes_alone(function: Any) -> bool:

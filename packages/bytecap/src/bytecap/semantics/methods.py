@@ -345,6 +345,7 @@ def call_object_method(
         return self.get_base_item(tracer, self.base, *args)
     if name == "copy" and copies_as_itself(self):
         raise UnsupportedCall(f"a copy of a {self.describe()}")
+    tracer.guards.lookup(self.cls, name)
     base = self.base  # what it implements itself, past `object`
     if base is not None and getattr(base.python_type(), name, None) is not getattr(object, name, None):
         return base.call_method(tracer, name, args, kwargs)

@@ -21,7 +21,7 @@ from bytecap.objects.class_lookup import has_method, stranger
 from bytecap.objects.containers.host_containers import SetValue, keys_of
 from bytecap.objects.containers.mappings import DictValue, DictView
 from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue, TupleValue
-from bytecap.objects.functions import BuiltinMethod, CellValue, MethodValue
+from bytecap.objects.functions import BuiltinMethod, CellValue, ClassValue, MethodValue
 from bytecap.objects.identity import IdentityToken, refuse_among_numbers
 from bytecap.objects.instances.objects import ObjectValue, call_special, copies_as_itself
 from bytecap.objects.live import call_native, mirror_of
@@ -67,17 +67,22 @@ def _is_not_implemented(value: Value) -> bool:
     return value.python_type() is type(NotImplemented)
 
 
+_WITH_METHODS = (ObjectValue, ClassValue)
+
+
 def _user_binary(
     tracer: Tracer, left: Value, right: Value, method: str, reflected: str, *, ordering: bool = False
 ) -> Value | None:
     """The user's methods in CPython's order; arithmetic of one class never tries the reflected method."""
-    if not isinstance(left, ObjectValue) and not isinstance(right, ObjectValue):
+    if not isinstance(left, _WITH_METHODS) and not isinstance(right, _WITH_METHODS):
         return None
     left_class, right_class = left.python_type(), right.python_type()
     attempts = [(left, method, right), (right, reflected, left)]
     if left_class is right_class:
         attempts = attempts if ordering else attempts[:1]
     elif issubclass(right_class, left_class):
+        for cls in (left_class, right_class):
+            tracer.guards.lookup(cls, reflected)
         is_own = getattr(left_class, reflected, None) is not getattr(right_class, reflected, None)
         if ordering or is_own:
             attempts.reverse()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import reprlib
 from collections import defaultdict, deque
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
@@ -15,9 +15,9 @@ from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import Constant, NotConcrete, Value, run
 from bytecap.objects.containers.host_containers import SetValue
-from bytecap.objects.containers.mappings import DictValue, DictView
+from bytecap.objects.containers.mappings import DictValue, DictView, MappingProxyValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.functions import MethodValue
+from bytecap.objects.functions import ClassValue, MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import Live
@@ -66,7 +66,7 @@ def printable(tracer: Tracer, value: Value) -> Any:
             )
         case ObjectValue(base=Constant(value=int() | float() | complex() | str() | bytes() as literal)):
             return _shown_literal(tracer, value, literal)
-        case ObjectValue() | SetValue():
+        case ObjectValue() | SetValue() | ClassValue():
             return Shown(tracer, value)
         case TupleValue() if value.cls in (tuple, torch.Size):
             return value.cls(printable(tracer, item) for item in value.values(tracer))
@@ -79,6 +79,8 @@ def printable(tracer: Tracer, value: Value) -> Any:
             return deque(items, getattr(value, "maxlen", None)) if value.cls is deque else items
         case DictValue():
             return _printable_dict(tracer, value)
+        case MappingProxyValue():
+            return MappingProxyType(_printable_dict(tracer, value.dictionary))
         case DictView():
             return getattr(_printable_dict(tracer, value.dictionary), value.what)()
         case MethodValue():
@@ -143,7 +145,7 @@ def str_of(tracer: Tracer, value: Value) -> str:
         return text
     if isinstance(value, ExceptionValue):
         return str(value.twin(tracer))
-    if isinstance(value, (ObjectValue, SetValue)):
+    if isinstance(value, (ObjectValue, SetValue, ClassValue)):
         plain = value.plain()
         is_text = isinstance(plain, Constant) and isinstance(plain.value, str)
         return plain.value if is_text else repr_of(tracer, value)  # type: ignore[attr-defined]
@@ -158,6 +160,10 @@ def repr_of(tracer: Tracer, value: Value) -> str:
         return repr(value.twin(tracer))
     if isinstance(value, SetValue):
         return _set_text(tracer, value, value.cls)
+    if isinstance(value, ClassValue):
+        for name in ("__module__", "__qualname__"):
+            value.get_attribute(tracer, name)
+        return run(tracer, repr, (value.real,))
     if not isinstance(value, ObjectValue):
         return run(tracer, repr, (printable(tracer, value),))
     if isinstance(value.base, SetValue):
@@ -181,11 +187,11 @@ def format_of(tracer: Tracer, value: Value, spec: str) -> str:
     """format(value, spec)."""
     if (text := _text(tracer, value, "__format__", Constant(spec))) is not None:
         return text
-    if isinstance(value, (ObjectValue, SetValue)):
+    if isinstance(value, (ObjectValue, SetValue, ClassValue)):
         if spec and isinstance(value.plain(), Constant):
             return format_of(tracer, value.plain(), spec)
         if spec:
-            complaint = f"unsupported format string passed to {value.cls.__name__}.__format__"
+            complaint = f"unsupported format string passed to {value.python_type().__name__}.__format__"
             raise tracer.raises(TypeError, complaint)
         return str_of(tracer, value)
     return run(tracer, format, (printable(tracer, value), spec))

@@ -160,7 +160,8 @@ def _match_class(frame: Frame, instruction: Instruction) -> None:
     if count == 1 and cls.real in self_matching:
         found.append(subject)
     elif count:
-        positional = getattr(cls.real, "__match_args__", ())
+        given = BUILTIN[getattr](tracer, cls, Constant("__match_args__"), TupleValue([]))
+        positional = [name.concrete() for name in given.values(tracer)]
         if count > len(positional):
             allowed = f"{len(positional)} positional sub-pattern{'' if len(positional) == 1 else 's'}"
             raise tracer.raises(TypeError, f"{cls.real.__name__}() accepts {allowed} ({count} given)")

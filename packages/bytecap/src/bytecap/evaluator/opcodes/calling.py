@@ -10,8 +10,9 @@ from bytecap.context_types import Frame, Instruction
 from bytecap.evaluator.calls import expand_mapping
 from bytecap.evaluator.opcodes.building import function_text
 from bytecap.guards.guard_set import is_exempt, module_place
-from bytecap.objects.base import NULL, collect, run
+from bytecap.objects.base import NULL, PythonRaise, collect, run
 from bytecap.objects.functions import FunctionValue
+from stagewire.capture import Global
 
 
 def _callee(frame: Frame) -> tuple[Any, list[Any]]:
@@ -80,7 +81,12 @@ def _import_name(frame: Frame, instruction: Instruction) -> None:
     tracer = frame.tracer
     names, level = frame.pop().concrete(), frame.pop().concrete()
     home = frame.globals.real or {}
-    module = run(tracer, __import__, (instruction.argval, home, None, names, level))
+    try:
+        module = run(tracer, __import__, (instruction.argval, home, None, names, level))
+    except PythonRaise:  # a module of this name may be there in the next call
+        if not level:
+            tracer.guards.has_key(Global("modules", "sys"), instruction.argval, instruction.argval in sys.modules)
+        raise
     is_guarded = sys.modules.get(module.__name__) is module and not is_exempt(module.__name__)
     frame.push(tracer.objects.wrap(module, module_place(module) if is_guarded else None))
 

@@ -136,8 +136,7 @@ class TensorValue(Value):
             return patched_method(tracer, self, name) or BuiltinMethod(self, name)
         if self.real is not None and name in getattr(self.real, "__dict__", {}):
             return tracer.objects.wrap(getattr(self.real, name), tracer.places.attribute(self.source, name))
-        tracer.guards.lacks(self.source, name)
-        raise no_attribute(tracer, self, name)
+        raise _missing(tracer, self, name, owner)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         if name == "requires_grad":
@@ -272,6 +271,14 @@ def refuse_chosen(tracer: Tracer, *values: Value) -> None:
 # -- Tensors of wrapper classes: the graph has what they hold, and their operations are Python on that.
 
 
+def _missing(tracer: Tracer, value: TensorValue | WrapperValue, name: str, owner: type | None) -> Exception:
+    """What reading an attribute raises that the value does not show; owner: the class that has it all the same."""
+    if owner is not None:
+        return UnsupportedCall(f"attribute {name!r} of a tensor")
+    tracer.guards.lacks(value.source, name)
+    return no_attribute(tracer, value, name)
+
+
 class WrapperValue(Value):
     """One tensor of a wrapper class.
 
@@ -322,8 +329,7 @@ class WrapperValue(Value):
             return tracer.evaluate.bind(tracer, raw, owner, self, self.cls, name)
         if callable(getattr(self.cls, name, None)):
             return BuiltinMethod(self, name)
-        tracer.guards.lacks(self.source, name)
-        raise no_attribute(tracer, self, name)
+        raise _missing(tracer, self, name, owner)
 
     def _own(self, tracer: Tracer, name: str) -> Value:
         """An attribute or slot of the object: mostly a tensor that it holds."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from bytecap.bytecode.rebuild import stored_items
 from bytecap.context_types import Emitter, Tracer
+from bytecap.errors import UnsupportedCall
 from bytecap.objects.base import Constant, NotConcrete, Value, passed_on, state
 from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.identity import holds_identity, refuse_among_numbers, with_number
@@ -238,6 +239,20 @@ class DictValue(Value):
         emitter.set_attributes(self, self.own)
 
 
+class ClassNames(DictValue):
+    """The dictionary of a class from outside; `of`: the class. What the code writes into the class is not in it."""
+
+    of: type | None = None
+
+    def concrete(self) -> Any:
+        """Nobody who is given the dictionary guards what is in it."""
+        raise NotConcrete(self)
+
+    def _settle(self, tracer: Tracer) -> None:
+        if id(self.of) in tracer.writes:
+            raise UnsupportedCall(f"reading the dictionary of class {self.of.__qualname__}, which has changed")  # type: ignore[union-attr]
+
+
 class DictView(Value):
     """d.keys(), d.values(), d.items(): live views."""
 
@@ -288,6 +303,9 @@ class MappingProxyValue(Value):
 
     dictionary: DictValue
     cls = MappingProxyType
+
+    def plain(self) -> Value:
+        return self.dictionary
 
     def concrete(self) -> Any:
         return MappingProxyType(self.dictionary.concrete())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import types
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -11,7 +13,7 @@ import torch
 from bytecap.bytecode.rebuild import new_tuple, placed, resumed
 from bytecap.context_types import Emitter, Tracer
 from bytecap.objects.base import EXHAUSTED, Constant, Declared, IteratorValue, NotConcrete, Value, collect, run, state
-from bytecap.objects.class_lookup import stranger
+from bytecap.objects.class_lookup import static_lookup, stranger
 from stagewire.capture import Source
 
 
@@ -110,7 +112,8 @@ class TupleValue(Sequence):
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         names = field_names(self.cls)
-        if name in names:
+        if name in names and isinstance(static_lookup(self.cls.__mro__, name)[0], _FIELDS):
+            tracer.guards.lookup(self.cls, name)
             return self.item(tracer, names.index(name))
         return super().get_attribute(tracer, name)
 
@@ -256,6 +259,10 @@ class SliceValue(Value):
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.call_with(slice, self.start, self.stop, self.step)
+
+
+# What reads a field of a namedtuple, or of a structure of C's.
+_FIELDS = (type(namedtuple("_Pair", "first").first), types.MemberDescriptorType)  # type: ignore[attr-defined]
 
 
 def field_names(cls: type) -> tuple[str, ...]:

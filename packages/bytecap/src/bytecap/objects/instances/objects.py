@@ -13,7 +13,17 @@ from bytecap.bytecode import rebuild
 from bytecap.context_types import Emitter, Tracer
 from bytecap.errors import CannotRebuild
 from bytecap.guards.printing import REGISTRIES
-from bytecap.objects.base import HANDLERS, Constant, Declared, NotConcrete, Value, state
+from bytecap.objects.base import (
+    HANDLERS,
+    Constant,
+    Declared,
+    NotConcrete,
+    Value,
+    checked_iterator,
+    checked_length,
+    checked_truth,
+    state,
+)
 from bytecap.objects.class_lookup import has_method, is_data_descriptor, no_attribute, static_lookup
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.live import LiveSequence
@@ -71,7 +81,6 @@ class ObjectValue(Value):
         return tracer.evaluate.special_method(tracer, self, name)
 
     def _call_special(self, tracer: Tracer, name: str, *args: Value) -> Value | None:
-        """What a dunder method in Python gives; None where the class has none."""
         method = self._special(tracer, name)
         return None if method is None else method.call(tracer, list(args), {})
 
@@ -117,15 +126,12 @@ class ObjectValue(Value):
 
     def length(self, tracer: Tracer) -> int:
         made = self._call_special(tracer, "__len__")
-        return self._container(tracer, "has no len()").length(tracer) if made is None else _length(tracer, made)
+        return self._container(tracer, "has no len()").length(tracer) if made is None else checked_length(tracer, made)
 
     def truth(self, tracer: Tracer) -> bool:
         made = self._call_special(tracer, "__bool__")
         if made is not None:
-            if not issubclass(made.python_type(), bool):
-                kind = made.python_type().__name__
-                raise tracer.raises(TypeError, f"__bool__ should return bool, returned {kind}")
-            return made.truth(tracer)
+            return checked_truth(tracer, made)
         if self._special(tracer, "__len__") is not None:
             return self.length(tracer) > 0
         return True if self.base is None else self.base.truth(tracer)
@@ -140,10 +146,7 @@ class ObjectValue(Value):
     def iterate(self, tracer: Tracer) -> Value:
         found = self._call_special(tracer, "__iter__")
         if found is not None:
-            if not has_method(found, "__next__"):
-                kind = found.python_type().__name__
-                raise tracer.raises(TypeError, f"iter() returned non-iterator of type '{kind}'")
-            return found
+            return checked_iterator(tracer, found)
         if self.base is not None:
             return self.base.iterate(tracer)
         if self._special(tracer, "__getitem__") is not None:
@@ -187,7 +190,7 @@ class ObjectValue(Value):
 
 def call_special(tracer: Tracer, value: Value, name: str, *args: Value) -> Value | None:
     """What a dunder method that the value's class defines in Python gives; None where it defines none."""
-    return value._call_special(tracer, name, *args) if isinstance(value, ObjectValue) else None
+    return value._call_special(tracer, name, *args)
 
 
 def writers_of(owner: Value, name: Value) -> tuple[Any, Any]:
@@ -195,14 +198,6 @@ def writers_of(owner: Value, name: Value) -> tuple[Any, Any]:
     raw = static_lookup(owner.python_type().__mro__, name.concrete())[0]
     is_hidden = is_data_descriptor(raw)
     return (rebuild.set_in_dict, rebuild.delete_in_dict) if is_hidden else (object.__setattr__, object.__delattr__)
-
-
-def _length(tracer: Tracer, made: Value) -> int:
-    """What `__len__` gave, checked as len() checks it."""
-    size = made.as_int(tracer)
-    if size < 0:
-        raise tracer.raises(ValueError, "__len__() should return >= 0")
-    return size
 
 
 def copies_as_itself(value: Value) -> bool:
