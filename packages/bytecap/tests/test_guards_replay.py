@@ -523,3 +523,42 @@ def test_attributes_that_stay_are_not_read_again() -> None:
         assert is_replaying(program, scope)
         seconds.append(min(timeit.repeat(lambda program=program, scope=scope: program.check(scope), number=2000)))
     assert seconds[1] < 10 * seconds[0]
+
+
+def test_dictionaries_of_classes() -> None:
+    """Names that come and go show in a recording, and so does another class, also one in the place of one that died."""
+    names = Attribute(Local("cls"), "__dict__")
+
+    def make() -> type:
+        return type("Own", (), {"x": 1})
+
+    own = make()
+    guards = [LengthIs(names, len(own.__dict__)), HasKey(names, "x", True), HasKey(names, "new", False)]
+    guards += [KeysAre(names, tuple(own.__dict__)), Equals(Item(names, "x"), 1)]
+    program = compile_guards(guards, {"cls": own})
+    assert is_replaying(program, {"cls": own})
+    own.new = 1  # type: ignore[attr-defined]
+    assert not program.check({"cls": own})
+    del own.new  # type: ignore[attr-defined]
+    assert program.check({"cls": own})
+    own.x = 2  # type: ignore[attr-defined]
+    assert not program.check({"cls": own})
+    del own.x  # type: ignore[attr-defined]
+    assert not program.check({"cls": own})
+    for _ in range(20):
+        other = make()
+        assert is_replaying(program, {"cls": other})
+        other.new = 1  # type: ignore[attr-defined]
+        assert not program.check({"cls": other})
+        del other
+        gc.collect()
+
+
+def test_the_dictionary_of_a_class_without_one_of_its_own() -> None:
+    """Classes of C have one too; what is no class has the dictionary of an instance."""
+    names = Attribute(Local("cls"), "__dict__")
+    program = compile_guards([HasKey(names, "append", True)], {"cls": list})
+    assert program.check({"cls": list})
+    assert not program.check({"cls": int})
+    assert not program.check({"cls": types.SimpleNamespace()})
+    assert program.check({"cls": types.SimpleNamespace(append=1)})
