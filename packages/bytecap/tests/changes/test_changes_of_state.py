@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from bytecap import Captured
 from bytecap.testing.changes import Program, check_change, setting
 
 T = torch.arange(6.0).reshape(2, 3)
@@ -207,3 +208,19 @@ def environment_variable_item():
 @pytest.mark.parametrize("name", CASES)
 def test_change(name: str) -> None:
     check_change(CASES[name]())
+
+
+ASKED = {
+    "get": lambda x: x * 2 if os.environ.get("BYTECAP_TEST") else x * 3,
+    "getenv": lambda x: x * 2 if os.getenv("BYTECAP_TEST") else x * 3,
+    "in": lambda x: x * 2 if "BYTECAP_TEST" in os.environ else x * 3,
+}
+
+
+@pytest.mark.parametrize("value", [None, "here"])
+@pytest.mark.parametrize("name", ASKED)
+def test_other_environment_variables_may_come_and_go(name: str, value: str | None) -> None:
+    with unittest.mock.patch.dict(os.environ, {} if value is None else {"BYTECAP_TEST": value}):
+        other = unittest.mock.patch.dict(os.environ, {"BYTECAP_OTHER": "1"})
+        events = check_change((ASKED[name], (T,), lambda: other))
+    assert sum(isinstance(event, Captured) for event in events) == 1

@@ -93,7 +93,8 @@ class DictValue(Value):
             self.list_keys(tracer)
             return self.new[code][1] if code in self.new else None
         if self.real is _ENVIRONMENT:
-            guard_variable(tracer, real_key)
+            guard_variable(tracer, real_key)  # which says all; others may come and go
+            return self._read(tracer, real_key, self.real[real_key], None) if real_key in self.real else None
         if self.source is not None and not can_name(real_key):
             return self._lookup_by_position(tracer, code)
         if not dict.__contains__(self.real, real_key):
