@@ -541,6 +541,20 @@ def test_relations_that_are_found_later(layout) -> None:
     assert explain(more, {"x": torch.zeros(4, 3), "y": 3}) == "n <= m does not hold any more"
 
 
+def test_a_size_that_another_input_has_no_longer_is_explained(layout) -> None:
+    """The sentence compared each tensor by itself, and told of dispatch keys that were the same."""
+    n, value = Expr("n"), torch.zeros(4)
+    guards = [TensorIs(Local(name), tensor_type(value, shape=(n,))) for name in "xy"]
+    program = compile_guards(guards, {"x": value, "y": value})
+    scope = {"x": torch.zeros(5), "y": torch.zeros(3)}
+    assert explain(program, scope) == "y.shape[0] was n = 5 and is 3"
+    names = [Symbol("n", Local("rows"), 4)]
+    assert explain(program, scope, names) == "y.shape[0] was rows = 5 and is 3"
+    square = [TensorIs(X, tensor_type(torch.zeros(4, 4), shape=(n, n), stride=(n, 1)))]
+    program = compile_guards(square, {"x": torch.zeros(4, 4)})
+    assert explain(program, {"x": torch.zeros(3, 6)[:, ::2]}) == "x.stride(0) was n = 3 and is 6"
+
+
 def test_compound_sizes_and_symbol_sources(layout) -> None:
     n = Expr("n")
     value = torch.zeros(8, 3)

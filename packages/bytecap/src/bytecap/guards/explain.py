@@ -110,7 +110,9 @@ def explain(
     elif not found and not isinstance(guard, capture.Relation | capture.GlobalState):
         said = missing(guard)
     else:
-        said = _explain_checked(guard, checked, value) or sentence(guard, value, symbol_names(symbols))
+        names = symbol_names(symbols)
+        known = _sizes_found(program, scope, index) if isinstance(guard, capture.TensorIs) else {}
+        said = _explain_checked(guard, checked, value, known, names) or sentence(guard, value, names)
     if isinstance(guard, capture.GlobalState) and isinstance(scope, FrameView):  # looked at where the frame starts
         code = scope.code
         said += f" (at the call of {code.co_qualname}, {code.co_filename}:{code.co_firstlineno})"
@@ -132,9 +134,26 @@ def _explain_distinct(guard: capture.Distinct, values: list[object]) -> str:
     return f"{print_guard(guard)} does not hold any more"
 
 
-def _explain_checked(guard: Guard, checked: Any, value: object) -> str | None:
+def _sizes_found(program: GuardProgram, scope: FrameView | Mapping[str, object], index: int) -> dict[int, int]:
+    """What symbols are, by their numbers in the program, as far as tensors checked in front of a guard say."""
+    found: dict[int, int] = {}
+    for (_, _, _, checks, *_), value in zip(program.spec[0], program.values(scope, MISSING), strict=False):
+        for name, (_, _, words), position in checks:
+            if position == index:
+                return found
+            if name == "tensor":
+                sizes = (*value.shape, *value.stride())
+                for word, size in zip(words[len(words) - len(sizes) :], sizes, strict=True):
+                    if word < 0:
+                        found.setdefault(-1 - word, size)
+    return found
+
+
+def _explain_checked(
+    guard: Guard, checked: Any, value: object, found: Mapping[int, int], names: Mapping[str, str]
+) -> str | None:
     """What only the program knows: the code and default values of a function; what the dispatcher makes of a tensor
-    (inference tensors, functional wrappers, conjugates)."""
+    (inference tensors, functional wrappers, conjugates), and which sizes other guards have `found` for its symbols."""
     if checked is None:
         return None
     asked, _, words = checked
@@ -146,9 +165,14 @@ def _explain_checked(guard: Guard, checked: Any, value: object) -> str | None:
         if asked[2] is not value.__defaults__:
             return f"{where}.__defaults__ was {short(asked[2])} and is {short(value.__defaults__)}"
         return f"{where}.__kwdefaults__ was {short(asked[4])} and is {short(value.__kwdefaults__)}"
-    is_tensor = isinstance(guard, capture.TensorIs) and isinstance(value, torch.Tensor)
-    if not is_tensor or not TORCH.has("key_set") or tensor_difference(guard, value) is not None:
+    if not isinstance(guard, capture.TensorIs) or not isinstance(value, torch.Tensor):
         return None
+    dims = (*guard.type.shape, *guard.type.stride)
+    numbered = zip(dims, words[len(words) - len(dims) :], strict=True)
+    known = {str(dim): found[-1 - word] for dim, word in numbered if -1 - word in found}
+    difference = tensor_difference(guard, value, known, names)
+    if difference is not None or not TORCH.has("key_set"):
+        return difference
     keys = (TORCH.key_set(words[1]), TORCH.dispatch_keys(value))
     before, now = (str(each).removeprefix("DispatchKeySet") for each in keys)
     return f"the dispatch keys of {print_source(guard.source)} were {before} and are {now}"

@@ -22,9 +22,11 @@ from bytecap.guards.printing import print_literal, print_size, print_source, to_
 from bytecap.torch_capabilities import TORCH
 from stagewire import capture
 from stagewire.capture import Guard, Source
-from stagewire.expr import Dim, Expr
+from stagewire.expr import Expr
 
 Text = str | tuple[str, str] | Callable[..., str]
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
 def type_name(value: object) -> str:
@@ -88,31 +90,31 @@ def _tensor_condition(guard: capture.TensorIs) -> str:
     return " and ".join(conditions)
 
 
-def tensor_difference(guard: capture.TensorIs, tensor: torch.Tensor) -> str | None:
-    """A sentence for the first fact that is another."""
-    where = print_source(guard.source)
+def tensor_difference(
+    guard: capture.TensorIs,
+    tensor: torch.Tensor,
+    known: Mapping[str, int] = NO_SIZES,
+    names: Mapping[str, str] = NO_NAMES,
+) -> str | None:
+    """A sentence for the first fact that is another.
+
+    known: sizes by their text, as far as other guards have found them. names: what size symbols are in the program.
+    """
+    where, sizes = print_source(guard.source), dict(known)
     for subject, _, field, look in TENSOR_FACTS:
         was = operator.attrgetter(field)(guard)
         with TORCH.no_subclass_function():
             now = look(tensor, was)
         if isinstance(was, tuple):
-            found = _dim_difference(subject, where, was, now)
-            if found is not None:
-                return found
+            if len(was) != len(now):
+                return f"{where}.dim() was {len(was)} and is {len(now)}"
+            for dim, (before, after) in enumerate(zip(was, now, strict=True)):
+                size = before if isinstance(before, int) else sizes.setdefault(before.text, after)
+                if size != after:
+                    expected = size if isinstance(before, int) else f"{print_size(before, names)} = {size}"
+                    return f"{subject.format(where, dim)} was {expected} and is {after}"
         elif was is not None and was != now:
             return f"{subject.format(where)} was {was} and is {now}"
-    return None
-
-
-def _dim_difference(subject: str, where: str, expected: tuple[Dim, ...], actual: tuple[int, ...]) -> str | None:
-    if len(expected) != len(actual):
-        return f"{where}.dim() was {len(expected)} and is {len(actual)}"
-    bound: dict[str, int] = {}
-    for dim, (before, after) in enumerate(zip(expected, actual, strict=True)):
-        known = before if isinstance(before, int) else bound.setdefault(before.text, after)
-        if known != after:
-            was = known if isinstance(before, int) else f"{before} = {known}"
-            return f"{subject.format(where, dim)} was {was} and is {after}"
     return None
 
 
@@ -275,8 +277,6 @@ KINDS: dict[type[Guard], Kind] = {
     ),
     capture.Relation: Kind("SHAPE_ENV", None, "{left} {operator} {right}", sources=lambda guard: ()),
 }  # fmt: skip
-
-NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 class _Words(string.Formatter):
