@@ -185,6 +185,37 @@ def call_with(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     return function(*args, **kwargs)
 
 
+def called_on_line(function: Callable[..., Any], names: dict[str, Any], file: str, line: int, caller: str) -> Any:
+    """A function that calls `function` from a frame of its own, which is at this line of `caller`, a function of the
+    module whose globals are `names`: warnings and messages of logging say so."""
+    code = (lambda *args, **kwargs: function(*args, **kwargs)).__code__
+    code = code.replace(co_filename=file, co_firstlineno=line, co_name=caller, co_qualname=caller)
+    made = types.FunctionType(code, names, None, None, (CellType(function),))
+    made.__qualname__ = function.__qualname__
+    return made
+
+
+def called_from_above(function: Callable[..., Any], level: int, is_part: bool) -> Callable[..., Any]:
+    """`function` with the stacklevel of what called the frame that replacement code runs in (level 1), and so on.
+
+    is_part: it is of a part of a function, which other parts of that call.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        frame, depth = sys._getframe(2), 3  # behind this function and `call_with`
+        own = _function_of(frame.f_code)
+        while is_part and frame.f_back is not None and _function_of(frame.f_back.f_code) == own:
+            frame, depth = frame.f_back, depth + 1
+        return function(*args, **kwargs, stacklevel=depth + level)
+
+    return call
+
+
+def _function_of(code: types.CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
 def stored_item(target: Any, key: Any) -> Any:
     """An item, past the `__getitem__` of a subclass of a builtin container."""
     kind = _builtin_of(type(target))

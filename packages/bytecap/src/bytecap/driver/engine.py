@@ -128,6 +128,7 @@ class Engine:
     _pending: dict[CodeType, list[Entry]] = field(default_factory=dict)
     _limited: set[CodeType] = field(default_factory=set)
     _reported: set[tuple[CodeType, str, str | None]] = field(default_factory=set)
+    _regions: set[CodeType] = field(default_factory=set)  # of generators and coroutines, between two suspensions
 
     def __post_init__(self) -> None:
         self.warns = self.on_event is None
@@ -149,6 +150,7 @@ class Engine:
             self.report(code, refusal, Refused(refusal))
             return target
         for region in outline.regions.values():
+            self._regions.add(region.code)
             self._adopt(region.code)
         entry = outline.outlined(target)
         skip(entry.__code__, self.owner)
@@ -327,7 +329,10 @@ class Engine:
         changing = self._changing.get(view.code, frozenset())
         assumes = view.code not in self._distrust
         policy, is_rest = self._policy_of(view.code), self._breaks.is_segment(view.code)
-        result = capture(view, self.options, until, changing, assumes=assumes, policy=policy, is_rest=is_rest)
+        is_part = is_rest or view.code in self._regions
+        result = capture(
+            view, self.options, until, changing, assumes=assumes, policy=policy, is_rest=is_rest, is_part=is_part
+        )
         if result.copies_for_data and not self.fullgraph:
             result.close()
             raise _EndsAtData

@@ -130,13 +130,15 @@ def capture(
     assumes: bool = True,
     policy: SizePolicy = _FIXED,
     is_rest: bool = False,
+    is_part: bool = False,
 ) -> CaptureResult:
     """Evaluate a frame that is about to start. Raises `CannotCapture` subclasses.
 
     `view` has `code`, `globals`, `locals` (arguments by name) and `cells` (free variable -> cell).
     until: end there, and hand over the frame's state. changing: where numbers are that are not to be fixed.
     assumes: whether branches on data may be taken to raise nothing (see `nodes.data_checks`).
-    policy: which sizes are symbols. is_rest: views alone are not worth a graph.
+    policy: which sizes are symbols. is_rest: views alone are not worth a graph. is_part: the frame is of a part of a
+    function, which other parts call.
     """
     options = Options() if options is None else options
     try:
@@ -144,6 +146,7 @@ def capture(
         tracer = new_tracer(changing, policy, assumes=assumes)
     except MissingCapability as error:
         raise errors.UnsupportedFrame(error.message, fix=error.fix) from None
+    tracer.frames.is_part = is_part
     state = global_state()
     trace = InstructionTrace(None if until is None else until.count)
     with capture_environment(tracer):

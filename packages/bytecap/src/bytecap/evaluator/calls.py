@@ -18,6 +18,7 @@ from bytecap.bytecode.wrappers import is_wrapper
 from bytecap.context_types import Tracer
 from bytecap.errors import CannotCapture, DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
 from bytecap.hook import directives
+from bytecap.lookasides.messages import Warns, without_warnings
 from bytecap.lookasides.numpy_calls import call_numpy, is_numpy_function
 from bytecap.lookasides.replaced_functions import STAND_INS
 from bytecap.nodes.torch_calls import call_torch
@@ -88,9 +89,9 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
             return call_entry(tracer, handler, real, args, kwargs)
         if real.__module__ in LEAF_MODULES and "<locals>" not in real.__qualname__:
             try:
-                return call_torch(tracer, real, args, kwargs)
-            except UnsupportedValue:
-                # An argument that a node cannot hold (a function, an object): inline instead.
+                return call_torch(tracer, real, args, kwargs, abstract=without_warnings(real))
+            except (UnsupportedValue, Warns):
+                # A warning, or an argument that a node cannot hold (a function, an object): inline instead.
                 return inline(tracer, function, args, kwargs)
         if is_pure(real):
             return _call_pure(tracer, function, args, kwargs)

@@ -42,10 +42,12 @@ class CallStack(list["Frame"]):
     fault: the exception that left the innermost frame, and the user's line there.
     handled: exceptions that are being handled, innermost last.
     generators: those that have started.
+    is_part: whether the first is of a part of a function, which other parts of that call.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.is_part = False
         self.iterations = 0
         self.fault: tuple[Exception, SourceLine] | None = None
         self.handled: list[Value] = []
@@ -76,6 +78,10 @@ class CallStack(list["Frame"]):
         # No method, and not what stands for a module: that has the place of its `forward`.
         is_plain = "." not in code.co_qualname and names is not None and names.get("__file__") == code.co_filename
         return (_line_of_caller() if is_plain else None) or _line_of(self[-1])
+
+    def line_of(self, frame: Frame) -> SourceLine:
+        """The line that a frame is at."""
+        return _line_of(frame)
 
     def module(self) -> str | None:
         """The module of the innermost frame; None once none is evaluated."""

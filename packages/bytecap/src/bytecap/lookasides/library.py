@@ -28,19 +28,17 @@ import torch
 
 from bytecap.context_types import Tracer
 from bytecap.errors import UnsupportedCall
+from bytecap.lookasides.messages import message
 from bytecap.objects.arrays.tensors import TensorValue
 from bytecap.objects.base import NONE, Constant, IteratorValue, Value, evaluated, fold, inlined, run
 from bytecap.objects.class_lookup import stranger
 from bytecap.objects.containers.host_containers import DequeValue, SetValue
 from bytecap.objects.containers.mappings import DictValue
 from bytecap.objects.containers.sequences import ListValue, TupleValue
-from bytecap.objects.functions import ClassValue
 from bytecap.objects.identity import IdentityToken, WeakReference
-from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import Live, NativeIterator, native, native_on_list
 from bytecap.semantics.constant_folding import fold_call
-from bytecap.semantics.effects import CallEffect
 
 
 def _of_class(function: Callable[..., Any]) -> Callable[..., Value]:
@@ -57,26 +55,6 @@ def _namedtuple(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     """A class made when the frame is captured; its later calls share it."""
     module = tracer.frames[-1].globals.lookup(tracer, Constant("__name__"))
     return fold_call(tracer, collections.namedtuple, list(args), {"module": module or NONE, **kwargs})
-
-
-def _message(function: Callable[..., Any]) -> Callable[..., Value]:
-    """A call whose only effect is a message, made after the graph."""
-
-    def later(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-        for value in (*args, *kwargs.values()):
-            if not _stays(tracer, value) and value is not args[0]:
-                raise UnsupportedCall(f"{function.__qualname__}() with a {value.describe()}")
-        tracer.effects.append(CallEffect(function, list(args), kwargs))
-        return NONE
-
-    return later
-
-
-def _stays(tracer: Tracer, value: Value) -> bool:
-    """Whether a message that is written later says the same of the value."""
-    if isinstance(value, TupleValue):
-        return all(_stays(tracer, item) for item in value.values(tracer))
-    return isinstance(value, (Constant, ClassValue, ExceptionValue))
 
 
 def _exc_info(tracer: Tracer) -> Value:
@@ -119,9 +97,9 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
     sys.exc_info: _exc_info, sys.exception: lambda tracer: _exc_info(tracer).items[1],  # type: ignore[attr-defined]
     threading.get_ident: lambda tracer: IdentityToken(threading.get_ident, threading.get_ident),
     dataclasses.fields: _of_class(dataclasses.fields), dataclasses.is_dataclass: _of_class(dataclasses.is_dataclass),
-    warnings.warn: _message(warnings.warn), weakref.ref: _weak_reference, logging.getLogger: _get_logger,
+    warnings.warn: message(warnings.warn, at=2), weakref.ref: _weak_reference, logging.getLogger: _get_logger,
 } | {
-    getattr(logging.Logger, name): _message(getattr(logging.Logger, name))
+    getattr(logging.Logger, name): message(getattr(logging.Logger, name))
     for name in ("debug", "info", "warning", "error", "exception", "critical", "log", "warn")
 }  # fmt: skip
 

@@ -122,8 +122,13 @@ def call_torch(
     kwargs: dict[str, Value],
     *,
     target: str | None = None,
+    abstract: Callable[..., Any] | None = None,
 ) -> Value:
-    """Evaluate one torch call; `target` names functions that do not know their own name."""
+    """Evaluate one torch call.
+
+    target: names functions that do not know their own name. abstract: what is called on abstract tensors (default: the
+    function).
+    """
     _refuse_setters(function)
     overridden = overridden_call(tracer, function, args, kwargs, target)
     if overridden is not None:
@@ -141,7 +146,8 @@ def call_torch(
     tracer.mode.read.clear()
     writes = len(tracer.mode.written)
     try:
-        result = evaluate(tracer, function, call_arguments.with_known_index(function, host_args), host_kwargs)
+        known_args = call_arguments.with_known_index(function, host_args)
+        result = evaluate(tracer, function if abstract is None else abstract, known_args, host_kwargs)
     except _ReadByC:
         checked = call_checked(tracer, function, host_args, host_kwargs)
         if checked is None:
@@ -230,8 +236,8 @@ def _squeezes_known(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return in_range and not any(is_open_size(shape[dim]) for dim in wanted)
 
 
-# What eager raises too; anything else is a fault of the evaluator.
-_EAGER = (RuntimeError, TypeError, ValueError, IndexError, OverflowError)
+# What eager raises too (a warning where a filter says "error"); anything else is a fault of the evaluator.
+_EAGER = (RuntimeError, TypeError, ValueError, IndexError, OverflowError, Warning)
 
 
 def _as_raised(tracer: Tracer, name: str, given: Any, error: Exception) -> Exception:
