@@ -38,10 +38,15 @@ class NoInverse(StageError):
 
 
 class MetadataMutation(StageError):
-    """An op that changes the sizes, strides or storage of an input in place."""
+    """An op that changes the sizes, strides or storage of an input in place, or whether it requires grad."""
 
     code = "AG005"
     refuses_program = True
+    hindering = tuple(
+        f"torch.Tensor.{name}"
+        for name in ("requires_grad_", "detach_", "data.__set__", "set_", "resize_", "resize_as_", "as_strided_", "t_",
+                     "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_")
+    )  # fmt: skip
     fix = "Use the out-of-place form (x = x.t()), or let this line run outside the graph."
 
 
@@ -58,6 +63,7 @@ class UnsupportedOutput(StageError):
 
     code = "AG007"
     refuses_program = True
+    hindering = ("torch.Tensor.requires_grad_", "torch.Tensor.data.__set__")
     fix = "Return a clone of the tensor."
 
 
@@ -118,6 +124,11 @@ class NoGraphForm(StageError):
 
     code = "AG015"
     refuses_program = True
+    hindering = (
+        "torch.autograd.backward", "torch.Tensor.backward", "torch.Tensor.retain_grad", "torch.Tensor.register_hook",
+        "torch.Tensor.register_post_accumulate_grad_hook", "torch.Tensor.set_data", "torch.Tensor.data.__set__",
+        "torch.Tensor.grad.__set__", "torch.Tensor._grad.__set__", "torch.Tensor.grad.__delete__",
+    )  # fmt: skip
     fix = "Let this line run outside the graph."
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from bytecap import Broke, Captured, LimitReached, executor, optimize
 from bytecap.testing.programs import Programs
+from stagewire.errors import StageError
 
 PROGRAMS = Programs()
 
@@ -603,3 +604,47 @@ def test_a_method_on_the_stack_is_told_apart_by_its_owner_and_name():
     for _ in range(4):
         assert str(optimized(vector())) == str(program(vector()))
     assert [event.reason for event in events if isinstance(event, Captured) and event.reason] == []
+
+
+class Hindered(StageError):
+    """A backend that takes no call of retain_grad."""
+
+    code = "ZZ001"
+    refuses_program = True
+    hindering = ("torch.Tensor.retain_grad",)
+
+
+def test_a_graph_ends_where_a_call_hinders_the_backend():
+    """The whole frame ran plain. Here the call is in the second turn of a loop, in a function that is inlined."""
+    events, targets = [], []
+
+    def backend(capture, inputs):
+        found = [node.target for node in capture.graph.nodes]
+        if "torch.Tensor.retain_grad" in found:
+            raise Hindered("a gradient is kept")
+        targets.append(found)
+        return executor(capture)
+
+    def helper(x, number):
+        if number == 1:
+            x.retain_grad()
+        return x * number
+
+    x = vector().requires_grad_()
+
+    def keeps(x):
+        y = x.sin()
+        for number in range(3):
+            y = helper(y.cos(), number)
+        return y.exp()
+
+    optimized = optimize(keeps, backend, on_event=events.append)
+    for _ in range(2):
+        assert torch.equal(optimized(x), keeps(x))
+    broken = [event.error for event in events if isinstance(event, Broke)]
+    assert {error.code for error in broken} == {"ZZ001"}
+    assert "in test_a_graph_ends" in broken[0].where
+    assert targets[0][0] == "torch.Tensor.sin"
+    assert targets[-1][-1] == "torch.Tensor.exp"
+    with pytest.raises(Hindered):
+        optimize(keeps, backend, fullgraph=True)(x)

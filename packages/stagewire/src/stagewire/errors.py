@@ -38,6 +38,9 @@ class StageError(Exception):
     """True for what is wrong with the code of a program, whatever its data: a call of the program raises it too, where
     after any other error the function runs plain."""
 
+    hindering: ClassVar[tuple[str, ...]] = ()
+    """Targets of calls that hinder: what stands in front of the first of them may be a program by itself."""
+
     fixed_inputs: tuple[str, ...] = ()
     """The inputs of the program (numbers) that have to be constants, if that is all that hinders."""
 

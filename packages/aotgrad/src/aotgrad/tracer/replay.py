@@ -34,11 +34,6 @@ from stagewire.errors import StageError
 from stagewire.graph import Arg, Graph, Node, Ref
 
 # Calls that work on a tensor object, not on its content: on an abstract tensor they would be lost.
-_OBJECT_CALLS = frozenset(
-    f"torch.Tensor.{name}"
-    for name in ("data.__set__", "grad.__set__", "_grad.__set__", "grad.__delete__", "retain_grad", "register_hook",
-                 "register_post_accumulate_grad_hook", "backward", "set_data")
-) | {"torch.autograd.backward"}  # fmt: skip
 
 
 def replay(
@@ -79,7 +74,7 @@ def outputs_of(graph: Graph, values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _call(node: Node, value_of: ValueOf, functions: Functions, instead: Mapping[str, Callable[..., Any]]) -> Any:
-    if node.target in _OBJECT_CALLS and node.target not in instead:
+    if node.target in NoGraphForm.hindering and node.target not in instead:
         raise NoGraphForm(f"{node.target} changes a tensor object", where=node.line)
     try:
         function = instead.get(node.target) or _FORMS.get(node.target) or function_of(node, functions)

@@ -9,6 +9,7 @@ Caches, EXTENDED_ARG and specialised forms are gone: what remains is what `dis` 
 
 from __future__ import annotations
 
+import bisect
 import dis
 import inspect
 import opcode
@@ -236,12 +237,14 @@ class InstructionTrace:
     """Which instructions the frame came to, in order, and where its stack was empty.
 
     limit: the count of instructions after which it stops, before the next one; None for no stop.
+    nodes: how many nodes the graph had in front of each.
     """
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
         self.indices: list[int] = []
         self.bare: list[int] = []
+        self.nodes: list[int] = []
 
     def reaches_limit(self, frame: Frame) -> bool:
         """Note the instruction that is next; True to stop before it."""
@@ -250,7 +253,15 @@ class InstructionTrace:
         if not frame.stack:
             self.bare.append(len(self.indices))
         self.indices.append(frame.pc)
+        self.nodes.append(len(frame.tracer.graphs[0].nodes))
         return False
+
+    def to_node(self, position: int) -> InstructionTrace:
+        """The way to the instruction that made a node of the graph."""
+        way, count = InstructionTrace(), bisect.bisect_right(self.nodes, position)
+        way.indices, way.nodes = self.indices[:count], self.nodes[:count]
+        way.bare = [at for at in self.bare if at < count]
+        return way
 
     def stops(self, first: int) -> Iterator[int]:
         """Where to stop for a break at the last instruction: there, and where that cannot be, earlier and earlier.

@@ -371,6 +371,9 @@ class Engine:
                         raise _SizesRefused from error
                     if self.fullgraph or not error.refuses_program:
                         raise
+                    broken = self._broken_in_front(view, result, error, reason)
+                    if broken is not None:
+                        return broken
                     self.report(view.code, error, Refused(error))
                     return Entry(guard, view.code, error.with_traceback(None))
             if assumes:
@@ -469,6 +472,19 @@ class Engine:
             until.resumption.renew_drivers()
             return made
         return None
+
+    def _broken_in_front(
+        self, view: FrameView, result: CaptureResult, error: StageError, reason: str | None
+    ) -> Entry | None:
+        """The entry of a frame whose graph ends at the first call that hinders the backend; None where none does."""
+        nodes = result.capture.graph.nodes
+        position = next((at for at, node in enumerate(nodes) if node.target in error.hindering), None)
+        if position is None or result.trace is None:
+            return None
+        refused = errors.CannotCapture(error.message, where=nodes[position].line or error.where, fix=error.fix)
+        refused.code = error.code  # type: ignore[misc]
+        refused.trace = result.trace.to_node(position)
+        return self._broken(view, refused, reason)
 
     def _open_behind(self, code: CodeType, error: errors.CannotCapture, result: CaptureResult, until: Break) -> None:
         """Have the segments behind a break leave open what differs in each call: what data decides, to begin with."""

@@ -65,7 +65,8 @@ class CaptureResult:
     guards, handles and constant inputs name. example_inputs: the real tensors of this call, in input order.
     changes: what the graph changes besides its outputs, which is put back where it raises or a check fails.
     counted: where the numbers are that the code replaces by what it computes from them. of_data: see `size_changes`.
-    effects: as in `bytecap.events.Captured`. seeds: calls in front of the graph that seed random streams.
+    effects: as in `bytecap.events.Captured`. seeds: calls in front of the graph that seed random streams. trace: the
+    way of the frame.
     """
 
     capture: Capture
@@ -79,6 +80,7 @@ class CaptureResult:
     of_data: frozenset[Open] = frozenset()
     effects: tuple[tuple[str, str], ...] = ()
     seeds: tuple[tuple[Callable[[int], Any], int], ...] = ()
+    trace: InstructionTrace | None = None
 
     @property
     def has_graph(self) -> bool:
@@ -204,6 +206,7 @@ def _result(
         decided_by_data(frame),
         tuple(tracer.replayed),
         tuple((seed.function, seed.args[0].concrete()) for seed in tracer.effects if isinstance(seed, SeedEffect)),
+        frame.trace,
     )
 
 
