@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -156,7 +157,8 @@ class Histories:
 
         Empty where each frees what all of them use. To be asked when the engine has run and has freed everything.
         """
-        freed = [{node for node in nodes if self._frees(node)} for nodes in self._nodes]
+        freed_nodes = {node for node in set().union(*self._nodes) if self._frees(node)}  # each is asked once
+        freed = [nodes & freed_nodes for nodes in self._nodes]
         found = tuple(
             tuple(number for number, others in enumerate(freed) if not own.isdisjoint(others)) for own in freed
         )
@@ -168,10 +170,15 @@ class Histories:
 
 def _is_freed(node: Any) -> bool:
     """Whether a node of C++ has saved a tensor that is gone: to read it is an error then."""
-    for name in dir(type(node)):
-        if name.startswith("_saved_"):
-            try:
-                getattr(node, name)
-            except RuntimeError:
-                return True
+    for name in _saved_names(type(node)):
+        try:
+            getattr(node, name)
+        except RuntimeError:
+            return True
     return False
+
+
+@lru_cache(maxsize=1024)
+def _saved_names(kind: type) -> tuple[str, ...]:
+    """The attributes of a class of nodes that read what one has saved."""
+    return tuple(name for name in dir(kind) if name.startswith("_saved_"))
