@@ -13,8 +13,8 @@ from codegen.cpp.statements import Scope, range_guard, write_statement
 from codegen.cpp.tuning import TUNED
 from codegen.cpp.types import c_type
 from stagewire.expr import Dim
-from stagewire.index import coefficient
-from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Statement, Store
+from stagewire.index import coefficient, has_values, mentions
+from stagewire.loop import Axis, Index, Kernel, Load, Reduce, Section, Statement, Store, Term
 from stagewire.statements import makers, select, used_values
 
 
@@ -90,15 +90,37 @@ class KernelWriter(Text):
             clause = " reduction(|:bad)" if self.scope.reports and not text.startswith("for") else ""
             self.lines[position] = "  " * depth + f"#pragma omp {text}{clause}"
 
-    def begin_lanes(self, head: str, simd: bool, clauses: str = "") -> None:
-        """Open a loop of lanes."""
+    def begin_lanes(self, head: str, body: Sequence[Statement], lane: str, simd: bool, clauses: str = "") -> None:
+        """Open a loop of lanes along an axis, which will have these statements."""
+        self._row_pointers([one for one in body if isinstance(one, Load | Store)], lane)
         self._written.clear()
         if simd:
             self.pragma(f"simd{clauses}")
         self.open(head)
 
+    def _row_pointers(self, accesses: Sequence[Load | Store], lane: str) -> None:
+        """Declare pointers to the rows in which a loop of many accesses finds its elements.
+
+        gcc gives each access of a vectorised loop a pointer, and compares the starts of all of these (ivopts, in cubic
+        time) unless they differ by constants from few.
+        """
+        if len(accesses) < TUNED.row_pointers:
+            return
+        scope, pointers = self.scope, dict[tuple[str, tuple[Term, ...]], str]()
+        for buffer, index in dict.fromkeys((one.buffer, one.index) for one in accesses):
+            row = tuple(term for term in index.terms if not mentions(Index(0, (term,)), (lane,)))
+            if not row or has_values(index) or 0 in scope.buffers[buffer].shape or (buffer, index) in scope.tiles:
+                continue
+            pointer = pointers.get((buffer, row))
+            if pointer is None:
+                pointer = pointers[buffer, row] = f"row_{scope.fresh()}"
+                self.line(f"auto *{pointer} = {scope.parameter(buffer)} + ({scope.index(Index(0, row))});")
+            rest = Index(index.constant, tuple(term for term in index.terms if term not in row))
+            scope.rows[buffer, index] = f"{pointer}[{scope.index(rest)}]"
+
     def end_lanes(self, simd: bool) -> None:
         self.close()
+        self.scope.rows.clear()
         if simd:
             start = self._marks[-1][0]
             self._lane_loops.append(LaneLoop(start, len(self.lines), tuple(self._written)))
@@ -180,7 +202,9 @@ class KernelWriter(Text):
             self._blocks(name, size, chunk)
             start, end = f"{name}c", f"{name}e"
         self._declare([part for _, part in partial])
-        self.begin_lanes(f"for (i64 {name} = {start}; {name} < {end}; {name}++)", simd, _clauses(narrow))
+        body = [one for one, at in zip(section.statements, level, strict=True) if at == INSIDE]
+        head = f"for (i64 {name} = {start}; {name} < {end}; {name}++)"
+        self.begin_lanes(head, body, lane.name, simd, _clauses(narrow))
         self._points(section, dict(narrow), "", level, INSIDE)
         self.end_lanes(simd)
         for whole, part in partial:
@@ -295,7 +319,9 @@ class KernelWriter(Text):
             for axis in section.axes[position + 1 :]:
                 self.loop(axis)
         self._points(section, {}, "", level, BETWEEN)
-        self.begin_lanes(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)", self.plan.vector)
+        body = [one for one, at in zip(section.statements, level, strict=True) if at == INSIDE]
+        head = f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)"
+        self.begin_lanes(head, body, lane.name, self.plan.vector)
         self._points(section, dict(narrow), subscript, level, INSIDE)
         for place, (value, _) in enumerate(kept):
             self.line(f"k_{number}_{place}{subscript} = {self.scope.values[value]};")

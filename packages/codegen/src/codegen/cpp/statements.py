@@ -32,6 +32,7 @@ class Scope:
     `rounded`: values of a 16-bit float dtype whose float32 is one of that dtype, so that a store need not round;
     `stored`: values of a 16-bit float dtype that nothing but stores of their own dtype uses, and these round;
     `tiles`: what stands for a load whose tile of memory was copied;
+    `rows`: what stands for an element of a loop of lanes, behind a pointer to its row;
     `guard`: the condition under which the loop runs out of which statements are being moved ("" if it surely does).
     """
 
@@ -45,6 +46,7 @@ class Scope:
         self.rounded: set[str] = set()
         self.stored = _only_stored(kernel, buffers)
         self.tiles: dict[tuple[str, loop.Index], str] = {}
+        self.rows: dict[tuple[str, loop.Index], str] = {}
         self.axes: dict[str, str] = {}
         self.extents: dict[str, Dim] = {}
         self.guard = ""
@@ -82,6 +84,11 @@ class Scope:
         if buffer not in self.buffers:
             raise MalformedLoop(f"the kernel uses a buffer {buffer!r} that the graph does not declare")
         return self.parameters.setdefault(buffer, len(self.parameters))
+
+    def element(self, buffer: str, index: loop.Index) -> str:
+        """An element of a buffer as text."""
+        pointer, key = self.parameter(buffer), (buffer, index)
+        return self.tiles.get(key) or self.rows.get(key) or f"{pointer}[{self.index(index)}]"
 
     def dim(self, size: Dim) -> str:
         """A size as text: a number, or a size parameter."""
@@ -171,10 +178,9 @@ def write_statement(scope: Scope, statement: loop.Statement) -> list[str]:
 
 
 def _load(scope: Scope, load: loop.Load) -> str:
-    pointer = scope.parameter(load.buffer)
+    element = scope.element(load.buffer, load.index)
     memory = scope.buffers[load.buffer].dtype
     kind = c_type(memory)
-    element = scope.tiles.get((load.buffer, load.index)) or f"{pointer}[{scope.index(load.index)}]"
     if kind.load:
         element = f"{kind.load}({element})"
     elif memory == "bool":
@@ -191,12 +197,12 @@ def _load(scope: Scope, load: loop.Load) -> str:
 
 
 def _store(scope: Scope, store: loop.Store) -> str:
-    pointer = scope.parameter(store.buffer)
+    scope.parameter(store.buffer)
     scope.written.add(store.buffer)
     memory = scope.buffers[store.buffer].dtype
     kind = c_type(memory)
     value = conversion(scope.dtype(store.value, memory), memory, scope.operand(store.value, memory))
-    target = f"{pointer}[{scope.index(store.index)}]"
+    target = scope.element(store.buffer, store.index)
     if store.mode == "atomic_add":
         before = f"{kind.load}({target})" if kind.load else target
         value = f"({before} | {value})" if memory == "bool" else f"({before} + {value})"

@@ -69,6 +69,7 @@ class Tuning:
 
     # text
     inlined_places: int = tuned(8, "places", "of a unit up to which a costly function is inlined", "growth.py")
+    row_pointers: int = tuned(64, "accesses", "of a loop of lanes, from which their rows have pointers", "growth.py")
 
     # threads
     least_outer: int = tuned(4, "points", "of outer axes that are enough to share", COLUMNS)
