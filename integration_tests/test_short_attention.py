@@ -141,3 +141,14 @@ def test_memory_has_eagers_order(kernel: SDPBackend | None, order: tuple[int, ..
 def test_products_and_a_softmax_where_nothing_else_may_be(tmp_path: Path) -> None:
     with sdpa_kernel(SDPBackend.MATH):
         assert check(attend, qkv(64, torch.bfloat16), tmp_path) == []
+
+
+def test_another_kernel_may_be_taken_later() -> None:
+    """Which ones may be is guarded, and part of what a program is kept under."""
+    given = [one.detach() for one in qkv(33, torch.bfloat16)]
+    compiled = stagefold.compile(attend, fullgraph=True)
+    for kernel in (None, SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION, None):
+        with sdpa_kernel(kernel) if kernel is not None else nullcontext():
+            found, expected = compiled(*given), attend(*given)
+        assert found.stride() == expected.stride(), kernel
+        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stagefold.backend import StagefoldBackend
 from stagefold.cache import Cache, program_key
@@ -130,6 +131,14 @@ def symbolic(size: int, device: str = "cpu") -> Capture:
 def test_a_key_may_leave_sizes_open(device: str, same: tuple[int, ...]) -> None:
     assert len({program_key(symbolic(size, device), "p") for size in same}) == 3
     assert len({program_key(symbolic(size, device), "p", at_its_sizes=False) for size in same}) == 1
+
+
+@pytest.mark.parametrize(("device", "count"), [("cpu", 1), ("cuda:0", 2)])
+def test_kernels_of_attention_are_chosen_by_what_may_be_taken(device: str, count: int) -> None:
+    keys = {program_key(symbolic(5, device), "p")}
+    with sdpa_kernel(SDPBackend.MATH):
+        keys.add(program_key(symbolic(5, device), "p"))
+    assert len(keys) == count
 
 
 def test_tiles_of_a_gpu_are_chosen_by_the_size() -> None:

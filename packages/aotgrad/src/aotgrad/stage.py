@@ -31,7 +31,7 @@ class Options:
     written_attention: "fuse" gives attention that the program writes out to a fused kernel of its CUDA device, where
     there is one for it; "auto" leaves it where a mask has a gradient, which takes such a kernel longer and less memory;
     "without_dropout" also where weights are dropped, since the kernel draws another mask than the program would; "keep"
-    leaves it everywhere.
+    leaves it everywhere, and `scaled_dot_product_attention` the kernel that eager takes.
     flex_attention: the types of devices whose target has kernels for FlexAttention, where it stays an op
     ("TYPE:forward": where no gradients are wanted); on others it is what it means, with all scores in memory.
     """

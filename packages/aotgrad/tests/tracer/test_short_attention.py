@@ -26,10 +26,11 @@ ELSEWHERE = "cuda:63"
 EAGERS = "aotgrad.tracer.fused_attention._eagers"
 
 
-def traced_elsewhere(program: Callable[..., Any], inputs: list[torch.Tensor]) -> Grad:
+def traced_elsewhere(program: Callable[..., Any], inputs: list[torch.Tensor], **options: Any) -> Grad:
     capture, _ = capture_by_torch_function(program, inputs)
     there = encode(capture).replace(b'"device":"cpu"', f'"device":"{ELSEWHERE}"'.encode())
-    back = encode(AotGrad().run(decode(there, "capture"))).replace(f'"{ELSEWHERE}"'.encode(), b'"cpu"')
+    grad = AotGrad().run(decode(there, "capture"), AotGrad.Options(**options))
+    back = encode(grad).replace(f'"{ELSEWHERE}"'.encode(), b'"cpu"')
     return decode(back, "grad")
 
 
@@ -126,6 +127,19 @@ def test_a_kernel_that_is_asked_for_is_taken(monkeypatch: pytest.MonkeyPatch) ->
     for backend, taken in ((SDPBackend.FLASH_ATTENTION, "flash"), (None, "flex")):
         with sdpa_kernel(backend) if backend is not None else nullcontext():
             assert kernels([meta(64)] * 3, None, False, None, 0.0, has_flex=True) == Kernels("flash", taken)
+
+
+def test_attention_that_is_kept_is_eagers_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In half precision, of few keys, where the kernel of FlexAttention is the quickest."""
+    monkeypatch.setattr(EAGERS, lambda *_: "flash")
+    found = []
+    for choice in ("auto", "keep"):
+        given = [one.detach().bfloat16() for one in qkv(6)]
+        grad = traced_elsewhere(
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v), given, written_attention=choice
+        )
+        found += [node.target for node in grad.joint.nodes if "attention" in node.target]
+    assert found == [FORWARD, "aten._scaled_dot_product_flash_attention.default"]
 
 
 def test_rows_that_are_not_dense_are_copied_for_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

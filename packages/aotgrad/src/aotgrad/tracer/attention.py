@@ -116,7 +116,7 @@ def attention_call(
             out = op(*rows, whole, True, dropout_p, is_causal, scale=scale)[0]
             return out.contiguous() if asked_for_mask.eager == MATH else out
     chosen: list[Kernels] = [] if mode is None else mode.chosen
-    has_flex = mode is not None and has_kernels(mode, (query, key, value))
+    has_flex = mode is not None and mode.replaces_attention and has_kernels(mode, (query, key, value))
 
     def asked(query: Any, key: Any, value: Any, mask: Any, dropout: float, *numbers: Any) -> Kernels:
         """The kernel that eager takes, asked once: the answer is kept, for `attend` too."""
@@ -156,7 +156,7 @@ def _asked(mode: TraceMode, named: dict[str, Any]) -> Kernels:
         given.scale,
         given.dropout,
         shares_keys=_shares_keys(mode, *tensors[:2]),
-        has_flex=has_kernels(mode, tensors),
+        has_flex=mode.replaces_attention and has_kernels(mode, tensors),
     )
 
 

@@ -60,8 +60,8 @@ def trace(
 
     The backward is traced when grad mode was on at capture, some input requires grad and some result depends on it
     differentiably; `training=False` never traces it. gradient_order: of which program, see `tracer.gradient`.
-    attention: puts fused kernels in the place of attention that the program writes out. flex_attention: the types of
-    devices on which it stays an op.
+    attention: puts fused kernels in the place of attention that the program writes out; without it attention of torch's
+    is eager's kernel. flex_attention: the types of devices on which FlexAttention stays an op.
     """
     while True:
         try:
@@ -81,7 +81,9 @@ def _traced(
     capture: Capture, training: bool, gradient_order: int, attention: Fusion | None, flex_attention: tuple[str, ...]
 ) -> Joint:
     sizes = SizesOf(capture)
-    mode = TraceMode(symbolic=bool(capture.symbols), flex_attention=flex_attention)
+    mode = TraceMode(
+        symbolic=bool(capture.symbols), flex_attention=flex_attention, replaces_attention=attention is not None
+    )
     # A collection during the trace walks every tensor and autograd node made so far: measured 5 times slower.
     with resting_collector(), ExitStack() as stack:
         stack.callback(mode.release)

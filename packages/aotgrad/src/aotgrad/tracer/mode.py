@@ -54,14 +54,17 @@ class TraceMode(AbstractMode):
     detours: views behind an `as_strided` of a view, with the version of their memory when they were made. given: floats
     of the caller's, by the position of the input. attentions: fused ones, by the name of their log-sum-exp. chosen: the
     kernel for the attention that comes next, where eager was asked already. symbolic: whether sizes may be symbolic.
-    flex_attention: the types of devices that have kernels for FlexAttention (`AotGrad.Options`).
+    flex_attention: the types of devices that have kernels for FlexAttention (`AotGrad.Options`). replaces_attention:
+    whether attention may be another kernel than eager's.
     """
 
     tensor_class = Traced
 
-    def __init__(self, *, symbolic: bool = False, flex_attention: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, symbolic: bool = False, flex_attention: Sequence[str] = (), replaces_attention: bool = False
+    ) -> None:
         super().__init__()
-        self.flex_attention = flex_attention
+        self.flex_attention, self.replaces_attention = flex_attention, replaces_attention
         self.recorder = Recorder(symbolic=symbolic)
         self.constants: dict[str, torch.Tensor] = {}
         self.memories: list[Memory] = []
