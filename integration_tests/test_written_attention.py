@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import stagefold
 from aotgrad import AotGrad
@@ -201,6 +203,18 @@ def test_a_cpu_keeps_what_is_written(tmp_path: Path) -> None:
     (document,) = documents(tmp_path)
     assert [note.refused for note in document.rewrites] == [True]
     assert not kernels(document)
+
+
+def test_which_kernels_may_be_taken_is_guarded() -> None:
+    """What they give lies in memory in different orders."""
+    given = [one.transpose(1, 2).contiguous().transpose(1, 2) for one in qkv()]
+    compiled, found = stagefold.compile(F.scaled_dot_product_attention, fullgraph=True), []
+    for kernel in (None, SDPBackend.MATH, None):
+        with sdpa_kernel(kernel) if kernel is not None else nullcontext():
+            out, expected = compiled(*given), F.scaled_dot_product_attention(*given)
+        assert out.stride() == expected.stride()
+        found.append(out.stride())
+    assert found[0] == found[2] != found[1]
 
 
 class Softmax(torch.autograd.Function):

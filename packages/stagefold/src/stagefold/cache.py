@@ -77,14 +77,13 @@ def program_key(capture: Capture, pipeline: str, *, at_its_sizes: bool = True) -
     )
     bare = replace(capture, guards=facts_of(capture), inputs=inputs, symbols=symbols)
     schemas = sorted(str(operator._schema) for operator in custom_operators(capture))
-    attention = kernels_of_attention() if is_on_gpu(capture) else ""
-    threads = f"threads={torch.get_num_threads()}"
-    text = "\n".join((digest(bare), pipeline, machine(), threads, attention, *schemas))
+    state = f"threads={torch.get_num_threads()}", kernels_of_attention()
+    text = "\n".join((digest(bare), pipeline, machine(), *state, *schemas))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def kernels_of_attention() -> str:
-    """Which of a GPU's kernels attention may be: the trace chooses one."""
+    """Which kernels attention may be: the trace chooses one."""
     of = torch.backends.cuda
     flags = of.flash_sdp_enabled(), of.mem_efficient_sdp_enabled(), of.math_sdp_enabled(), of.cudnn_sdp_enabled()
     return f"attention={flags}"

@@ -162,7 +162,7 @@ def call_torch(
         outside = getattr(args[0], "real", None) if args and isinstance(args[0], TensorValue) else None
         is_own = outside is not None and getattr(function, "__name__", "") in _UNTYPED
         return tracer.objects.fresh(function(outside) if is_own else result)
-    if function in _ATTENTION and any(tensor.is_cuda for tensor in tensors_in((host_args, host_kwargs))):
+    if function in _ATTENTION:
         for may_be_taken in _KERNELS_OF_ATTENTION:
             tracer.guards.reading(may_be_taken, (), may_be_taken())
     note_content(function, host_args, host_kwargs, result, tracer)
@@ -173,7 +173,8 @@ _ATTENTION = (torch.nn.functional.scaled_dot_product_attention, torch.nn.functio
 _KERNELS_OF_ATTENTION = tuple(
     getattr(TORCH, getter) for _, getter, *_ in SETTINGS if "_sdp_" in getter and TORCH.has(getter)
 )
-"""Say which of a GPU's kernels attention may be: one is chosen when the graph is compiled."""
+"""Say which kernels attention may be: one is chosen when the graph is compiled, and its result lies in memory as that
+kernel's does."""
 
 
 class _ReadByC(DataDependent):
