@@ -217,6 +217,28 @@ def test_which_kernels_may_be_taken_is_guarded() -> None:
     assert found[0] == found[2] != found[1]
 
 
+def test_kernels_that_the_program_names() -> None:
+    def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first = F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+        with sdpa_kernel(SDPBackend.MATH):
+            return (
+                first,
+                F.scaled_dot_product_attention(q, k, v, dropout_p=0.5),
+                F.scaled_dot_product_attention(q, k, v),
+            )
+
+    results = []
+    for function in (program, stagefold.compile(program, fullgraph=True)):
+        given = [one.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for one in qkv()]
+        torch.manual_seed(3)
+        found = function(*given)
+        gradients = torch.autograd.grad(sum(one.square().sum() for one in found), given)
+        results.append((*found, *gradients))
+        assert torch.backends.cuda.flash_sdp_enabled()
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+    assert [one.stride() for one in results[0][:3]] == [one.stride() for one in results[1][:3]]
+
+
 class Softmax(torch.autograd.Function):
     """With a gradient that is not that of softmax."""
 

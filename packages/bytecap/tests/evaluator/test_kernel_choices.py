@@ -51,6 +51,25 @@ def attention_of_old(q):
 
 
 @PROGRAMS.add(heads)
+def order_in_memory(q):
+    """Which that of the kernel is."""
+    q = q.transpose(1, 2).contiguous().transpose(1, 2)
+    found = [F.scaled_dot_product_attention(q, q, q)]
+    with sdpa_kernel([SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION]):
+        found.append(F.scaled_dot_product_attention(q, q, q, None, 0.0, True, scale=0.3))
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            found.append(F.scaled_dot_product_attention(q, key=q, value=q, attn_mask=q[..., :4] > 0))
+        found.append(F.scaled_dot_product_attention(q, q[:, :1], q[:, :1], enable_gqa=True))
+    return found, [one.stride() for one in found]
+
+
+@PROGRAMS.add(heads, refusal="BC005")
+def refused_attention(q):
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(q, q)
+
+
+@PROGRAMS.add(heads)
 def cudnn(x):
     with torch.backends.cudnn.flags(enabled=False):
         inside = flags()

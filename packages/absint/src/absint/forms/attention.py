@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -76,6 +77,26 @@ def for_each_head(tensor: Any, query: Any) -> Any:
     """Keys or values with a head for each head of the query: groups of these share one."""
     groups = query.shape[-3] // tensor.shape[-3]
     return tensor if groups == 1 else tensor.repeat_interleave(groups, -3)
+
+
+ATTENTION_AMONG = "torch.ops.stagefold.scaled_dot_product_attention"
+"""The target in a Capture of attention for which the program says which kernels may be taken."""
+KERNELS_OF_ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
+"""By their names in `torch._C._set_sdp_use_*`."""
+
+
+@contextmanager
+def among(kernels: Sequence[str]) -> Iterator[None]:
+    """Attention takes one of these kernels."""
+    cuda = torch.backends.cuda
+    before = [name for name in KERNELS_OF_ATTENTION if getattr(cuda, f"{name}_sdp_enabled")()]
+    try:
+        for name in KERNELS_OF_ATTENTION:
+            getattr(cuda, f"enable_{name}_sdp")(name in kernels)
+        yield
+    finally:
+        for name in KERNELS_OF_ATTENTION:
+            getattr(cuda, f"enable_{name}_sdp")(name in before)
 
 
 @cache
@@ -150,3 +171,20 @@ def _autocast(tensor: Any) -> Any:
         return tensor
     is_cast = tensor.is_floating_point() and tensor.dtype != torch.float64
     return tensor.to(torch.get_autocast_dtype("cuda")) if is_cast else tensor
+
+
+def _attention_among(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None, dropout_p: float,
+    is_causal: bool, scale: float | None, enable_gqa: bool, kernels: list[str],
+) -> torch.Tensor:  # fmt: skip
+    with among(kernels):
+        return attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)  # type: ignore[no-any-return]
+
+
+LIBRARY = torch.library.Library("stagefold", "FRAGMENT")
+LIBRARY.define(
+    "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, "
+    "bool is_causal, float? scale, bool enable_gqa, str[] kernels) -> Tensor",
+    tags=torch.Tag.nondeterministic_seeded,
+)
+LIBRARY.impl("scaled_dot_product_attention", _attention_among, "CompositeImplicitAutograd")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional as F
 
-from absint.forms.attention import attention
+from absint.forms.attention import among, attention
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
 from aotgrad.tracer.flex_attention import has_kernels
@@ -137,6 +137,17 @@ def attention_call(
         return attention(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **rest)
     finally:
         chosen.clear()
+
+
+def attention_among_call(
+    mode: TraceMode, query: Any, key: Any, value: Any, mask: Any, dropout: float, is_causal: bool,
+    scale: float | None, enable_gqa: bool, kernels: list[str],
+) -> Any:  # fmt: skip
+    """`attention_call` where the program says which kernels may be taken."""
+    with among(kernels):
+        return attention_call(
+            query, key, value, mask, dropout, is_causal, scale=scale, enable_gqa=enable_gqa, mode=mode
+        )
 
 
 def _shares_keys(mode: TraceMode, query: Any, key: Any) -> bool:

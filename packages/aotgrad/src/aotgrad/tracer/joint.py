@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from absint import from_wire, to_wire
 from absint.forms import symbolic_forms
+from absint.forms.attention import ATTENTION_AMONG
 from absint.functions import custom_functions
 from absint.gradients import TARGET, gradients
 from absint.meta import contiguous
@@ -23,7 +24,7 @@ from aotgrad.bind import write_constant
 from aotgrad.joint import Joint
 from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer import copied_views
-from aotgrad.tracer.attention import ATTENTION, attention_call
+from aotgrad.tracer.attention import ATTENTION, attention_among_call, attention_call
 from aotgrad.tracer.flex_attention import attend
 from aotgrad.tracer.gradient import (
     Backward,
@@ -149,6 +150,7 @@ def _trace(
             DATA: mode.data,
             TARGET: _kept_gradients,
             ATTENTION: partial(attention_call, mode=mode),
+            ATTENTION_AMONG: partial(attention_among_call, mode),
             CALL: partial(attend, mode, trace),
         }
         instead = {**known, **copied_views.row_calls(mode, rows), **functions}

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from absint.forms.attention import ATTENTION_AMONG
 from absint.gradients import TARGET as GRADIENT
 from absint.meta import Meta, contiguous
 from absint.targets import resolve
@@ -68,7 +69,8 @@ class Fusion:
         program, call = self.program, len(self.program.starts) - 1
         if not self._active or len(results) != 1 or type(results[0]) is not Traced:
             return results
-        last = None if node.target.startswith(CUSTOM) or node.target == ATTENTION else self._product(results[0], call)
+        is_one = node.target.startswith(CUSTOM) or node.target in (ATTENTION, ATTENTION_AMONG)
+        last = None if is_one else self._product(results[0], call)
         if last is None:
             return results
         try:

@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from torch.autograd.profiler import record_function
+from torch.nn.functional import scaled_dot_product_attention
 
+from absint.forms.attention import KERNELS_OF_ATTENTION
 from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.hook import directives
@@ -286,9 +288,9 @@ INDEX_MODE: dict[Any, Callable[..., Value]] = {_PUSH: _enter_mode, _POP: _leave_
 
 # -- Settings of torch that choose between kernels of one meaning: which attention, whether cuDNN or oneDNN.
 #
-# They change nothing that a graph says: captured code keeps books of them. It reads what it wrote, and what it leaves
-# changed is set when the graph has run. A setting that changes numbers (TF32, precision) may only be set to what it is;
-# anything else ends the graph.
+# They change nothing that a graph says, but which kernels a call of attention may be: captured code keeps books of
+# them. It reads what it wrote, and what it leaves changed is set when the graph has run. A setting that changes numbers
+# (TF32, precision) may only be set to what it is; anything else ends the graph.
 
 
 @dataclass(frozen=True)
@@ -334,12 +336,38 @@ def apply_settings(tracer: Tracer) -> None:
     tracer.effects.extend([CallEffect(_PUSH, [mode], {}) for mode in tracer.index_modes])
 
 
-_ALL = [
-    Setting(getattr(TORCH, setter), getattr(TORCH, getter), numbers, places)
+_ALL = {
+    setter: Setting(getattr(TORCH, setter), getattr(TORCH, getter), numbers, places)
     for setter, getter, numbers, places in SETTINGS
     if TORCH.has(setter) and TORCH.has(getter)
-]
+}
+
+
+_OF_ATTENTION = {name: _ALL[f"_set_sdp_use_{name}"] for name in KERNELS_OF_ATTENTION if f"_set_sdp_use_{name}" in _ALL}
+
+
+def _attention(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    """Of the kernels that may be taken: those of now, or those that the code has set. Results lie in memory as that of
+    one of them does."""
+    may_be_taken = [name for name, setting in _OF_ATTENTION.items() if setting.read(tracer).concrete()]
+    noted = [tracer.settings[(setting,)] for setting in _OF_ATTENTION.values() if (setting,) in tracer.settings]
+    given = dict(_DEFAULTS) | dict(zip(_DEFAULTS, args, strict=False)) | kwargs
+    is_changed = any(before != now for before, now in noted)
+    if not is_changed or len(args) > _POSITIONAL or given.keys() != _DEFAULTS.keys() or None in given.values():
+        return call_torch(tracer, scaled_dot_product_attention, list(args), kwargs)
+    kernels = ListValue([Constant(name) for name in may_be_taken])
+    return call_torch(tracer, torch.ops.stagefold.scaled_dot_product_attention, [*given.values(), kernels], {})
+
+
+_POSITIONAL = 6
+_DEFAULTS: dict[str, Value | None] = {
+    "query": None, "key": None, "value": None, "attn_mask": NONE, "dropout_p": Constant(0.0),
+    "is_causal": Constant(False), "scale": NONE, "enable_gqa": Constant(False),
+}  # fmt: skip
+"""The arguments of `scaled_dot_product_attention`; None for those that have to be given."""
+
 KERNEL_CHOICES: dict[Any, Callable[..., Value]] = {
-    **{setting.setter: setting.write for setting in _ALL},
-    **{setting.getter: setting.read for setting in _ALL},
+    **{setting.setter: setting.write for setting in _ALL.values()},
+    **{setting.getter: setting.read for setting in _ALL.values()},
+    scaled_dot_product_attention: _attention,
 }

@@ -31,7 +31,6 @@ from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleVal
 from bytecap.objects.instances.exceptions import UnknownText
 from bytecap.objects.instances.objects import ObjectValue
 from bytecap.objects.numbers.symbolic import FACT, read_number
-from bytecap.torch_capabilities import SETTINGS, TORCH
 
 LONGEST = 40
 """Steps, times layers and directions. Each takes about 50 ms to compile, and a fifth of eager's time to run."""
@@ -162,19 +161,8 @@ def call_torch(
         outside = getattr(args[0], "real", None) if args and isinstance(args[0], TensorValue) else None
         is_own = outside is not None and getattr(function, "__name__", "") in _UNTYPED
         return tracer.objects.fresh(function(outside) if is_own else result)
-    if function in _ATTENTION:
-        for may_be_taken in _KERNELS_OF_ATTENTION:
-            tracer.guards.reading(may_be_taken, (), may_be_taken())
     note_content(function, host_args, host_kwargs, result, tracer)
     return record(tracer, target or _target(function), host_args, host_kwargs, result)
-
-
-_ATTENTION = (torch.nn.functional.scaled_dot_product_attention, torch.nn.functional.multi_head_attention_forward)
-_KERNELS_OF_ATTENTION = tuple(
-    getattr(TORCH, getter) for _, getter, *_ in SETTINGS if "_sdp_" in getter and TORCH.has(getter)
-)
-"""Say which kernels attention may be: one is chosen when the graph is compiled, and its result lies in memory as that
-kernel's does."""
 
 
 class _ReadByC(DataDependent):
