@@ -9,20 +9,14 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from collections.abc import Callable
 
 import pytest
 import torch
 
-from bytecap.testing.changes import Program, check_change
+from bytecap.testing.changes import Cases, check_change
 
 T = torch.arange(6.0).reshape(2, 3)
-CASES: dict[str, Callable[[], Program]] = {}
-
-
-def case(make: Callable[[], Program]) -> Callable[[], Program]:
-    CASES[make.__name__] = make
-    return make
+case = CASES = Cases()
 
 
 @case

@@ -13,15 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bytecap.testing.changes import Program, check_change
+from bytecap.testing.changes import Cases, Program, check_change
 
 T = torch.arange(6.0).reshape(2, 3)
-CASES: dict[str, Callable[[], Program]] = {}
-
-
-def case(make: Callable[[], Program]) -> Callable[[], Program]:
-    CASES[make.__name__] = make
-    return make
+case = CASES = Cases()
 
 
 def register(name: str, make: Callable[[], Program]) -> None:

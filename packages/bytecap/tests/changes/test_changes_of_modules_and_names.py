@@ -10,12 +10,11 @@ import math
 import subprocess
 import sys
 import types
-from collections.abc import Callable
 
 import pytest
 import torch
 
-from bytecap.testing.changes import Program, check_change, patched, setting
+from bytecap.testing.changes import Cases, check_change, patched, setting
 
 MODULE_WITH_GETATTR = """
 v = 2
@@ -26,12 +25,7 @@ def __getattr__(name):
 """
 sys.zzz = 2  # a name that no module has
 T = torch.arange(6.0).reshape(2, 3)
-CASES: dict[str, Callable[[], Program]] = {}
-
-
-def case(make: Callable[[], Program]) -> Callable[[], Program]:
-    CASES[make.__name__] = make
-    return make
+case = CASES = Cases()
 
 
 @case

@@ -20,15 +20,10 @@ import torch
 from torch import nn
 
 from bytecap import Broke, Captured, executor, optimize
-from bytecap.testing.changes import Program, check_change, patched
+from bytecap.testing.changes import Cases, check_change, patched
 
 T = torch.arange(6.0).reshape(2, 3)
-CASES: dict[str, Callable[[], Program]] = {}
-
-
-def case(make: Callable[[], Program]) -> Callable[[], Program]:
-    CASES[make.__name__] = make
-    return make
+case = CASES = Cases()
 
 
 def made(**names: Any) -> Any:

@@ -18,15 +18,10 @@ import torch
 from torch import nn
 
 from bytecap import executor, optimize
-from bytecap.testing.changes import Program, check_change, patched, setting
+from bytecap.testing.changes import Cases, check_change, patched, setting
 
 T = torch.arange(6.0).reshape(2, 3)
-CASES: dict[str, Callable[[], Program]] = {}
-
-
-def case(make: Callable[[], Program]) -> Callable[[], Program]:
-    CASES[make.__name__] = make
-    return make
+case = CASES = Cases()
 
 
 # Special methods of metaclasses: (method of the metaclass by what it reads, what the program asks of the class)

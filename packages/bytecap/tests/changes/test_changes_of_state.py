@@ -7,21 +7,15 @@ from __future__ import annotations
 
 import os
 import unittest.mock
-from collections.abc import Callable
 
 import pytest
 import torch
 
 from bytecap import Captured
-from bytecap.testing.changes import Program, check_change, setting
+from bytecap.testing.changes import Cases, check_change, setting
 
 T = torch.arange(6.0).reshape(2, 3)
-CASES: dict[str, Callable[[], Program]] = {}
-
-
-def case(make: Callable[[], Program]) -> Callable[[], Program]:
-    CASES[make.__name__] = make
-    return make
+case = CASES = Cases()
 
 
 def deterministic():

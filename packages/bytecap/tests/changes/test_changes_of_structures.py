@@ -23,15 +23,10 @@ import torch
 from torch import nn
 
 from bytecap import executor, optimize
-from bytecap.testing.changes import Program, assert_alike, check_change, outcome, patched, setting
+from bytecap.testing.changes import Cases, assert_alike, check_change, outcome, patched, setting
 
 T = torch.arange(6.0).reshape(2, 3)
-CASES: dict[str, Callable[[], Program]] = {}
-
-
-def case(make: Callable[[], Program]) -> Callable[[], Program]:
-    CASES[make.__name__] = make
-    return make
+case = CASES = Cases()
 
 
 @case

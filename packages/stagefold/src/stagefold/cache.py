@@ -34,6 +34,7 @@ import torch
 from msgspec.structs import replace
 
 from absint.cpu_kernels import cpu_kernels
+from absint.forms.attention import allowed_kernels
 from absint.targets import resolve
 from stagefold.eviction import DEFAULT_LIMITS, Limits, entries_of, is_due, prune
 from stagefold.options import default_cache_dir
@@ -77,16 +78,9 @@ def program_key(capture: Capture, pipeline: str, *, at_its_sizes: bool = True) -
     )
     bare = replace(capture, guards=facts_of(capture), inputs=inputs, symbols=symbols)
     schemas = sorted(str(operator._schema) for operator in custom_operators(capture))
-    state = f"threads={torch.get_num_threads()}", kernels_of_attention()
+    state = f"threads={torch.get_num_threads()}", f"attention={allowed_kernels()}"
     text = "\n".join((digest(bare), pipeline, machine(), *state, *schemas))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def kernels_of_attention() -> str:
-    """Which kernels attention may be: the trace chooses one."""
-    of = torch.backends.cuda
-    flags = of.flash_sdp_enabled(), of.mem_efficient_sdp_enabled(), of.math_sdp_enabled(), of.cudnn_sdp_enabled()
-    return f"attention={flags}"
 
 
 def custom_operators(capture: Capture) -> list[OpOverload]:

@@ -85,18 +85,25 @@ KERNELS_OF_ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
 """By their names in `torch._C._set_sdp_use_*`."""
 
 
+def allowed_kernels() -> tuple[str, ...]:
+    """Those that attention may be now: `torch.nn.attention.sdpa_kernel` and its like say so."""
+    return tuple([name for name in KERNELS_OF_ATTENTION if getattr(torch.backends.cuda, f"{name}_sdp_enabled")()])
+
+
 @contextmanager
 def among(kernels: Sequence[str]) -> Iterator[None]:
     """Attention takes one of these kernels."""
-    cuda = torch.backends.cuda
-    before = [name for name in KERNELS_OF_ATTENTION if getattr(cuda, f"{name}_sdp_enabled")()]
+    before = allowed_kernels()
     try:
-        for name in KERNELS_OF_ATTENTION:
-            getattr(cuda, f"enable_{name}_sdp")(name in kernels)
+        _allow(kernels)
         yield
     finally:
-        for name in KERNELS_OF_ATTENTION:
-            getattr(cuda, f"enable_{name}_sdp")(name in before)
+        _allow(before)
+
+
+def _allow(kernels: Sequence[str]) -> None:
+    for name in KERNELS_OF_ATTENTION:
+        getattr(torch.backends.cuda, f"enable_{name}_sdp")(name in kernels)
 
 
 @cache

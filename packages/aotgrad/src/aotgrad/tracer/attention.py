@@ -14,11 +14,13 @@ training, and what stands between those fuses.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional as F
 
+from absint import Meta
 from absint.forms.attention import among, attention
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
@@ -116,14 +118,12 @@ def attention_call(
             out = op(*rows, whole, True, dropout_p, is_causal, scale=scale)[0]
             return out.contiguous() if asked_for_mask.eager == MATH else out
     chosen: list[Kernels] = [] if mode is None else mode.chosen
-    has_flex = mode is not None and mode.replaces_attention and has_kernels(mode, (query, key, value))
 
     def asked(query: Any, key: Any, value: Any, mask: Any, dropout: float, *numbers: Any) -> Kernels:
         """The kernel that eager takes, asked once: the answer is kept, for `attend` too."""
         if not chosen:
-            metas = [one.meta for one in (query, key, value)]
-            known = {"shares_keys": mode is not None and _shares_keys(mode, query, key), "has_flex": has_flex}
-            chosen.append(kernels(metas, None if mask is None else mask.meta, *numbers, dropout, **known))
+            meta = None if mask is None else mask.meta
+            chosen.append(_kernels(mode, (query, key, value), meta, *numbers, dropout))
         return chosen[0]
 
     def hidden(*given: Any) -> float:
@@ -160,15 +160,18 @@ def _asked(mode: TraceMode, named: dict[str, Any]) -> Kernels:
     if mode.chosen:
         return mode.chosen.pop()
     given, tensors = operands(mode, named), [named[key] for key in ("query", "key", "value")]
-    return kernels(
-        [tensor.meta for tensor in tensors],
-        None if given.mask is None else mode.recorder.metas[given.mask.name],
-        given.is_causal,
-        given.scale,
-        given.dropout,
-        shares_keys=_shares_keys(mode, *tensors[:2]),
-        has_flex=mode.replaces_attention and has_kernels(mode, tensors),
-    )
+    mask = None if given.mask is None else mode.recorder.metas[given.mask.name]
+    return _kernels(mode, tensors, mask, given.is_causal, given.scale, given.dropout)
+
+
+def _kernels(mode: TraceMode | None, tensors: Sequence[Any], mask: Meta | None, *numbers: Any) -> Kernels:
+    """The kernels for query, key and value. mode: the trace's, which knows where they come from and what else there
+    is."""
+    known = {}
+    if mode is not None:
+        has_flex = mode.replaces_attention and has_kernels(mode, tensors)
+        known = {"shares_keys": _shares_keys(mode, *tensors[:2]), "has_flex": has_flex}
+    return kernels([tensor.meta for tensor in tensors], mask, *numbers, **known)
 
 
 class _Attention:

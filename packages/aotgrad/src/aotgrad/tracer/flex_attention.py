@@ -18,6 +18,7 @@ from absint import to_wire
 from absint.flex_attention import LN2
 from absint.meta import Meta, contiguous
 from absint.strides import preserve_stride
+from absint.symbolic import dim_of
 from aotgrad.joint import Joint
 from stagewire.capture import Capture, GlobalState, Input
 from stagewire.expr import Expr, symbol
@@ -127,13 +128,16 @@ def _row_major(graph: Graph, output: Ref) -> Graph:
     return Graph(graph.inputs, (*nodes, Node("aten.clone.default", (output,), layout, (value,))), (Ref("output"),))
 
 
-def adding(mask: Meta, sizes: Sequence[Any]) -> str | None:
-    """The function that adds a mask to scores of such sizes, which is none of a size that is an expression: the
-    symbols of a function are the sizes of its inputs."""
+def can_be_added(mask: Meta, sizes: Sequence[Any]) -> bool:
+    """Whether `adding` has a function for them: its symbols are the sizes of its inputs, so that none is an
+    expression."""
+    return all(isinstance(size, int) or size.text.isidentifier() for size in map(dim_of, (*sizes, *mask.shape)))
+
+
+def adding(mask: Meta, sizes: Sequence[Any]) -> str:
+    """The function that adds a mask to scores of such sizes."""
     given = to_wire(contiguous(tuple(sizes), torch.float32, mask.device)), to_wire(mask)
     open_sizes = dict.fromkeys(size for type_ in given for size in type_.shape if isinstance(size, Expr))
-    if not all(size.text.isidentifier() for size in open_sizes):
-        return None
     names = {size.text: symbol(f"n{number}") for number, size in enumerate(open_sizes)}
     scores, added = (replace(replace_symbols(type_, names), storage_offset=0) for type_ in given)
     inputs = Value("scores", scores), Value("mask", added)

@@ -18,23 +18,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.backends.cuda import (
-    SDPAParams,
-    can_use_efficient_attention,
-    can_use_flash_attention,
-    flash_sdp_enabled,
-    math_sdp_enabled,
-    mem_efficient_sdp_enabled,
-)
+from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
 
 from absint import Meta
+from absint.forms.attention import allowed_kernels
 from absint.meta import CPU, contiguous
 from absint.rules.layers import by_head
 from absint.schema import OpRecord
-from absint.strides import preserve_stride
 from absint.symbolic import hint_of
 from aotgrad.torch_capabilities import TORCH
-from aotgrad.tracer.flex_attention import adding, dense
+from aotgrad.tracer.flex_attention import adding, can_be_added, dense
 from stagewire.flex_attention import BACKWARD, FORWARD, NO_BLOCKS
 from stagewire.graph import Ref
 
@@ -121,13 +114,12 @@ def kernels(
         taken = _eagers([contiguous(meta.shape, meta.dtype, meta.device) for meta in metas], *rest)
     if taken in (None, MATH) or not is_taken(taken, metas, dropout, mask_grad, shares_keys):
         return Kernels(eager, None)
-    is_open = has_flex and not (is_causal or dropout or mask_grad) and _may_choose()
+    is_open = has_flex and not (is_causal or dropout or mask_grad) and _LEFT_TO_TORCH.issubset(allowed_kernels())
     return Kernels(eager, "flex" if is_open and is_flex_taken(metas, mask) else taken)
 
 
-def _may_choose() -> bool:
-    """Whether the program leaves the kernel to torch: `torch.nn.attention.sdpa_kernel` names those that may be."""
-    return flash_sdp_enabled() and mem_efficient_sdp_enabled() and math_sdp_enabled()
+_LEFT_TO_TORCH = frozenset(("flash", "mem_efficient", "math"))
+"""Where not all of these are allowed, the program names the kernel that it wants."""
 
 
 def has_dense_rows(meta: Meta) -> bool:
@@ -142,7 +134,7 @@ def is_flex_taken(metas: list[Meta], mask: Meta | None) -> bool:
     fixed = (*widths, *(meta.shape[1] for meta in metas), *(meta.stride[-1] for meta in metas))
     if query.dtype not in (torch.float16, torch.bfloat16) or not all(type(size) is int for size in fixed):
         return False
-    if query.shape[1] % key.shape[1] or (mask is not None and adding(mask, (*query.shape[:3], key.shape[2])) is None):
+    if query.shape[1] % key.shape[1] or (mask is not None and not can_be_added(mask, (*query.shape[:3], key.shape[2]))):
         return False
     limit = next((one for one in LIMITS if max(widths) <= one.width), None)
     return limit is not None and hint_of(key.shape[2]) <= (limit.plain if mask is None else limit.masked)
@@ -317,9 +309,7 @@ def _by_rows(mask: Meta) -> Meta:
 
 def _as_laid_out(shape: tuple[int, ...], like: Meta) -> Meta:
     """In memory of the same order as `like`, if it has its shape."""
-    if shape != like.shape:
-        return by_head(like, shape)
-    return Meta(shape, preserve_stride(like.shape, like.stride), like.dtype, like.device)
+    return dense(like, shape) if shape == like.shape else by_head(like, shape)
 
 
 def _whole_mask(mode: TraceMode, given: Operands, shape: tuple[int, ...]) -> Ref | None:

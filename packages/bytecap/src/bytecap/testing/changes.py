@@ -15,6 +15,14 @@ from bytecap.testing.comparison import differences
 Program = tuple[Callable[..., Any], tuple[Any, ...], Callable[[], Any]]
 
 
+class Cases(dict[str, Callable[[], Program]]):
+    """What makes programs, by name; as a decorator it adds one."""
+
+    def __call__(self, make: Callable[[], Program]) -> Callable[[], Program]:
+        self[make.__name__] = make
+        return make
+
+
 def outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """The result, or class and text of the exception."""
     try:

@@ -90,8 +90,11 @@ class KernelWriter(Text):
             clause = " reduction(|:bad)" if self.scope.reports and not text.startswith("for") else ""
             self.lines[position] = "  " * depth + f"#pragma omp {text}{clause}"
 
-    def begin_lanes(self, head: str, body: Sequence[Statement], lane: str, simd: bool, clauses: str = "") -> None:
-        """Open a loop of lanes along an axis, which will have these statements."""
+    def begin_lanes(
+        self, head: str, section: Section, level: Sequence[int], lane: str, simd: bool, clauses: str = ""
+    ) -> None:
+        """Open a loop of lanes along an axis, which will have those statements of a section that are inside of it."""
+        body = [one for one, at in zip(section.statements, level, strict=True) if at == INSIDE]
         self._row_pointers([one for one in body if isinstance(one, Load | Store)], lane)
         self._written.clear()
         if simd:
@@ -202,9 +205,8 @@ class KernelWriter(Text):
             self._blocks(name, size, chunk)
             start, end = f"{name}c", f"{name}e"
         self._declare([part for _, part in partial])
-        body = [one for one, at in zip(section.statements, level, strict=True) if at == INSIDE]
         head = f"for (i64 {name} = {start}; {name} < {end}; {name}++)"
-        self.begin_lanes(head, body, lane.name, simd, _clauses(narrow))
+        self.begin_lanes(head, section, level, lane.name, simd, _clauses(narrow))
         self._points(section, dict(narrow), "", level, INSIDE)
         self.end_lanes(simd)
         for whole, part in partial:
@@ -319,9 +321,8 @@ class KernelWriter(Text):
             for axis in section.axes[position + 1 :]:
                 self.loop(axis)
         self._points(section, {}, "", level, BETWEEN)
-        body = [one for one, at in zip(section.statements, level, strict=True) if at == INSIDE]
         head = f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)"
-        self.begin_lanes(head, body, lane.name, self.plan.vector)
+        self.begin_lanes(head, section, level, lane.name, self.plan.vector)
         self._points(section, dict(narrow), subscript, level, INSIDE)
         for place, (value, _) in enumerate(kept):
             self.line(f"k_{number}_{place}{subscript} = {self.scope.values[value]};")
