@@ -135,3 +135,19 @@ def test_a_setting_is_guarded():
     assert call(torch.ones(1)).item() == 3
     torch.backends.cudnn.benchmark = True
     assert call(torch.ones(1)).item() == 2
+
+
+def test_a_program_made_under_another_setting_is_another():
+    """Equal captures share what a backend made, which may have asked for it."""
+    made = []
+
+    def backend(capture, example_inputs):
+        made.append(torch.backends.cudnn.enabled)
+        return executor(capture)
+
+    doubled = optimize(lambda x: (x * 2, torch.backends.cudnn.enabled)[0], backend, fullgraph=True)
+    x = torch.ones(2)
+    for enabled in (True, False, True):
+        with torch.backends.cudnn.flags(enabled=enabled):
+            doubled(x)
+    assert made == [True, False]

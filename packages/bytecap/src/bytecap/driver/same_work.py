@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from stagewire.capture import Capture, Local, TensorIs, facts_of
+from stagewire.capture import Capture, Equals, Local, Reading, TensorIs, facts_of
 from stagewire.digest import digest
-from stagewire.graph import Value
+from stagewire.graph import Arg, Value
 from stagewire.symbols import bound_symbols, symbols_of_nodes
 from stagewire.types import TensorType
 
@@ -14,6 +14,7 @@ from stagewire.types import TensorType
 def is_same_work(old: Capture, new: Capture, *, keeps_inputs: bool, keeps_sizes: bool) -> bool:
     """Whether the captures differ only in their guards, and in where their inputs are read unless `keeps_inputs`.
 
+    What they found set in torch (which kernels attention may be) has to be the same: stages ask for it, too.
     keeps_sizes: whether what was made of the old one assumes more of its symbols than the guards say.
 
     What a process holds (a constant, a handle) is looked up by its place: where there is such a thing, places count.
@@ -23,7 +24,19 @@ def is_same_work(old: Capture, new: Capture, *, keeps_inputs: bool, keeps_sizes:
     moves = old.portable and new.portable and not keeps_inputs
     if not moves and [item.source for item in old.inputs] != [item.source for item in new.inputs]:
         return False
+    if _settings(old) != _settings(new):
+        return False
     return digest(_work(old, keeps_sizes)) == digest(_work(new, keeps_sizes))
+
+
+def _settings(capture: Capture) -> list[tuple[Reading, Arg]]:
+    """What is set in torch, as far as the capture asked for it."""
+    read = [(guard.source, guard.value) for guard in capture.guards if isinstance(guard, Equals)]
+    return [(at, value) for at, value in read if isinstance(at, Reading) and at.base is None and _of_torch(at.function)]
+
+
+def _of_torch(function: str) -> bool:
+    return function.startswith("torch.")
 
 
 _LEAF, _OTHER = Local("leaf"), Local("")
