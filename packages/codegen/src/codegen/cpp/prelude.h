@@ -9,6 +9,10 @@ typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
 
+#if !defined(__clang__)  // else gcc computes what follows a clamp once more for its bound: 47 instructions of tanh, not 37
+#pragma GCC optimize("no-thread-jumps")
+#endif
+
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 #define SF_HAS_FMA 1
 #define SF_FMA(a, b, c) __builtin_fmaf(a, b, c)
@@ -104,39 +108,43 @@ SF_INLINE f32 sf_round_f16(f32 x) {
 template <class... C> SF_INLINE f32 sf_horner(f32 x, f32 p, C... c) { ((p = SF_FMA(p, x, c)), ...); return p; }
 template <class... C> SF_INLINE f64 sf_horner(f64 x, f64 p, C... c) { ((p = SF_FMAD(p, x, c)), ...); return p; }
 
-SF_INLINE f32 sf_exp_scaled_f32(f32 r, f32 z) {
-  // exp(r) * 2**n for |r| <= log(2)/2 and z = n + 1.5 * 2**23, in two steps: results below the normal range round once
-  f32 p = sf_horner(r, 1.37805939e-3f, 8.37312452e-3f, 4.16695364e-2f, 1.66664720e-1f, 4.99999851e-1f, 1.0f, 1.0f);
-  i32 n = SF_BITS(i32, z) - 0x4b400000, h = n >> 1;
-  return p * SF_BITS(f32, (h + 127) << 23) * SF_BITS(f32, (n - h + 127) << 23);
+SF_INLINE i32 sf_clamp_i32(i32 a, i32 lower, i32 upper) {
+  a = a < lower ? lower : a;
+  return a > upper ? upper : a;
 }
 
-SF_INLINE f32 sf_exp_reduction_f32(f32 x, f32 *z) {
-  // x - n * log(2), and n + 1.5 * 2**23
-  *z = SF_FMA(x, 1.44269504f, 12582912.0f);
-  f32 n = *z - 12582912.0f;
-  return SF_FMA(n, -1.42860677e-6f, SF_FMA(n, -0.693145752f, x));
+#define SF_EXP_SHIFT 12583166.0f           // 1.5 * 2**23 + 254: n is added to it. Half of its last bits is the exponent
+#define SF_EXP_BITS(n) (0x4b4000fe + (n))  // of one power of two, the rest that of another, and their product is 2**n.
+
+SF_INLINE f32 sf_exp_scaled_f32(f32 r, i32 bits) {
+  // exp(r) * 2**n for |r| <= log(2)/2, n in bits, in two steps: results below the normal range round once
+  f32 p = sf_horner(r, 1.37805939e-3f, 8.37312452e-3f, 4.16695364e-2f, 1.66664720e-1f, 4.99999851e-1f, 1.0f, 1.0f);
+  i32 h = bits >> 1;
+  return p * SF_BITS(f32, h << 23) * SF_BITS(f32, (bits - h) << 23);
 }
+
+// Only n is clamped (as an integer, which is one instruction): for larger x the polynomial is large or infinite.
 
 SF_INLINE f32 sf_exp_f32(f32 x) {
-  x = x > 89.0f ? 89.0f : x;
-  x = x < -104.0f ? -104.0f : x;
-  f32 z, r = sf_exp_reduction_f32(x, &z);
-  return sf_exp_scaled_f32(r, z);
+  f32 z = SF_FMA(x, 1.44269504f, SF_EXP_SHIFT);
+  i32 bits = sf_clamp_i32(SF_BITS(i32, z), SF_EXP_BITS(-151), SF_EXP_BITS(129));
+  f32 n = SF_BITS(f32, bits) - SF_EXP_SHIFT;
+  f32 y = sf_exp_scaled_f32(SF_FMA(n, -1.42860677e-6f, SF_FMA(n, -0.693145752f, x)), bits);
+  return x < -104.0f ? 0.0f : y;
 }
 
 SF_INLINE f32 sf_exp2_f32(f32 x) {
-  x = x > 129.0f ? 129.0f : x;
-  x = x < -151.0f ? -151.0f : x;
-  f32 z = x + 12582912.0f;
-  f32 r = (x - (z - 12582912.0f)) * 0.693147181f;
-  return sf_exp_scaled_f32(r, z);
+  f32 z = x + SF_EXP_SHIFT;
+  i32 bits = sf_clamp_i32(SF_BITS(i32, z), SF_EXP_BITS(-151), SF_EXP_BITS(129));
+  f32 y = sf_exp_scaled_f32((x - (SF_BITS(f32, bits) - SF_EXP_SHIFT)) * 0.693147181f, bits);
+  return x < -151.0f ? 0.0f : y;
 }
 
 SF_INLINE f32 sf_expm1_f32(f32 a) {
   f32 x = a > 89.0f ? 89.0f : a;
   x = x < -25.0f ? -25.0f : x;
-  f32 z, r = sf_exp_reduction_f32(x, &z);
+  f32 z = SF_FMA(x, 1.44269504f, 12582912.0f), n = z - 12582912.0f;
+  f32 r = SF_FMA(n, -1.42860677e-6f, SF_FMA(n, -0.693145752f, x));
   f32 p = sf_horner(r, 1.98412698e-4f, 1.38888889e-3f, 8.33333333e-3f, 4.16666667e-2f, 1.66666667e-1f, 0.5f);
   p = SF_FMA(p * r, r, r);
   f32 s = SF_BITS(f32, (SF_BITS(i32, z) - 0x4b400000 + 126) << 23);
