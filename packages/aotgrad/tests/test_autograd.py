@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 
-from absint.errors import RefusedWrite
+from absint.errors import RefusedWrite, UnsupportedTensor
 from aotgrad import AotGrad, Options, PartitionStage, bind, bind_capture, bind_interpreted, cut, executor
 from aotgrad.errors import (
     AliasedMutation,
@@ -603,6 +603,27 @@ def test_a_backward_that_torch_cannot_differentiate_is_refused() -> None:
     with pytest.raises(BackwardFailed, match="modified by an inplace operation") as raised:
         AotGrad().run(capture)
     assert raised.value.code == "AG002"
+    assert raised.value.hindering_result == capture.graph.nodes[0].results[0].name
+
+
+@pytest.mark.parametrize(
+    "lookup",
+    [
+        lambda table, at: F.embedding(at, table, sparse=True),
+        lambda table, at: F.embedding_bag(at[None], table, sparse=True, mode="sum"),
+        lambda table, at: torch.gather(table, 0, at[:, None].expand(-1, 2), sparse_grad=True),
+    ],
+    ids=["embedding", "embedding_bag", "gather"],
+)
+def test_a_sparse_gradient_is_refused_with_the_name_of_the_call_that_has_it(lookup: Program) -> None:
+    def program(table: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return lookup(table.sin(), at).exp().sum() + lookup(table, at).cos().sum()
+
+    capture, _ = capture_by_torch_function(program, [*leaves((5, 2)), torch.tensor([1, 3, 1])])
+    with pytest.raises(UnsupportedTensor, match="sparse") as raised:
+        AotGrad().run(capture)
+    refused = next(node for node in capture.graph.nodes if node.results[0].name == raised.value.hindering_result)
+    assert refused.target.rpartition(".")[2] in ("embedding", "embedding_bag", "gather")
 
 
 # Layouts of inputs.

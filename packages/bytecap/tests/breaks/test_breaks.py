@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from bytecap import Broke, Captured, LimitReached, executor, optimize
+from bytecap import Broke, Captured, CaptureWarning, LimitReached, executor, optimize
 from bytecap.testing.programs import Programs
 from stagewire.errors import StageError
 
@@ -648,3 +649,29 @@ def test_a_graph_ends_where_a_call_hinders_the_backend():
     assert targets[-1][-1] == "torch.Tensor.exp"
     with pytest.raises(Hindered):
         optimize(keeps, backend, fullgraph=True)(x)
+
+
+def test_a_graph_ends_where_one_call_hinders_the_backend():
+    """The backend names it by what it gives, since other calls of the same function do not hinder."""
+    targets = []
+
+    def backend(capture, inputs):
+        for node in capture.graph.nodes:
+            if node.target.endswith(".mul") and node.args[1] == 2:
+                error = Hindered("a product by two")
+                error.hindering_result = node.results[0].name
+                raise error
+        targets.append([node.target.rpartition(".")[2] for node in capture.graph.nodes])
+        return executor(capture)
+
+    class Products(torch.nn.Module):
+        def forward(self, x):
+            return ((x.sin() * 3).cos() * 2).exp() * 4
+
+    products = Products()
+    optimized = optimize(products, backend)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CaptureWarning)
+        for _ in range(2):
+            assert torch.equal(optimized(vector()), products(vector()))
+    assert targets == [["sin", "mul", "cos"], ["exp", "mul"]]

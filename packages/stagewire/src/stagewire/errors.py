@@ -41,6 +41,9 @@ class StageError(Exception):
     hindering: ClassVar[tuple[str, ...]] = ()
     """Targets of calls that hinder: what stands in front of the first of them may be a program by itself."""
 
+    hindering_result: str | None = None
+    """The name of a result of the one call that hinders, where that is known: its derivative cannot be traced, say."""
+
     fixed_inputs: tuple[str, ...] = ()
     """The inputs of the program (numbers) that have to be constants, if that is all that hinders."""
 

@@ -25,6 +25,7 @@ from aotgrad.joint import Joint
 from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer import copied_views
 from aotgrad.tracer.attention import ATTENTION, attention_among_call, attention_call
+from aotgrad.tracer.failing_call import CallsOfHistory
 from aotgrad.tracer.flex_attention import attend
 from aotgrad.tracer.gradient import (
     Backward,
@@ -42,6 +43,7 @@ from aotgrad.tracer.views import rebase_stale_views
 from aotgrad.written_attention import Fusion
 from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs, facts_of
 from stagewire.collector import resting_collector
+from stagewire.errors import StageError
 from stagewire.flex_attention import CALL
 from stagewire.grad import Binding, BoundInput, Tangent
 from stagewire.graph import Graph, Node, Ref, Value
@@ -63,10 +65,39 @@ def trace(
     differentiably; `training=False` never traces it. gradient_order: of which program, see `tracer.gradient`.
     attention: puts fused kernels in the place of attention that the program writes out; without it attention of torch's
     is eager's kernel. flex_attention: the types of devices on which FlexAttention stays an op.
+
+    An error in the backward says in whose derivative (`StageError.hindering_result`), where that is one call's.
     """
+    calls = CallsOfHistory()
+    try:
+        return _settled(calls, capture, training, gradient_order, attention, flex_attention)
+    except StageError as error:
+        if calls.backward_began and not gradient_order and error.refuses_program and not error.needs_fixed_sizes:
+            error.hindering_result = _failing_result(capture, training, flex_attention)
+        raise
+
+
+def _failing_result(capture: Capture, training: bool, flex_attention: tuple[str, ...]) -> str | None:
+    """A result of the call in whose derivative a backward fails, found by a trace of its own."""
+    calls = CallsOfHistory(follows=True)
+    try:
+        _traced(calls, capture, training, 0, None, flex_attention)
+    except StageError:
+        return calls.failing_result
+    return None
+
+
+def _settled(
+    calls: CallsOfHistory,
+    capture: Capture,
+    training: bool,
+    gradient_order: int,
+    attention: Fusion | None,
+    flex_attention: tuple[str, ...],
+) -> Joint:
     while True:
         try:
-            joint = _traced(capture, training, gradient_order, attention, flex_attention)
+            joint = _traced(calls, capture, training, gradient_order, attention, flex_attention)
         except errors.BackwardFailed:
             if attention is None or not attention.refuse("its output is written, of which a kernel makes the gradient"):
                 raise
@@ -79,7 +110,12 @@ def trace(
 
 
 def _traced(
-    capture: Capture, training: bool, gradient_order: int, attention: Fusion | None, flex_attention: tuple[str, ...]
+    calls: CallsOfHistory,
+    capture: Capture,
+    training: bool,
+    gradient_order: int,
+    attention: Fusion | None,
+    flex_attention: tuple[str, ...],
 ) -> Joint:
     sizes = SizesOf(capture)
     mode = TraceMode(
@@ -97,7 +133,7 @@ def _traced(
         if recurrent:  # one trace at a time, of either kind: one flips the switch that the other reads
             stack.enter_context(_without_onednn() if gradient_order else _ONEDNN)
         stack.enter_context(mode)
-        return _trace(mode, capture, sizes, training, gradient_order, attention)
+        return _trace(mode, calls, capture, sizes, training, gradient_order, attention)
 
 
 @contextmanager
@@ -117,7 +153,13 @@ _ONEDNN = threading.RLock()
 
 
 def _trace(
-    mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gradient_order: int, attention: Fusion | None
+    mode: TraceMode,
+    calls: CallsOfHistory,
+    capture: Capture,
+    sizes: SizesOf,
+    training: bool,
+    gradient_order: int,
+    attention: Fusion | None,
 ) -> Joint:
     mode.keeps_statistics = gradient_order == 0
     sizes.env.line = lambda: mode.recorder.line
@@ -155,7 +197,7 @@ def _trace(
         }
         instead = {**known, **copied_views.row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
-        on_results = None if attention is None else attention.after
+        on_results = calls.note if calls.follows else None if attention is None else attention.after
         replay(capture, given_tensors, on_node, instead, values, sizes, on_results)
         rebase_stale_views(mode, values)
         outputs = outputs_of(capture.graph, values)
@@ -174,7 +216,8 @@ def _trace(
             refuse_second_gradients(mode, inputs, plan)
         inputs, plan = gradient_program(mode, inputs, plan)
     recorder.phase = "backward"
-    found = backward(mode, inputs, plan)
+    with calls.watched():
+        found = backward(mode, inputs, plan)
     for number, given in enumerate(inputs):
         if given.leaf.memory.written_in_backward:
             raise errors.NoFunctionalForm(f"the backward writes into input {number}")

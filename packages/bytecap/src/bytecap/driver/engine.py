@@ -49,6 +49,7 @@ from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Capture, Check, Guard, Local, Relation, Source, Symbol
 from stagewire.collector import resting_collector
 from stagewire.errors import StageError
+from stagewire.graph import Node
 
 Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
 """(capture, example inputs) to the callable on tensors that runs in its place."""
@@ -371,10 +372,11 @@ class Engine:
                         raise _SizesRefused from error
                     if self.fullgraph or not error.refuses_program:
                         raise
-                    broken = self._broken_in_front(view, result, error, reason)
+                    hindered = self._hindered(result, error)
+                    broken = hindered and self._broken(view, hindered, reason)
                     if broken is not None:
                         return broken
-                    self.report(view.code, error, Refused(error))
+                    self.report(view.code, hindered or error, Refused(hindered or error))
                     return Entry(guard, view.code, error.with_traceback(None))
             if assumes:
                 guard = with_relations(guard, assumes, conditions.numbers)
@@ -473,18 +475,16 @@ class Engine:
             return made
         return None
 
-    def _broken_in_front(
-        self, view: FrameView, result: CaptureResult, error: StageError, reason: str | None
-    ) -> Entry | None:
-        """The entry of a frame whose graph ends at the first call that hinders the backend; None where none does."""
+    def _hindered(self, result: CaptureResult, error: StageError) -> errors.CannotCapture | None:
+        """The end of a graph at the first call that hinders the backend; None where none does."""
         nodes = result.capture.graph.nodes
-        position = next((at for at, node in enumerate(nodes) if node.target in error.hindering), None)
+        position = next((at for at, node in enumerate(nodes) if _hinders(node, error)), None)
         if position is None or result.trace is None:
             return None
         refused = errors.CannotCapture(error.message, where=nodes[position].line or error.where, fix=error.fix)
         refused.code = error.code  # type: ignore[misc]
         refused.trace = result.trace.to_node(position)
-        return self._broken(view, refused, reason)
+        return refused
 
     def _open_behind(self, code: CodeType, error: errors.CannotCapture, result: CaptureResult, until: Break) -> None:
         """Have the segments behind a break leave open what differs in each call: what data decides, to begin with."""
@@ -564,6 +564,11 @@ class _EndsAtData(Exception):
 
 class _SizesRefused(Exception):
     """A stage of the backend cannot take size symbols; its error is the cause."""
+
+
+def _hinders(node: Node, error: StageError) -> bool:
+    """Whether a call is one that hinders, by its target or by what it gives."""
+    return node.target in error.hindering or any(value.name == error.hindering_result for value in node.results)
 
 
 def _symbols_of(entry: Entry) -> tuple[Symbol, ...]:
