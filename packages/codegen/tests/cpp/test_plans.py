@@ -36,6 +36,15 @@ def test_large_steps_are_dearer_than_small_ones():
         assert make_plan(normalisation(read, written), 1).lane.name == "c", "along p the other one steps by a KiB"
 
 
+def test_tiles_are_transposed_between_the_axes_along_which_memory_lies():
+    """y[a, b, c] = x[c, b, a]: not in rows of b, along which neither is read in one piece."""
+    size = 48
+    outer, inner = {"a": size * size, "b": size, "c": 1}, {"a": 1, "b": size, "c": size * size}
+    body = Section((), (Load("v", "x", at(inner), "float32"), Store("y", at(outer), Ref("v"))))
+    plan = make_plan(Kernel("kernel", tuple(Axis(name, size) for name in "abc"), (body,)), 1)
+    assert (plan.lane.name, plan.crossed.name) == ("c", "a")
+
+
 def test_the_mean_of_a_column_is_divided_once():
     buffers = {name: Buffer(name, contiguous("float32", (IMAGES * CHANNELS * PIXELS,)), "input").type for name in "xy"}
     body = write_function(((normalisation(ROWS, ROWS),),), buffers, threshold=1).body

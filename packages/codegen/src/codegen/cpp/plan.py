@@ -183,7 +183,17 @@ def _section_cost(section: Section, axis: Axis) -> float:
 
 
 def _column_cost(kernel: Kernel, axis: Axis) -> float:
-    return sum(_section_cost(section, axis) for section in kernel.sections) * _short(axis.size) * TUNED.column
+    cost = sum(_section_cost(section, axis) for section in kernel.sections)
+    return (cost - _saved_by_turning(kernel, axis)) * _short(axis.size) * TUNED.column
+
+
+def _saved_by_turning(kernel: Kernel, lane: Axis) -> float:
+    """How much less loads cost that lie along another axis, where tiles of them are transposed (`_column_plan`)."""
+    crossed = None if any(section.axes for section in kernel.sections) else _crossed_axis(kernel, lane)
+    if crossed is None:
+        return 0.0
+    turned = [load for load in select(kernel.sections, Load) if is_turned(load, crossed, lane)]
+    return sum(max(_access_cost(load.index, lane.name) - TUNED.turned, 0.0) for load in turned)
 
 
 def _row_cost(kernel: Kernel) -> float:

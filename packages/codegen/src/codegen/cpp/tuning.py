@@ -43,6 +43,7 @@ class Tuning:
     short_strided: float = tuned(4.0, "accesses", "cost of one in such steps", COLUMNS)
     conflicting_step: int = tuned(256, "elements", "multiples of which leave neighbours no place in cache", COLUMNS)
     conflicting: float = tuned(16.0, "accesses", "cost of one in such steps", COLUMNS)
+    turned: float = tuned(3.0, "accesses", "cost of one to a tile that is transposed", POINTWISE)
     statement: float = tuned(0.3, "accesses", "cost of a statement", COLUMNS)
     costly: int = tuned(10, "operations", "of a transcendental function, a division or a random number", REGIONS)
     column: float = tuned(1.05, "factor", "of a column plan's cost: its tiles are in memory", COLUMNS)
