@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
 from operator import or_
@@ -69,35 +69,30 @@ def trace(
     An error in the backward says in whose derivative (`StageError.hindering_result`), where that is one call's.
     """
     calls = CallsOfHistory()
+    traced = partial(_traced, capture, training, flex_attention)
     try:
-        return _settled(calls, capture, training, gradient_order, attention, flex_attention)
+        return _settled(partial(traced, gradient_order, attention, calls), attention)
     except StageError as error:
         if calls.backward_began and not gradient_order and error.refuses_program and not error.needs_fixed_sizes:
-            error.hindering_result = _failing_result(capture, training, flex_attention)
+            error.hindering_result = _failing_result(traced)
         raise
 
 
-def _failing_result(capture: Capture, training: bool, flex_attention: tuple[str, ...]) -> str | None:
+def _failing_result(traced: Callable[[int, Fusion | None, CallsOfHistory], Joint]) -> str | None:
     """A result of the call in whose derivative a backward fails, found by a trace of its own."""
     calls = CallsOfHistory(follows=True)
     try:
-        _traced(calls, capture, training, 0, None, flex_attention)
+        traced(0, None, calls)
     except StageError:
         return calls.failing_result
     return None
 
 
-def _settled(
-    calls: CallsOfHistory,
-    capture: Capture,
-    training: bool,
-    gradient_order: int,
-    attention: Fusion | None,
-    flex_attention: tuple[str, ...],
-) -> Joint:
+def _settled(traced: Callable[[], Joint], attention: Fusion | None) -> Joint:
+    """What is traced when `attention` has no rewrite left to take back."""
     while True:
         try:
-            joint = _traced(calls, capture, training, gradient_order, attention, flex_attention)
+            joint = traced()
         except errors.BackwardFailed:
             if attention is None or not attention.refuse("its output is written, of which a kernel makes the gradient"):
                 raise
@@ -110,12 +105,12 @@ def _settled(
 
 
 def _traced(
-    calls: CallsOfHistory,
     capture: Capture,
     training: bool,
+    flex_attention: tuple[str, ...],
     gradient_order: int,
     attention: Fusion | None,
-    flex_attention: tuple[str, ...],
+    calls: CallsOfHistory,
 ) -> Joint:
     sizes = SizesOf(capture)
     mode = TraceMode(

@@ -31,12 +31,12 @@ def is_same_work(old: Capture, new: Capture, *, keeps_inputs: bool, keeps_sizes:
 
 def _settings(capture: Capture) -> list[tuple[Reading, Arg]]:
     """What is set in torch, as far as the capture asked for it."""
-    read = [(guard.source, guard.value) for guard in capture.guards if isinstance(guard, Equals)]
-    return [(at, value) for at, value in read if isinstance(at, Reading) and at.base is None and _of_torch(at.function)]
-
-
-def _of_torch(function: str) -> bool:
-    return function.startswith("torch.")
+    found = []
+    for guard in capture.guards:
+        match guard:
+            case Equals(source=Reading(base=None) as setting) if setting.function.startswith("torch."):
+                found.append((setting, guard.value))
+    return found
 
 
 _LEAF, _OTHER = Local("leaf"), Local("")

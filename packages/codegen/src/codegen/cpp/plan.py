@@ -89,7 +89,7 @@ def _column_plan(kernel: Kernel, lane: Axis, threshold: int) -> Plan:
     inner = sum(estimate(points_of(s.axes)) * _work(s) for s in kernel.sections)
     size = estimate(lane.size)
     total = inner * others * size
-    if len(kernel.sections) == 1 and not kernel.sections[0].axes:
+    if _is_pointwise(kernel):
         crossed = _crossed_axis(kernel, lane)
         tile = TUNED.longest_tile if crossed is None else TUNED.turned_tile
         if crossed is None and isinstance(lane.size, int) and (size <= tile or others >= TUNED.enough_tiles):
@@ -189,7 +189,7 @@ def _column_cost(kernel: Kernel, axis: Axis) -> float:
 
 def _saved_by_turning(kernel: Kernel, lane: Axis) -> float:
     """How much less loads cost that lie along another axis, where tiles of them are transposed (`_column_plan`)."""
-    crossed = None if any(section.axes for section in kernel.sections) else _crossed_axis(kernel, lane)
+    crossed = _crossed_axis(kernel, lane)
     if crossed is None:
         return 0.0
     turned = [load for load in select(kernel.sections, Load) if is_turned(load, crossed, lane)]
@@ -219,8 +219,14 @@ def lane_of(section: Section) -> Axis:
     return section.axes[-min(costs)[1]]
 
 
+def _is_pointwise(kernel: Kernel) -> bool:
+    return len(kernel.sections) == 1 and not kernel.sections[0].axes
+
+
 def _crossed_axis(kernel: Kernel, lane: Axis) -> Axis | None:
-    """An outer axis along which some access is contiguous that is strided along the lane."""
+    """An outer axis of a pointwise kernel along which some access is contiguous that is strided along the lane."""
+    if not _is_pointwise(kernel):
+        return None
     for axis in kernel.axes:
         if axis.name == lane.name or estimate(axis.size) < TUNED.least_crossed:
             continue

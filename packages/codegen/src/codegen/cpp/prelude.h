@@ -110,13 +110,20 @@ SF_INLINE f32 sf_round_f16(f32 x) {
 template <class... C> SF_INLINE f32 sf_horner(f32 x, f32 p, C... c) { ((p = SF_FMA(p, x, c)), ...); return p; }
 template <class... C> SF_INLINE f64 sf_horner(f64 x, f64 p, C... c) { ((p = SF_FMAD(p, x, c)), ...); return p; }
 
-SF_INLINE i32 sf_clamp_i32(i32 a, i32 lower, i32 upper) {
-  a = a < lower ? lower : a;
-  return a > upper ? upper : a;
+SF_INLINE f32 sf_exp_reduced_f32(f32 x, f32 n) {  // x - n * log(2)
+  return SF_FMA(n, -1.42860677e-6f, SF_FMA(n, -0.693145752f, x));
 }
 
-#define SF_EXP_SHIFT 12583166.0f           // 1.5 * 2**23 + 254: n is added to it. Half of its last bits is the exponent
-#define SF_EXP_BITS(n) (0x4b4000fe + (n))  // of one power of two, the rest that of another, and their product is 2**n.
+#define SF_EXP_SHIFT 12583166.0f  // 1.5 * 2**23 + 254
+
+SF_INLINE i32 sf_exp_bits_f32(f32 z) {
+  // Of z = n + SF_EXP_SHIFT: half of the last bits is the exponent of one power of two, the rest that of another, and
+  // their product is 2**n. n is clamped, as an integer (which is one instruction), x is not: for larger ones the
+  // polynomial is large or infinite.
+  i32 bits = SF_BITS(i32, z), least = 0x4b4000fe - 151, most = 0x4b4000fe + 129;
+  bits = bits < least ? least : bits;
+  return bits > most ? most : bits;
+}
 
 SF_INLINE f32 sf_exp_scaled_f32(f32 r, i32 bits) {
   // exp(r) * 2**n for |r| <= log(2)/2, n in bits, in two steps: results below the normal range round once
@@ -125,19 +132,14 @@ SF_INLINE f32 sf_exp_scaled_f32(f32 r, i32 bits) {
   return p * SF_BITS(f32, h << 23) * SF_BITS(f32, (bits - h) << 23);
 }
 
-// Only n is clamped (as an integer, which is one instruction): for larger x the polynomial is large or infinite.
-
 SF_INLINE f32 sf_exp_f32(f32 x) {
-  f32 z = SF_FMA(x, 1.44269504f, SF_EXP_SHIFT);
-  i32 bits = sf_clamp_i32(SF_BITS(i32, z), SF_EXP_BITS(-151), SF_EXP_BITS(129));
-  f32 n = SF_BITS(f32, bits) - SF_EXP_SHIFT;
-  f32 y = sf_exp_scaled_f32(SF_FMA(n, -1.42860677e-6f, SF_FMA(n, -0.693145752f, x)), bits);
+  i32 bits = sf_exp_bits_f32(SF_FMA(x, 1.44269504f, SF_EXP_SHIFT));
+  f32 y = sf_exp_scaled_f32(sf_exp_reduced_f32(x, SF_BITS(f32, bits) - SF_EXP_SHIFT), bits);
   return x < -104.0f ? 0.0f : y;
 }
 
 SF_INLINE f32 sf_exp2_f32(f32 x) {
-  f32 z = x + SF_EXP_SHIFT;
-  i32 bits = sf_clamp_i32(SF_BITS(i32, z), SF_EXP_BITS(-151), SF_EXP_BITS(129));
+  i32 bits = sf_exp_bits_f32(x + SF_EXP_SHIFT);
   f32 y = sf_exp_scaled_f32((x - (SF_BITS(f32, bits) - SF_EXP_SHIFT)) * 0.693147181f, bits);
   return x < -151.0f ? 0.0f : y;
 }
@@ -145,8 +147,7 @@ SF_INLINE f32 sf_exp2_f32(f32 x) {
 SF_INLINE f32 sf_expm1_f32(f32 a) {
   f32 x = a > 89.0f ? 89.0f : a;
   x = x < -25.0f ? -25.0f : x;
-  f32 z = SF_FMA(x, 1.44269504f, 12582912.0f), n = z - 12582912.0f;
-  f32 r = SF_FMA(n, -1.42860677e-6f, SF_FMA(n, -0.693145752f, x));
+  f32 z = SF_FMA(x, 1.44269504f, 12582912.0f), r = sf_exp_reduced_f32(x, z - 12582912.0f);
   f32 p = sf_horner(r, 1.98412698e-4f, 1.38888889e-3f, 8.33333333e-3f, 4.16666667e-2f, 1.66666667e-1f, 0.5f);
   p = SF_FMA(p * r, r, r);
   f32 s = SF_BITS(f32, (SF_BITS(i32, z) - 0x4b400000 + 126) << 23);
