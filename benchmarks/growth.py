@@ -1,6 +1,6 @@
 """How compile time and memory grow with a program: a row for each kind of program, a column for each size.
 
-    python benchmarks/growth.py [--only chain] [--most 800] [--peer] [--detail]
+    python benchmarks/growth.py [--only chain] [--most 800] [--device cuda] [--peer] [--detail]
 
 Every measurement is a first call in a process of its own with an empty cache: seconds of the whole call (forward, and
 backward where the program trains), those of each stage, of processors (compilers are processes) and the growth of the
@@ -170,21 +170,23 @@ PEER_MOST = {"chain": 200, "alternating": 200, "wide": 200, "layers": 16, "encod
              "inputs": 100, "inputs, dynamic": 100, "symbols": 10, "guards": 1000}  # fmt: skip
 
 
-def measure(name: str, size: int, peer: bool) -> dict[str, Any]:
+def measure(name: str, size: int, device: str, peer: bool) -> dict[str, Any]:
     """Of one first call, in this process."""
+    torch.set_default_device(device)
     made, arguments = PROGRAMS[name][0](size)
+    torch.set_default_device(None)
     dynamic = True if name in DYNAMIC else None
     stages: dict[str, float] = {}
-    torch.rand(4, requires_grad=True).sin().sum().backward()
+    torch.rand(4, device=device, requires_grad=True).sin().sum().backward()
     if peer:
         call = torch.compile(made, dynamic=dynamic)
-        torch.compile(lambda x: x + 1)(torch.ones(2))
+        torch.compile(lambda x: x + 1)(torch.ones(2, device=device))
     else:
         import bytecap
         from stagefold.backend import StagefoldBackend
         from stagefold.options import parse_options
 
-        bytecap.optimize(lambda x: x + 1, StagefoldBackend(parse_options(None, None)))(torch.ones(2))
+        bytecap.optimize(lambda x: x + 1, StagefoldBackend(parse_options(None, None)))(torch.ones(2, device=device))
         backend = StagefoldBackend(parse_options(None, None))
         call = bytecap.optimize(made, backend, dynamic=dynamic)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -203,10 +205,12 @@ def measure(name: str, size: int, peer: bool) -> dict[str, Any]:
     return {"seconds": seconds, "processors": used, "MiB": memory, "stages": stages}
 
 
-def in_process(name: str, size: int, peer: bool) -> dict[str, Any]:
+def in_process(name: str, size: int, device: str, peer: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as cache:
         places = {"STAGEFOLD_CACHE_DIR": f"{cache}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/theirs"}
-        command = [sys.executable, __file__, "--worker", name, str(size), *(["--peer"] if peer else [])]
+        places["TRITON_CACHE_DIR"] = f"{cache}/triton"
+        asked = ["--worker", name, str(size), "--device", device, *(["--peer"] if peer else [])]
+        command = [sys.executable, __file__, *asked]
         done = subprocess.run(command, capture_output=True, text=True, env=os.environ | places, check=False)
     if done.returncode:
         raise SystemExit(f"{name} of {size}: {done.stderr[-2000:]}")
@@ -226,23 +230,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=PROGRAMS, action="append")
     parser.add_argument("--most", type=int, default=1 << 30, help="the largest size")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--peer", action="store_true", help="torch.compile's seconds, too")
     parser.add_argument("--detail", action="store_true", help="the seconds of each stage")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        print(json.dumps(measure(options.worker[0], int(options.worker[1]), options.peer)))
+        print(json.dumps(measure(options.worker[0], int(options.worker[1]), options.device, options.peer)))
         return
     for name in options.only or PROGRAMS:
         sizes = [size for size in PROGRAMS[name][1] if size <= options.most]
         found = []
         for size in sizes:
-            row = in_process(name, size, peer=False)
+            row = in_process(name, size, options.device, peer=False)
             found.append((row["seconds"], row["processors"]))
             line = f"{name:16} {size:7} {row['seconds']:8.2f} s {row['processors']:8.2f} s of processors"
             line += f" {row['MiB']:8.1f} MiB"
             if options.peer and size <= PEER_MOST[name]:
-                other = in_process(name, size, peer=True)["seconds"]
+                other = in_process(name, size, options.device, peer=True)["seconds"]
                 line += f"   torch.compile {other:8.2f} s: {row['seconds'] / other:.2f}"
             print(line, flush=True)
             if options.detail:
