@@ -36,7 +36,7 @@ class DataSizedMode(AbstractMode):
 
     def __init__(self, new_size: NewSize) -> None:
         super().__init__()
-        self.new_size = new_size
+        self._new_size = new_size
         self._selected: dict[tuple[int, int], tuple[AbstractTensor, Any]] = {}
 
     def on_op(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -50,6 +50,10 @@ class DataSizedMode(AbstractMode):
             args = tuple(self._abstract_tree(arg) for arg in args)
             kwargs = {name: self._abstract_tree(value) for name, value in kwargs.items()}
             return self.finish(record, args, kwargs, bind(partial(rule, self), func)(*args, **kwargs))
+
+    def new_size(self, lower: int | None, upper: int | None) -> Any:
+        """A size of which these bounds are known."""
+        return self._new_size(lower, upper)
 
     def selected(self, mask: AbstractTensor) -> Any:
         """How many elements of `mask` are not zero."""

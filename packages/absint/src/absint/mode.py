@@ -225,9 +225,26 @@ class AbstractMode(TORCH.dispatch_mode):
         if kernel is None:
             return self.fallback.types(record, metas, named)
         # Under a mode of its own: what the fake kernel calls is no part of the program that a tracer records.
-        with _FakeKernelMode(fallback=self.fallback), torch.no_grad(), _named_refusal(record.name):
+        with (
+            _FakeKernelMode(fallback=self.fallback), torch.no_grad(), _named_refusal(record.name),
+            self._dynamic_sizes(record.name),
+        ):  # fmt: skip
             result = kernel(*map_leaves(metas, _as_tensor), **map_leaves(named, _as_tensor))
         return self._type(result)
+
+    @contextlib.contextmanager
+    def _dynamic_sizes(self, name: str) -> Iterator[None]:
+        """While a fake kernel runs, `torch.library.get_ctx()` gives what makes sizes that the data decides."""
+        if not TORCH.has("fake_kernel_context"):
+            yield
+            return
+        context = DynamicSizes(name, self.new_size)
+        with TORCH.fake_kernel_context(lambda: context):
+            yield
+
+    def new_size(self, lower: int | None, upper: int | None) -> Any:
+        """A size that data decides, within bounds; raises `DataDependentError`, as here all sizes are known."""
+        raise DataDependentError("the size of a result depends on data")
 
     def _written_types(self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if not record.func._schema.returns:
@@ -369,6 +386,31 @@ class _FakeKernelMode(AbstractMode):
         if not isinstance(func, TORCH.op_overload):
             return None if func.name() == "triton_kernel_wrapper_mutation" else NotImplemented
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+class DynamicSizes:
+    """What a fake kernel is given by `torch.library.get_ctx()`. Source: torch/_library/fake_impl.py, FakeImplCtx.
+
+    new_size: makes a size of these bounds, or raises `DataDependentError`.
+    """
+
+    def __init__(self, name: str, new_size: Callable[[int | None, int | None], Any]) -> None:
+        self._name = name
+        self._new_size = new_size
+
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
+        """A size that the data decides. Raises ValueError where the bounds are no numbers, or `min` is negative."""
+        for bound in (min, max):
+            if isinstance(bound, torch.SymInt):
+                raise ValueError(f"{self._name}: new_dynamic_size(min={min}, max={max}): bounds are to be ints")
+        if min < 0:
+            raise ValueError(f"{self._name}: new_dynamic_size(min={min}): no size is negative")
+        return self._new_size(min, max)
+
+    def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> Any:
+        """The old name of `new_dynamic_size`. Its lower bound of 2 stands for programs that know of no 0 and 1; here it
+        is none, as operators do return so few."""
+        return self.new_dynamic_size(min=0 if min == 2 else min, max=max)
 
 
 @contextlib.contextmanager

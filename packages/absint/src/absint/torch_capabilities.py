@@ -70,6 +70,10 @@ TORCH = Capabilities(
         "torch._library.simple_registry.singleton.find", "fake kernels of custom operators",
         "custom operators are refused",
     ),
+    fake_kernel_context=Capability(
+        "torch._library.fake_impl.set_ctx_getter", "sizes of results that the data of a custom operator decides",
+        "custom operators with such results run plain",
+    ),
     max_pool1d=Capability(
         "torch.nn.functional._max_pool1d", "max_pool1d without indices", "max_pool1d fixes symbolic sizes"
     ),

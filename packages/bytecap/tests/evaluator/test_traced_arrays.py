@@ -254,6 +254,23 @@ def test_tensors_that_are_no_arrays(x: Tensor) -> None:
         optimize(program, backend)(x)
 
 
+@torch.no_grad()
+def without_gradients(x: Tensor) -> Any:
+    leaf, made = x.numpy(), (x * 2).numpy()
+    leaf[0] = 5
+    return leaf, np.exp(made), torch.from_numpy(leaf) + 1, x * 1
+
+
+def test_arrays_outside_of_grad_mode_of_what_has_a_gradient() -> None:
+    x, twin = (torch.ones(3, requires_grad=True) for _ in range(2))
+    found, expected = optimize(without_gradients, backend, fullgraph=True)(x), without_gradients(twin)
+    check_same(found, expected)
+    assert [x.requires_grad for x in found[2:]] == [x.requires_grad for x in expected[2:]] == [False, False]
+    assert torch.equal(x, twin)
+    found[0][1] = 7
+    assert x[1] == 7, "the array is over the memory of the tensor"
+
+
 def test_an_error_of_the_data_is_numpys_own() -> None:
     compiled = optimize(lambda x: np.linalg.inv(x.numpy()), backend, fullgraph=True)
     check_same(compiled(torch.eye(3) * 2), np.eye(3, dtype=np.float32) / 2)

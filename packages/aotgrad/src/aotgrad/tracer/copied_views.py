@@ -20,11 +20,14 @@ from aotgrad.errors import NoGraphForm, NoInverse, UnsupportedOutput
 from aotgrad.tracer.replay import set_item
 from aotgrad.tracer.values import Memory, Traced
 from stagewire.capture import CUSTOM, Capture
-from stagewire.graph import Graph, Ref, node_references
+from stagewire.graph import Graph, Node, Ref, node_references
 
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
 
+
+Aliases = list[tuple[Memory, str]]
+"""Memories of which a torch.autograd.Function returned a view with a gradient of its own, each with the target."""
 
 SET_DATA = "torch.Tensor.data.__set__"
 SET_DATA_OF = torch.Tensor.data.__set__
@@ -133,32 +136,42 @@ def gradients_of_their_own(capture: Capture) -> list[str]:
 
 
 def noted_functions(
-    functions: Functions, targets: Iterable[str], aliases: list[Memory], note_gradients: Callable[..., None]
+    functions: Functions, targets: Iterable[str], aliases: Aliases, note_gradients: Callable[..., None]
 ) -> dict[str, Callable[..., Any]]:
     """Custom functions of a capture; memories of which they return a view with a gradient of its own are noted, and
     what their backwards return and are given."""
-    return {target: partial(_note, functions[target], aliases, note_gradients) for target in targets}
+    return {target: partial(_note, functions[target], target, aliases, note_gradients) for target in targets}
 
 
-def _note(function: Callable[..., Any], aliases: list[Memory], note_gradients: Callable[..., None], *args: Any) -> Any:
+def _note(
+    function: Callable[..., Any], target: str, aliases: Aliases, note_gradients: Callable[..., None], *args: Any
+) -> Any:
     *operands, _ = args
     results = function(*args)
     for backward in dict.fromkeys(result.grad_fn for result in results if result.grad_fn is not None):
         backward.register_hook(note_gradients)
     memories = [operand.memory for operand in operands]
-    aliases += [r.memory for r in results if r.memory in memories and not any(r is o for o in operands)]
+    viewed = [r for r in results if r.requires_grad and r.memory in memories]
+    aliases += [(r.memory, target) for r in viewed if not any(r is o for o in operands)]
     return results
 
 
-def refuse_lost_gradients(aliases: list[Memory], inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
-    """Refuse a program that returns such a view beside what it is a view of: it would be made from that one."""
-    for memory in aliases:
+def refuse_lost_gradients(
+    aliases: Aliases, inputs: tuple[Any, ...], outputs: tuple[Any, ...], nodes: Iterable[Node]
+) -> None:
+    """Refuse a program that returns such a view beside what it is a view of: it would be made from that one.
+
+    nodes: the captured calls, of which the first of that function hinders.
+    """
+    for memory, target in reversed(aliases):
         seen = [o for o in outputs if isinstance(o, Traced) and o.memory is memory]
         if memory.input is not None:
             seen = [output for output in seen if not any(output is given for given in inputs)]
             seen = seen * 2
         if len(seen) > 1:
-            raise UnsupportedOutput("a view that a torch.autograd.Function returns of its operand")
+            error = UnsupportedOutput("a view that a torch.autograd.Function returns of its operand")
+            error.hindering_result = next(node.results[0].name for node in nodes if node.target == target)
+            raise error
 
 
 def refuse_lost_views(rows: list[Row], outputs: tuple[Any, ...], graph: Graph, values: dict[str, Any]) -> None:

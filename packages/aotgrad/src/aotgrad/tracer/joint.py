@@ -38,7 +38,7 @@ from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import outputs_of, replay
 from aotgrad.tracer.sizes import SizesOf
-from aotgrad.tracer.values import DATA, Memory, Traced
+from aotgrad.tracer.values import DATA, Traced
 from aotgrad.tracer.views import rebase_stale_views
 from aotgrad.written_attention import Fusion
 from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs, facts_of
@@ -161,7 +161,7 @@ def _trace(
     inputs = [_placeholder(mode, capture, sizes, index, training) for index in range(len(capture.inputs))]
     recorder = mode.recorder
     rows: list[copied_views.Row] = []
-    aliases: list[Memory] = []
+    aliases: copied_views.Aliases = []
 
     values: dict[str, Any] = {}
     nodes = capture.graph.nodes
@@ -199,7 +199,7 @@ def _trace(
     recorder.line = recorder.checkpoint = None
     mode.home = _device((*capture.graph.inputs, *(value for node in nodes for value in node.results)))
     copied_views.refuse_lost_views(rows, outputs, capture.graph, values)
-    copied_views.refuse_lost_gradients(aliases, given_tensors, outputs)
+    copied_views.refuse_lost_gradients(aliases, given_tensors, outputs, nodes)
     try:
         plan = plan_outputs(mode, inputs, outputs)
         _refuse_changes(capture, inputs, plan, training)

@@ -49,7 +49,9 @@ _UFUNCS = {
 
 
 def array_of(tracer: Tracer, tensor: Value) -> TracedArray:
-    """`tensor.numpy()`: the array over its memory."""
+    """`tensor.numpy()`: the array over its memory; outside of grad mode of what has a gradient, too."""
+    if isinstance(tensor, TensorValue) and tensor.abstract.requires_grad and not torch.is_grad_enabled():
+        tensor = tensor.call_method(tracer, "detach", [], {})
     known: Any = tensor.abstract if isinstance(tensor, TensorValue) and tensor.cls is torch.Tensor else None
     if known is None or known.requires_grad or known.device.type != "cpu" or tracer.graph.is_transformed:
         raise UnsupportedCall("Tensor.numpy() of another tensor than a plain one on the CPU, which has no gradient")

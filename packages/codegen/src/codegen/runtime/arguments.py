@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from absint.cpu_kernels import LSTM_LAYER, WORK_SPACE, with_workspace
+from absint.meta import leaves
 from absint.targets import find
 from absint.wire import from_arg
 from codegen.errors import UnknownExtern
@@ -41,6 +42,9 @@ def operator_of(call: CallExtern) -> Callable[..., Any]:
     function = operator(call.target)
     if call.target.startswith("_c10d_functional.") and not TORCH.lacks("below_autograd"):
         return partial(_below_autograd, function)
+    returns = function._schema.returns
+    if len(returns) > 1 and any(one.type.kind() == "ListType" for one in returns):
+        return partial(_flattened, function)
     wants_workspace = call.target == LSTM_LAYER and any(call.results[WORK_SPACE : WORK_SPACE + 1])
     return with_workspace(function) if wants_workspace else function
 
@@ -48,6 +52,11 @@ def operator_of(call: CallExtern) -> Callable[..., Any]:
 def _below_autograd(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with TORCH.below_autograd():
         return function(*args, **kwargs)
+
+
+def _flattened(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """The results of a custom operator that returns lists beside others, as a call names them: one after the other."""
+    return tuple(leaves(function(*args, **kwargs)))
 
 
 def closure(call: CallExtern, operator: Callable[..., Any]) -> tuple[Callable[..., Any], list[str], tuple[Dim, ...]]:
