@@ -42,7 +42,7 @@ def operator_of(call: CallExtern) -> Callable[..., Any]:
     function = operator(call.target)
     if call.target.startswith("_c10d_functional.") and not TORCH.lacks("below_autograd"):
         return partial(_below_autograd, function)
-    returns = function._schema.returns
+    returns = function._schema.returns if hasattr(function, "_schema") else ()  # the project's own return one tensor
     if len(returns) > 1 and any(one.type.kind() == "ListType" for one in returns):
         return partial(_flattened, function)
     wants_workspace = call.target == LSTM_LAYER and any(call.results[WORK_SPACE : WORK_SPACE + 1])
