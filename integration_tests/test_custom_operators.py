@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +18,7 @@ import torch
 import stagefold
 import stagewire
 from aotgrad.tracer import custom_writers
+from bytecap.events import CaptureWarning
 from integration_tests.fresh_processes import run_script
 from primops.stage import Primops
 
@@ -226,6 +229,64 @@ def test_memory_that_nobody_has_written_is_not_copied() -> None:
     targets = [node.target for node in grads[0].joint.nodes]
     assert not any("empty" in target for target in targets)
     assert sum("_makes_out" in target for target in targets) == 1
+
+
+@pytest.fixture
+def list_writer() -> Iterator[Callable[..., torch.Tensor]]:
+    """An operator that writes a list of tensors, and another tensor where it is given."""
+
+    def write(xs: list[torch.Tensor], k: float, last: torch.Tensor | None = None) -> torch.Tensor:
+        for number, x in enumerate(xs):
+            x.mul_(k + number)
+        if last is not None:
+            last.add_(xs[0].sum())
+        return xs[0].sum()
+
+    made = torch.library.custom_op(
+        "stagefold_tests::write_list", write, mutates_args={"xs", "last"},
+        schema="(Tensor(a!)[] xs, float k, Tensor(b!)? last=None) -> Tensor",
+    )  # fmt: skip
+    made.register_fake(lambda xs, k, last=None: xs[0].new_empty(()))
+    yield made
+    made._lib._destroy()
+
+
+def of_a_list(write: Callable[..., torch.Tensor], x: torch.Tensor) -> list[torch.Tensor]:
+    y = x * 2
+    return [write([y, y.cos(), x[1]], 3.0), y + 1, write([y], 2.0, x[0]), write([x[1]], 0.5, last=None), y]
+
+
+def of_a_copy(write: Callable[..., torch.Tensor], x: torch.Tensor) -> list[torch.Tensor]:
+    pieces = list(x.split(1))
+    return [write(pieces, 2.0, pieces[0].clone()), *pieces]
+
+
+@pytest.mark.parametrize("program", [of_a_list, of_a_copy])
+def test_lists_and_optional_tensors_that_an_operator_writes(
+    list_writer: Callable[..., torch.Tensor], program: Callable[..., list[torch.Tensor]]
+) -> None:
+    found = []
+    call = functools.partial(program, list_writer)
+    for function in (call, stagefold.compile(lambda x: program(list_writer, x), fullgraph=True)):
+        x = torch.arange(12.0).view(3, 4)
+        found.append((function(x), x))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_memory_that_an_operator_writes_twice(list_writer: Callable[..., torch.Tensor]) -> None:
+    """Both writes are made to the memory itself: outside of the graph, which has copies."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        list_writer([y[:2], y[1:]], 3.0)
+        return y
+
+    x = torch.arange(12.0).view(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CaptureWarning)
+        torch.testing.assert_close(stagefold.compile(program)(x), program(x), rtol=0, atol=0)
+    with pytest.raises(stagefold.StageError, match="by two of its arguments"):
+        stagefold.compile(lambda x: program(x), fullgraph=True)(x)
 
 
 PROGRAM_OF_ANOTHER_PROCESS = """

@@ -2,9 +2,10 @@
 
     twin ::= (arguments) -> (what they hold afterwards)* (what the operator returns)*
 
-The twin of an operator is one too: it runs the operator on copies of the arguments that it writes. It is registered in
-this process when a program first needs it. An argument that nobody has written yet (`torch.empty`) is not copied:
-another twin is given its type (size, stride, dtype, device), and makes it.
+The twin of an operator is one too: it runs the operator on copies of the arguments that it writes, tensors and lists of
+them. It is registered in this process when a program first needs it. An argument that nobody has written yet
+(`torch.empty`) is not copied: another twin is given its type (size, stride, dtype, device), and makes it. Where an
+optional argument is not given, another twin writes the rest.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from absint.meta import map_leaves
 from absint.mode import fake_kernel
+from absint.overlap import shares_elements
 from absint.schema import OpRecord, argument_value, record_of
 from absint.targets import resolve
+from aotgrad.errors import NoInverse
 from aotgrad.tracer.values import Traced
 
 if TYPE_CHECKING:
@@ -45,11 +49,25 @@ def restore_twins(targets: Iterable[str], operators: Iterable[OpOverload]) -> bo
 
 def _restored(name: str, func: OpOverload) -> bool:
     arguments = func._schema.arguments
-    unwritten = tuple(position for position in _written(func) if f"_makes_{arguments[position].name}" in name)
-    if name != _name(func, unwritten):
+    form = Form(*(
+        tuple(position for position in _written(func) if f"_{word}_{arguments[position].name}" in name)
+        for word in Form._fields
+    ))  # fmt: skip
+    if name != _name(func, form):
         return False
-    _twin(func, unwritten)
+    _twin(func, form)
     return True
+
+
+class Form(NamedTuple):
+    """Which twin of an operator: the positions of written arguments that it makes, and of those that are not given."""
+
+    makes: tuple[int, ...] = ()
+    without: tuple[int, ...] = ()
+
+
+NO_FORM = Form()
+_WRITABLE = ("Tensor", "Optional[Tensor]", "List[Tensor]")
 
 
 def has_twin(record: OpRecord) -> bool:
@@ -60,7 +78,7 @@ def has_twin(record: OpRecord) -> bool:
     written = [schema.arguments[position] for position in _written(record.func)]
     fresh = all(r.alias_info is None and str(r.type) == "Tensor" for r in schema.returns)
     typed = not schema.returns or fake_kernel(record.func) is not None
-    return bool(written) and all(str(a.type) == "Tensor" for a in written) and fresh and typed
+    return bool(written) and all(str(a.type) in _WRITABLE for a in written) and fresh and typed
 
 
 def _written(func: OpOverload) -> list[int]:
@@ -73,31 +91,48 @@ def run_twin(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: d
     """Record the twin, let the arguments have what it computes, and return what the operator returns."""
     from aotgrad.tracer.mutations import assign
 
-    targets: list[Any] = [argument_value(write, args, kwargs) for write in record.writes]
-    unwritten = tuple(
-        position
-        for (position, _), target in zip(record.writes, targets, strict=True)
-        if 0 <= position < len(args) and _is_unwritten(mode, target)
+    given: dict[int, Any] = {
+        position: argument_value((place, name), args, kwargs)
+        for position, (place, name) in zip(_written(record.func), record.writes, strict=True)
+    }
+    targets = [value for value in given.values() if value is not None]
+    _refuse_overlap(record, targets)
+    form = Form(
+        tuple(at for at, value in given.items() if at < len(args) and _is_unwritten(mode, value)),
+        tuple(at for at, value in given.items() if value is None),
     )
     operands: list[Any] = []
     for position, value in enumerate(args):
-        if position in unwritten:
+        if position in form.makes:
             operands += [list(value.meta.shape), list(value.meta.stride), value.meta.dtype, value.meta.device]
         else:
             operands.append(mode.refs(value))
-    twin = _twin(record.func, unwritten)
+    twin = _twin(record.func, form)
     refs = mode.emit(twin, tuple(operands), {k: mode.refs(v) for k, v in kwargs.items()})
-    refs = refs if isinstance(refs, tuple) else (refs,)
+    refs = (refs,) if len(twin._schema.returns) == 1 else refs
     for target, value in zip(targets, refs, strict=False):
-        assert isinstance(target, Traced)
-        assign(mode, target, value)
-    rest = refs[len(targets) :]
-    made = mode.tensors(rest)
+        if isinstance(target, Traced):
+            assign(mode, target, value)
+        else:
+            for one, its in zip(target, value, strict=True):
+                assign(mode, one, its)
+    made = mode.tensors(tuple(refs[len(targets) :]))
     return made[0] if len(made) == 1 else made or None
 
 
-def _is_unwritten(mode: TraceMode, tensor: Traced) -> bool:
+def _refuse_overlap(record: OpRecord, targets: list[Any]) -> None:
+    """Refuse a call that writes some memory by two arguments: copies would not see each other's numbers."""
+    written = [one for target in targets for one in ([target] if isinstance(target, Traced) else target)]
+    for place, one in enumerate(written):
+        for other in written[:place]:
+            if one.memory is other.memory and shares_elements(one.meta, other.meta):
+                raise NoInverse(f"{record.name} writes some memory by two of its arguments")
+
+
+def _is_unwritten(mode: TraceMode, tensor: Any) -> bool:
     """Whether it is the whole of memory that an op has made and nobody has written."""
+    if not isinstance(tensor, Traced):
+        return False
     node = mode.recorder.maker(mode.content(tensor).name)
     return node is not None and node.target.startswith("aten.") and record_of(resolve(node.target)).is_unwritten  # type: ignore[arg-type]
 
@@ -106,17 +141,18 @@ _TYPE = ("SymInt[] {}_size", "SymInt[] {}_stride", "ScalarType {}_dtype", "Devic
 """The parameters that stand for one that is not written yet."""
 
 
-def _name(func: OpOverload, unwritten: tuple[int, ...]) -> str:
-    made = "".join(f"_makes_{func._schema.arguments[position].name}" for position in unwritten)
-    return f"{func.namespace}_{func._schema.name.rpartition('::')[2]}_{func._overloadname}{made}"
+def _name(func: OpOverload, form: Form) -> str:
+    arguments = func._schema.arguments
+    kind = "".join(f"_{word}_{arguments[at].name}" for word in Form._fields for at in getattr(form, word))
+    return f"{func.namespace}_{func._schema.name.rpartition('::')[2]}_{func._overloadname}{kind}"
 
 
-def _twin(func: OpOverload, unwritten: tuple[int, ...] = ()) -> OpOverload:
-    name = _name(func, unwritten)
+def _twin(func: OpOverload, form: Form = NO_FORM) -> OpOverload:
+    name = _name(func, form)
     with _REGISTRATION:
         packet = getattr(getattr(torch.ops, NAMESPACE), name, None)
         if packet is None:
-            _register(func, name, unwritten)
+            _register(func, name, form)
             packet = getattr(getattr(torch.ops, NAMESPACE), name)
         return packet.default
 
@@ -125,36 +161,36 @@ _REGISTRATION = threading.RLock()
 """torch's table of operators belongs to the process: an operator is registered once, by one thread."""
 
 
-def _register(func: OpOverload, name: str, unwritten: tuple[int, ...]) -> None:
-    written = _written(func)
+def _register(func: OpOverload, name: str, form: Form) -> None:
+    written = [position for position in _written(func) if position not in form.without]
     parameters, target = [a.name for a in func._schema.arguments], str(func)
 
-    def on_copies(copy: Any, *args: Any, **kwargs: Any) -> Any:
+    def on_copies(copy: Callable[[Any], Any], *args: Any, **kwargs: Any) -> Any:
         rest, ahead = list(args), []
         while rest:
-            width = len(_TYPE) if len(ahead) in unwritten else 1
+            width = len(_TYPE) if len(ahead) in form.makes else 1
             ahead.append(_memory(*rest[:width]) if width > 1 else rest[0])
             del rest[:width]
-        given = [*ahead, *(kwargs[key] for key in parameters[len(ahead) :] if key in kwargs)]
-        positional = {parameters[at]: value for at, value in enumerate(given)}
+        given = dict(zip(parameters, ahead, strict=False)) | kwargs
         copies = [
-            positional[parameters[position]] if position in unwritten else copy(positional[parameters[position]])
+            given[parameters[position]] if position in form.makes else copy(given[parameters[position]])
             for position in written
         ]
-        positional |= {parameters[position]: made for position, made in zip(written, copies, strict=True)}
-        result = resolve(target)(**positional)  # as it is now: a library may have been loaded again
+        given |= {parameters[position]: made for position, made in zip(written, copies, strict=True)}
+        result = resolve(target)(**given)  # as it is now: a library may have been loaded again
         returned = () if result is None else (result,) if isinstance(result, torch.Tensor) else tuple(result)
         found = (*copies, *returned)
         return found[0] if len(found) == 1 else found
 
-    results = len(written) + len(func._schema.returns)
-    returns = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
+    is_list = [str(func._schema.arguments[position].type) == "List[Tensor]" for position in written]
+    results = [*("Tensor[]" if many else "Tensor" for many in is_list), *["Tensor"] * len(func._schema.returns)]
+    returns = results[0] if len(results) == 1 else f"({', '.join(results)})"
     qualified = f"{NAMESPACE}::{name}"
-    torch.library.define(qualified, f"({_signature(func, unwritten)}) -> {returns}")
+    torch.library.define(qualified, f"({_signature(func, form.makes)}) -> {returns}")
     torch.library.impl(qualified, "CompositeExplicitAutograd")(
-        functools.partial(on_copies, lambda x: _alike(x).copy_(x))
+        functools.partial(on_copies, lambda tree: map_leaves(tree, lambda x: _alike(x).copy_(x)))
     )
-    torch.library.register_fake(qualified)(functools.partial(on_copies, _alike))
+    torch.library.register_fake(qualified)(functools.partial(on_copies, lambda tree: map_leaves(tree, _alike)))
 
 
 def _signature(func: OpOverload, unwritten: tuple[int, ...]) -> str:
