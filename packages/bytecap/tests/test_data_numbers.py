@@ -397,36 +397,6 @@ def test_facts_that_always_hold(program):
     check_at_all_counts(program, least=0.1)
 
 
-def sums_behind_a_zero(x):
-    ones = x.new_ones(int((x[:, 0] > 0).sum()) - 1 + 1)
-    sums = ones.new_empty(ones.size(0) + 1)
-    sums.narrow(0, 0, 1).zero_()
-    torch.cumsum(ones, 0, out=sums.narrow(0, 1, ones.size(0)))
-    return sums
-
-
-def of_another_size(x):
-    return x[x[:, 0] > 0].new_full((3,), 1.5)
-
-
-@pytest.mark.parametrize("program", [sums_behind_a_zero, of_another_size], ids=lambda each: each.__name__)
-def test_sizes_of_results_are_no_negative_numbers(program):
-    check_at_all_counts(program)
-
-
-def makes_less_than_nothing(x):
-    count = int(x.max())
-    x.new_ones(count)
-    return x.new_ones(count + 1)
-
-
-def test_a_negative_size_is_refused_as_in_eager():
-    compiled = optimize(makes_less_than_nothing, Backend(), fullgraph=True)
-    assert compiled(torch.tensor([3.0, 1.0])).shape == (4,)
-    with pytest.raises(RuntimeError, match="negative dimension"):
-        compiled(torch.tensor([-1.0, -2.0]))
-
-
 def needs_four(x):
     kept = x[x[:, 0] > 0]
     torch._check(kept.shape[0] == 4, lambda: f"{kept.shape[0]} rows")

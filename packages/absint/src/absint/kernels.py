@@ -18,7 +18,6 @@ import torch
 from absint.errors import DataDependentError, refusal_class
 from absint.meta import Meta, contiguous, leaves
 from absint.signatures import bind
-from absint.symbolic.size import is_unbacked
 from absint.torch_capabilities import TORCH
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def _short_key(value: Any, empties: bool) -> Any:
 
 
 class _Unasked(Exception):
-    """An operand is on another device, is too large, has unbacked sizes, or is none that a question can hold."""
+    """An operand is on another device, is too large, or is none that a question can hold."""
 
 
 _PLAIN = frozenset((int, float, bool, complex, str, torch.dtype, torch.layout, torch.memory_format))
@@ -170,8 +169,6 @@ def _key(value: Any, question: Question) -> Any:
 
 def _shape(shape: tuple[int, ...], question: Question) -> tuple[int, ...]:
     if question.of is not None:
-        if any(map(is_unbacked, shape)):
-            raise _Unasked
         if math.prod(shape) > _MOST:
             raise _Unasked
         return tuple(map(int, shape))

@@ -72,8 +72,7 @@ def slices(x: torch.Tensor) -> Any:
 def creations(x: torch.Tensor) -> Any:
     n = x.shape[0]
     mask = torch.ones(n, n, dtype=torch.bool).tril()
-    filled = x.new_full((n,), n), x.new_full((3,), 1.5), torch.full((2, n), 0.5)
-    return torch.arange(n), torch.zeros(n, 2), filled, mask, torch.arange(n) + n
+    return torch.arange(n), torch.zeros(n, 2), x.new_full((n,), n), mask, torch.arange(n) + n, torch.full((2, n), 0.5)
 
 
 def attends(x: torch.Tensor) -> Any:

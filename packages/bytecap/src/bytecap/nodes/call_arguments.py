@@ -21,7 +21,7 @@ from absint import AbstractTensor
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import leaves
 from absint.symbolic import SizeFloat, dim_of
-from absint.symbolic.size import is_unbacked, make_size
+from absint.symbolic.size import make_size
 from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, FixedSizesNeeded
 from bytecap.objects.numbers.symbolic import DataCondition, read_size
@@ -135,16 +135,11 @@ def refuse_unread(tracer: Tracer, args: Iterable[Arg]) -> None:
 
 
 def read_sizes(tracer: Tracer, names: list[str], results: list[AbstractTensor]) -> None:
-    """The graph reads the new sizes off the results of its last node; behind it, no size of them is negative."""
-    env = tracer.sizes.env
+    """The graph reads the new sizes off the results of its last node."""
     for name, tensor in zip(names, results, strict=True):
         if tensor.meta.is_static:
             continue
         for dim, size in enumerate(tensor.meta.shape):
-            if is_unbacked(size) and not tracer.graph.is_body:  # a body may never run
-                relation = Relation(dim_of(size), ">=", 0)
-                if env.known(relation) is None:
-                    env.assume(relation)
             symbol = str(size)
             if symbol in tracer.sizes.env.unbacked and symbol not in tracer.graph.numbers:
                 read_size(tracer, name, dim, symbol)
