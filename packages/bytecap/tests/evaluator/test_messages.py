@@ -178,3 +178,46 @@ def test_a_warning_of_torch_that_a_filter_makes_an_error_is_raised() -> None:
         for _ in range(2):
             with pytest.raises(UserWarning, match="Implicit dimension choice for softmax"):
                 run(torch.ones(2))
+
+
+def with_handlers(x, log):
+    log.append("before")
+    try:
+        warnings.warn("is caught", DeprecationWarning)
+    except DeprecationWarning:
+        x = x + 1
+    x.add_(1)
+    warnings.warn("leaves the call")
+    log.append("behind")
+    return x.add_(10)
+
+
+@pytest.mark.parametrize("actions", [("ignore", "error", "ignore", "always", "error"), ("error", "ignore")])
+def test_a_warning_that_a_filter_makes_an_error_is_raised_where_it_stands(actions) -> None:
+    """It was raised behind the graph and all other effects: no handler saw it, and what stands behind it had run."""
+
+    def outcome(call: Callable[..., Any], action: str) -> Any:
+        x, log = torch.zeros(2), []
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter(action)
+            try:
+                return call(x, log).tolist(), x.tolist(), log
+            except UserWarning as error:
+                return str(error), x.tolist(), log
+
+    run = optimize(with_handlers, lambda capture, inputs: executor(capture))
+    for action in actions:
+        assert outcome(run, action) == outcome(with_handlers, action)
+
+
+def test_a_filter_set_inside_is_put_back_where_its_warning_is_raised() -> None:
+    def program(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.warn("raised inside")
+        return x
+
+    run, before = optimize(program, lambda capture, inputs: executor(capture)), list(warnings.filters)
+    with pytest.raises(UserWarning, match="raised inside"):
+        run(torch.ones(2))
+    assert warnings.filters == before

@@ -20,6 +20,36 @@ from bytecap.objects.containers.sequences import TupleValue
 from bytecap.objects.functions import ClassValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.semantics.effects import CallEffect
+from stagewire.capture import Item
+
+
+def _refuse_raised(tracer: Tracer, message: Value | None, category: Value | None) -> None:
+    """A warning that a filter makes an exception is raised where the call stands, for its handlers: it ends the graph.
+
+    Which filters do that is guarded.
+    """
+    kind, text = _category(message, category), message.value if isinstance(message, Constant) else None
+    guards, source = tracer.guards, tracer.places.attribute(tracer.places.of(warnings), "filters")
+    guards.length(source, len(warnings.filters))
+    for at, (action, pattern, base, *_) in enumerate(warnings.filters):
+        row = Item(source, at)
+        guards.equals(Item(row, 0), action)
+        if action != "error":
+            continue
+        guards.identity(Item(row, 1), pattern)
+        guards.identity(Item(row, 2), base)
+        is_met = pattern is None or not isinstance(text, str) or pattern.match(text)
+        if is_met and (kind is None or issubclass(kind, base)):
+            raise UnsupportedCall(f"warnings.warn() of a {base.__name__}, which a filter makes an exception")
+
+
+def _category(message: Value | None, category: Value | None) -> type[Warning] | None:
+    """The class of a warning, where it is known."""
+    if isinstance(message, ExceptionValue):
+        return message.python_type()
+    if category is None or category.is_none():
+        return UserWarning
+    return category.real if isinstance(category, ClassValue) else None
 
 
 def message(function: Callable[..., Any], at: int | None = None) -> Callable[..., Value]:
@@ -32,6 +62,9 @@ def message(function: Callable[..., Any], at: int | None = None) -> Callable[...
         for value in (*args, *kwargs.values()):
             if not _stays(tracer, value) and value is not args[0]:
                 raise UnsupportedCall(f"{function.__qualname__}() with a {value.describe()}")
+        if function is warnings.warn:
+            by_name = {**dict(zip(("message", "category"), args, strict=False)), **kwargs}
+            _refuse_raised(tracer, by_name.get("message"), by_name.get("category"))
         kwargs = _with_exception(tracer, function, kwargs)
         given, named = list(args[:at]), dict(kwargs)
         named.update(zip(("stacklevel", "source"), () if at is None else args[at:], strict=False))
