@@ -297,3 +297,46 @@ def test_floats_live_over_a_break(count: int) -> None:
             found, expected = call(torch.ones(3), value), program(torch.ones(3), value)
             torch.testing.assert_close(found[0], expected[0])
             assert found[1] == expected[1]
+
+
+OVERFLOWS: dict[str, tuple[Callable[[torch.Tensor, Any], Any], torch.dtype, tuple[Any, ...]]] = {
+    "clamped floats": (lambda x, f: x.clamp(max=f), torch.float32, (0.5, 2.5, 1e300, math.inf, math.nan, 3.5)),
+    "filled floats": (lambda x, f: x.masked_fill(x > 1, f), torch.float32, (0.5, 2.5, -1e300, math.inf)),
+    "filled halves": (lambda x, f: torch.full_like(x, f), torch.float16, (0.5, 2.5, 7e4, -math.inf)),
+    "scaled floats": (lambda x, f: torch.add(x, x, alpha=f), torch.float32, (0.5, 2.5, 1e300, math.nan)),
+    "activated floats": (lambda x, f: functional.leaky_relu(x - 2, f), torch.float32, (0.5, 2.5, 1e300)),
+    "products": (
+        lambda x, f: torch.addmm(x.view(2, 2), x.view(2, 2), x.view(2, 2), alpha=f), torch.float32, (0.5, 2.5, 1e300)
+    ),
+    "a float in integers": (lambda x, f: x.masked_fill(x > 1, f), torch.int64, (1.5, 2.5, math.nan, math.inf, 1e30)),
+    "clamped bytes": (lambda x, n: x.clamp(max=n), torch.int8, (3, 4, 127, 128, 2**40, -128, -129)),
+    "filled bytes": (lambda x, n: x.fill_(n), torch.uint8, (3, 4, 255, 256, -1, -300)),
+    "made integers": (lambda x, n: torch.tensor(n, dtype=x.dtype) + x, torch.int16, (3, 4, 2**15)),
+    "scaled integers": (lambda x, n: torch.add(x, x, alpha=n), torch.int32, (3, 4, 2**31)),
+    "filled halves by ints": (lambda x, n: x.masked_fill(x > 1, n), torch.float16, (3, 4, 65504, 70000)),
+}  # fmt: skip
+"""Program, dtype and numbers, some of which ATen does not convert to that dtype."""
+
+
+def outcome(function: Callable[..., Any], *given: Any) -> Any:
+    """The result, or what eager says of a number that it refuses."""
+    try:
+        return function(*given)
+    except RuntimeError as error:
+        return str(error)
+
+
+@pytest.mark.filterwarnings("ignore:runs plain")
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_a_number_that_overflows_the_dtype_is_refused(name: str) -> None:
+    """A program that was captured for all numbers computed with what the conversion made of them."""
+    program, dtype, numbers = OVERFLOWS[name]
+    run, _ = compiled(program)
+    for number in numbers:
+        x, y = torch.arange(4).to(dtype), torch.arange(4).to(dtype)
+        expected, found = outcome(program, x, number), outcome(run, y, number)
+        if isinstance(expected, str):
+            assert found == expected
+        else:
+            torch.testing.assert_close(found, expected, equal_nan=True)
+        torch.testing.assert_close(y, x, equal_nan=True)

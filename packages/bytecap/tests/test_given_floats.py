@@ -57,7 +57,8 @@ def test_the_second_value_makes_it_an_input() -> None:
             ["type(math.trunc((rate * 4.0))) is int and math.trunc((rate * 4.0)) == 1"],
         ),
         (lambda x, rate: x * rate * math.sqrt(rate), ["(rate >= 0.0) is True"]),
-        (lambda x, rate: torch.full_like(x, rate) * hash(rate), ["type(rate) is float and rate == 0.25"]),
+        (lambda x, rate: x * rate * hash(rate), ["type(rate) is float and rate == 0.25"]),
+        (lambda x, rate: torch.full_like(x, rate), ["((float.__abs__(rate) // 3.402823466385289e+38) > 0.0) is False"]),
     ],
 )
 def test_questions_are_guards(program: Callable[..., Any], guards: list[str]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from absint.number_ranges import fixed_numbers, number_places
 from absint.promote import ACC_DTYPE, float_dtype
 from absint.symbolic.floats import SizeFloat
 from absint.symbolic.size import unwrap
@@ -53,11 +54,15 @@ def with_floats(mode: AbstractMode, func: OpOverload, args: tuple[Any, ...], kwa
     with mode:
         if not has_form or not any(map(_is_open, given.values())):
             return func(*args, **kwargs)
+        dtype = mode.result_types(mode.record(func), args, kwargs).dtype  # refuses what the op refuses
+        fixed = fixed_numbers({name: given.get(name) for _, name in number_places(func)}, (dtype,))
+        if fixed:
+            given |= fixed
+            return func(*[given.pop(name) for name in names], **given)
         if stem in _MAKES_TENSOR:
             memory, value = func(*args, **kwargs), next(filter(_is_open, given.values()))
             fill = aten.fill_.Tensor if func._schema.is_mutable else aten.fill.Tensor
             return fill(memory, _tensor(mode, value, memory.dtype, memory.device))
-        dtype = mode.result_types(mode.record(func), args, kwargs).dtype  # refuses what the op refuses
         made = _on_tensors(mode, stem, given, len(names), dtype)
         made = made if made.dtype is dtype else aten._to_copy.default(made, dtype=dtype)
         is_in_place = func._schema.is_mutable and "out" not in given

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from absint.meta import leaves
+from absint.number_ranges import fits
 from absint.promote import ACC_DTYPE, float_dtype, is_integral
 from absint.targets import resolve
 from absint.vocabulary import listed
@@ -51,6 +52,11 @@ def _beside(number: Any, tensor: torch.Tensor) -> Any:
     return torch.scalar_tensor(number, dtype=dtype, device=tensor.device)
 
 
+def _fit(operands: Iterable[Any], tensor: torch.Tensor) -> bool:
+    """Whether ATen converts the open floats among the operands to the dtype of `tensor` without overflow."""
+    return all(fits(operand, tensor.dtype) for operand in operands if isinstance(operand, torch.SymFloat))
+
+
 def _pow(input: Any, exponent: Any) -> Any:
     if isinstance(input, torch.Tensor):
         return torch.pow(input, _beside(exponent, input))
@@ -72,7 +78,7 @@ def _of_floats(
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         target: torch.Tensor = given.args[0]
-        if is_integral(target.dtype) or (chooses and target.is_complex()):
+        if is_integral(target.dtype) or (chooses and target.is_complex()) or not _fit(given.arguments.values(), target):
             raise _UnfitError
         is_widened = target.dtype in ACC_DTYPE and not chooses
         if is_widened:
@@ -122,6 +128,8 @@ def _added_product(rank: int) -> Callable[..., Any]:
     def call(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         # (With beta == 0 the input is not looked at, be it nan.)
         if isinstance(beta, torch.SymFloat) or not beta or not input.is_floating_point() or input.dtype in ACC_DTYPE:
+            raise _UnfitError
+        if not _fit((alpha,), input):
             raise _UnfitError
         if not (mat1.dim() == mat2.dim() == rank >= input.dim() and input.dtype is mat1.dtype is mat2.dtype):
             raise _UnfitError

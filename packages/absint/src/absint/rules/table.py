@@ -19,6 +19,7 @@ import torch
 from absint.errors import DataDependentError, TypeRuleError
 from absint.kernels import Question, asked
 from absint.meta import Meta, contiguous
+from absint.number_ranges import checked_numbers
 from absint.signatures import bind, full_name
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Rule:
         rule = bind(self.type_of, func)
         if self.requires:
             rule = _checked(func, rule, self.requires)
-        return rule if self.question is None else asked(func, rule, self.question)
+        return checked_numbers(func, rule if self.question is None else asked(func, rule, self.question))
 
 
 class RuleTable(dict[str, Rule]):

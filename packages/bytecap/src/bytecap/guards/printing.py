@@ -11,7 +11,7 @@ from stagewire import capture, graph
 from stagewire.capture import Source, Symbol
 from stagewire.expr import Expr
 
-_SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**"}
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "floordiv": "//"}
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 # (sign, whether the float stands on its right) of methods that take a float and a number
 _OF_FLOATS: dict[str, tuple[str, bool]] = {
