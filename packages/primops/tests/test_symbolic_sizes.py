@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from absint.targets import find
 from primops import interpret, lower_graph
-from stagewire.expr import symbol
+from stagewire.expr import Expr, evaluate, symbol
 from stagewire.graph import Graph, List, Node, Ref, Value
 from stagewire.parser import parse_graph
 from stagewire.types import ScalarType, TensorType, contiguous
@@ -26,6 +27,33 @@ def test_a_size_is_an_operand() -> None:
     for size in (2, 5):
         given = torch.randn(size, 3)
         assert torch.equal(interpret(graph, (given,))[0], given * size)
+
+
+X = Ref("x")
+
+
+@pytest.mark.parametrize(
+    ("target", "args"),
+    [
+        ("add.Tensor", (X, X)), ("sub.Tensor", (X, X)), ("rsub.Tensor", (X, X)), ("leaky_relu.default", (X, N)),
+        ("elu.default", (X, N)), ("celu.default", (X, N)), ("softplus.default", (X, N, N)),
+        ("threshold.default", (X, N, N)), ("hardtanh.default", (X, -N, N)), ("softshrink.default", (X, N)),
+        ("hardshrink.default", (X, N)), ("leaky_relu_backward.default", (X, X, N, False)),
+        ("softplus_backward.default", (X, X, N, N)), ("hardtanh_backward.default", (X, X, -N, N)),
+        ("elu_backward.default", (X, N, 1, 1, False, X)), ("softshrink_backward.default", (X, X, N)),
+    ],
+)  # fmt: skip
+def test_a_size_is_a_parameter(target: str, args: tuple[object, ...]) -> None:
+    x, kwargs = Value("x", contiguous("float32", (N, 3))), {"alpha": N} if args == (X, X) else {}
+    node = Node(f"aten.{target}", args, kwargs, (Value("out", x.type),))  # type: ignore[arg-type]
+    graph = lower_graph(Graph((x,), (node,), (Ref("out"),)), strict=frozenset())
+    assert all(node.target.startswith("prims.") for node in graph.nodes)
+    overload = find(f"aten.{target}")
+    for size in (2, 5):
+        given = torch.randn(size, 3) * 4
+        real = [given if arg is X else evaluate(arg, {"n": size}) if isinstance(arg, Expr) else arg for arg in args]
+        expected = overload(*real, **dict.fromkeys(kwargs, size))
+        torch.testing.assert_close(interpret(graph, (given,))[0], expected)
 
 
 def test_a_symbol_that_is_given_as_a_number() -> None:

@@ -9,6 +9,7 @@ from primops.builder import Builder, Value, opmath
 from primops.decompositions.operands import Table, by_name, elementwise, is_float
 from primops.decompositions.shape import window
 from primops.errors import Decline
+from stagewire.expr import Expr
 
 SQRT_HALF = math.sqrt(0.5)
 SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
@@ -24,8 +25,8 @@ def threshold(p: Builder, x: Value, threshold: float, value: float) -> Value:
 
 
 def _typed(x: Value, number: float) -> Any:
-    if is_float(x.dtype):
-        return float(number)
+    if is_float(x.dtype) or type(number) is Expr:
+        return number
     if number != int(number):
         raise Decline(f"{number} for {x.dtype}")
     return int(number)
@@ -65,22 +66,22 @@ def silu_backward(p: Builder, grad: Value, x: Value) -> Value:
 
 
 def leaky_relu_backward(p: Builder, grad: Value, x: Value, slope: float, self_is_result: bool) -> Value:
-    return p.where(p.gt(x, 0.0), grad, p.mul(grad, float(slope)))
+    return p.where(p.gt(x, 0.0), grad, p.mul(grad, slope))
 
 
 def elu(p: Builder, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
-    low = p.mul(p.expm1(p.mul(x, float(input_scale))), float(alpha * scale))
-    return p.where(p.lt(x, 0.0), low, p.mul(x, float(scale)))
+    low = p.mul(p.expm1(p.mul(x, input_scale)), alpha * scale)
+    return p.where(p.lt(x, 0.0), low, p.mul(x, scale))
 
 
 def elu_backward(
     p: Builder, grad: Value, x: Value, alpha: float, scale: float, input_scale: float, is_result: bool
 ) -> Value:
     if is_result:
-        slope = p.mul(p.add(x, float(alpha * scale)), float(input_scale))
+        slope = p.mul(p.add(x, alpha * scale), input_scale)
     else:
-        slope = p.mul(p.exp(p.mul(x, float(input_scale))), float(alpha * scale * input_scale))
-    return p.where(p.le(x, 0.0), p.mul(grad, slope), p.mul(grad, float(scale)))
+        slope = p.mul(p.exp(p.mul(x, input_scale)), alpha * scale * input_scale)
+    return p.where(p.le(x, 0.0), p.mul(grad, slope), p.mul(grad, scale))
 
 
 def hardtanh(p: Builder, x: Value, low: float = -1, high: float = 1) -> Value:
@@ -88,7 +89,7 @@ def hardtanh(p: Builder, x: Value, low: float = -1, high: float = 1) -> Value:
 
 
 def hardtanh_backward(p: Builder, grad: Value, x: Value, low: float, high: float) -> Value:
-    outside = p.logical_or(p.le(x, float(low)), p.ge(x, float(high)))
+    outside = p.logical_or(p.le(x, low), p.ge(x, high))
     return p.where(outside, 0.0, grad)
 
 
@@ -111,14 +112,14 @@ def hardswish_backward(p: Builder, grad: Value, x: Value) -> Value:
 
 
 def softplus(p: Builder, x: Value, beta: float = 1, threshold: float = 20) -> Value:
-    scaled = p.mul(x, float(beta))
-    return p.where(p.gt(scaled, float(threshold)), x, p.div(p.log1p(p.exp(scaled)), float(beta)))
+    scaled = p.mul(x, beta)
+    return p.where(p.gt(scaled, threshold), x, p.div(p.log1p(p.exp(scaled)), beta))
 
 
 def softplus_backward(p: Builder, grad: Value, x: Value, beta: float, threshold: float) -> Value:
-    scaled = p.mul(x, float(beta))
+    scaled = p.mul(x, beta)
     growth = p.exp(scaled)
-    return p.where(p.gt(scaled, float(threshold)), grad, p.div(p.mul(grad, growth), p.add(growth, 1.0)))
+    return p.where(p.gt(scaled, threshold), grad, p.div(p.mul(grad, growth), p.add(growth, 1.0)))
 
 
 def mish_backward(p: Builder, grad: Value, x: Value) -> Value:
@@ -132,14 +133,14 @@ def hardshrink(p: Builder, x: Value, lambd: float = 0.5) -> Value:
 
 
 def hardshrink_backward(p: Builder, grad: Value, x: Value, lambd: float) -> Value:
-    inside = p.logical_and(p.ge(x, -float(lambd)), p.le(x, float(lambd)))
+    inside = p.logical_and(p.ge(x, -lambd), p.le(x, lambd))
     return p.where(inside, 0.0, grad)
 
 
 def softshrink(p: Builder, x: Value, lambd: float = 0.5) -> Value:
-    low, high = p.add(x, float(lambd)), p.sub(x, float(lambd))
-    inner = p.where(p.lt(x, -float(lambd)), low, p.mul(x, 0.0))
-    return p.where(p.gt(x, float(lambd)), high, inner)
+    low, high = p.add(x, lambd), p.sub(x, lambd)
+    inner = p.where(p.lt(x, -lambd), low, p.mul(x, 0.0))
+    return p.where(p.gt(x, lambd), high, inner)
 
 
 def prelu_backward(p: Builder, grad: Value, x: Value, weight: Value) -> tuple[Value, Value]:
@@ -202,7 +203,7 @@ TABLE: Table = {
     "aten.silu.default": elementwise(lambda p, x: p.div(x, p.add(p.exp(p.neg(x)), 1.0))),
     "aten.sigmoid_backward.default": elementwise(lambda p, grad, out: p.mul(p.mul(grad, p.sub(1.0, out)), out)),
     "aten.tanh_backward.default": elementwise(lambda p, grad, out: p.mul(grad, p.sub(1.0, p.mul(out, out)))),
-    "aten.leaky_relu.default": elementwise(lambda p, x, slope=0.01: p.where(p.gt(x, 0.0), x, p.mul(x, float(slope)))),
+    "aten.leaky_relu.default": elementwise(lambda p, x, slope=0.01: p.where(p.gt(x, 0.0), x, p.mul(x, slope))),
     "aten.hardsigmoid.default": elementwise(lambda p, x: p.div(_ramp(p, x), 6.0)),
     "aten.hardswish.default": elementwise(lambda p, x: p.div(p.mul(x, _ramp(p, x)), 6.0)),
     "aten.mish.default": elementwise(lambda p, x: p.mul(x, p.tanh(p.log1p(p.exp(x))))),

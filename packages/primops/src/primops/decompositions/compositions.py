@@ -47,7 +47,7 @@ def logit_backward(p: Builder, grad: Value, x: Value, eps: float | None = None) 
 
 @elementwise
 def celu(p: Builder, x: Value, alpha: float = 1.0) -> Value:
-    return p.where(p.gt(x, 0.0), x, p.mul(p.expm1(p.div(x, float(alpha))), float(alpha)))
+    return p.where(p.gt(x, 0.0), x, p.mul(p.expm1(p.div(x, alpha)), alpha))
 
 
 @elementwise

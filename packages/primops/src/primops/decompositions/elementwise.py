@@ -28,16 +28,18 @@ def scaled(p: Builder, x: Any, alpha: Any) -> Any:
     if type(alpha) in (int, float, bool) and alpha == 1:
         return x
     if type(x) is not Value:
+        if type(alpha) is Expr and type(x) is float:
+            raise Decline(f"{x} times a number that is open")
         return x * alpha
-    if type(alpha) not in (int, float, bool):
+    if type(alpha) not in (int, float, bool, Expr):
         raise Decline(f"alpha is {alpha!r}")
-    return p.mul(x, float(alpha) if x.dtype in FLOATS else int(alpha))
+    return p.mul(x, alpha if type(alpha) is Expr else float(alpha) if x.dtype in FLOATS else int(alpha))
 
 
 def _plus(p: Builder, x: Any, y: Any, alpha: Any) -> Any:
     """x + alpha * y; eager's kernels multiply and add floats with one rounding."""
-    if type(y) is Value and y.dtype in FLOATS and abs(alpha) != 1:
-        return p.fma(y, float(alpha), x)
+    if type(y) is Value and y.dtype in FLOATS and (type(alpha) is Expr or abs(alpha) != 1):
+        return p.fma(y, alpha, x)
     if alpha == -1:
         return p.sub(x, y)
     return p.add(x, scaled(p, y, alpha))
@@ -186,6 +188,8 @@ def lerp(p: Builder, start: Any, end: Any, weight: Any) -> Value:
 
     def compute(p: Builder, a: Any, b: Any, w: Any) -> Value:
         difference = p.sub(b, a)
+        if type(w) is Expr:
+            raise Decline("a weight that is open")
         if type(w) is not Value:
             return p.add(a, p.mul(difference, w)) if abs(w) < 0.5 else p.sub(b, p.mul(difference, 1.0 - w))
         low = p.add(a, p.mul(w, difference))
