@@ -97,3 +97,36 @@ def test_known_tells_what_follows_and_assumes_nothing():
         ">=": [True, None, False],
     }
     assert env.relations == []
+
+
+def test_slices_of_the_same_bounds_are_of_one_length():
+    env, mode = _mode()
+    first, last = (make_size(env, env.create_unbacked(name, lower=None)) for name in ("first", "last"))
+    x, y, z = (AbstractTensor(contiguous(shape, torch.float32)) for shape in ((7, 2), (7, 3), (2, 7)))
+    lengths = [
+        _call(env, mode, torch.Tensor.__getitem__, tensor, slice(*bounds)).shape[0]
+        for tensor, bounds in ((x, (first, last)), (y, (first, last)), (x, (first, None)), (z, (first, last)))
+    ]
+    assert str(lengths[0]) == str(lengths[1])
+    assert len({str(length) for length in lengths}) == 3
+
+
+@pytest.mark.parametrize("value", [2.5, 7])
+def test_new_full_asks_for_no_size_of_its_tensor(value):
+    env, mode = _mode()
+    rows = make_size(env, env.create("s0", 5))
+    x = AbstractTensor(contiguous((rows, 3), torch.float32))
+    kept = _call(env, mode, torch.Tensor.__getitem__, x, _call(env, mode, torch.gt, x, 0))
+    for tensor in (x, kept):
+        assert _call(env, mode, torch.Tensor.new_full, tensor, (4,), value).shape == (4,)
+    assert env.relations == []
+    with pytest.raises(RuntimeError, match="overflow"):
+        _call(env, mode, torch.Tensor.new_full, _call(env, mode, torch.Tensor.char, x), (4,), 1000)
+
+
+def test_a_refusal_of_sizes_that_do_not_fit_fixes_none():
+    env, mode = _mode()
+    x = AbstractTensor(contiguous((make_size(env, env.create("s0", 5)), 3), torch.float32))
+    with pytest.raises(RuntimeError, match="invalid for input of size 3\\*s0"):
+        _call(env, mode, torch.Tensor.view, x, (7, 11))
+    assert env.relations == []

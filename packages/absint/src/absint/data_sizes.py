@@ -38,6 +38,7 @@ class DataSizedMode(AbstractMode):
         super().__init__()
         self._new_size = new_size
         self._selected: dict[tuple[int, int], tuple[AbstractTensor, Any]] = {}
+        self._sliced: dict[tuple[str, ...], Any] = {}
 
     def on_op(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -61,6 +62,13 @@ class DataSizedMode(AbstractMode):
         if key not in self._selected:
             self._selected[key] = mask, self.new_size(0, _most(mask))
         return self._selected[key][1]
+
+    def sliced(self, size: Any, bounds: slice) -> Any:
+        """How many elements of a dimension a slice has: as many as every other one of these bounds in such a size."""
+        key = repr(size), repr(bounds.start), repr(bounds.stop), repr(bounds.step)
+        if key not in self._sliced:
+            self._sliced[key] = self.new_size(0, size if isinstance(size, int) else None)
+        return self._sliced[key]
 
 
 def _most(tensor: AbstractTensor) -> int | None:
@@ -115,12 +123,12 @@ def _bincount(mode: DataSizedMode, self: AbstractTensor, weights: AbstractTensor
     return contiguous((mode.new_size(least, None),), dtype, self.meta.device)
 
 
-def _slice(mode: DataSizedMode, self: AbstractTensor, dim: int, start: Any, step: int) -> Meta:
+def _slice(mode: DataSizedMode, self: AbstractTensor, dim: int, start: Any, end: Any, step: int) -> Meta:
     """A slice of which nothing is known but the stride."""
     meta = self.meta
     dim = wrap_dim(dim, meta.ndim)
     size = meta.shape[dim]
-    shape = (*meta.shape[:dim], mode.new_size(0, size if isinstance(size, int) else None), *meta.shape[dim + 1 :])
+    shape = (*meta.shape[:dim], mode.sliced(size, slice(start, end, step)), *meta.shape[dim + 1 :])
     stride = (*meta.stride[:dim], meta.stride[dim] * step, *meta.stride[dim + 1 :])
     begins_with_it = start is None or (isinstance(start, int) and start == 0)
     offset = meta.storage_offset if begins_with_it else mode.new_size(0, None)

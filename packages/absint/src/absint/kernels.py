@@ -18,6 +18,7 @@ import torch
 from absint.errors import DataDependentError, refusal_class
 from absint.meta import Meta, contiguous, leaves
 from absint.signatures import bind
+from absint.symbolic.size import is_unbacked
 from absint.torch_capabilities import TORCH
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _short_key(value: Any, empties: bool) -> Any:
 
 
 class _Unasked(Exception):
-    """An operand is on another device, is too large, or is none that a question can hold."""
+    """An operand is on another device, too large, of a size that data decides, or none that a question can hold."""
 
 
 _PLAIN = frozenset((int, float, bool, complex, str, torch.dtype, torch.layout, torch.memory_format))
@@ -169,7 +170,7 @@ def _key(value: Any, question: Question) -> Any:
 
 def _shape(shape: tuple[int, ...], question: Question) -> tuple[int, ...]:
     if question.of is not None:
-        if math.prod(shape) > _MOST:
+        if any(map(is_unbacked, shape)) or math.prod(shape) > _MOST:
             raise _Unasked
         return tuple(map(int, shape))
     size = question.size if len(shape) < _LARGE_RANK else 1

@@ -68,7 +68,7 @@ def _check(input: Meta, weight: Meta, transposed: bool, groups: int) -> None:
         raise TypeRuleError(f"the input has {input.ndim} dimensions, the weight {weight.ndim}")
     expected = weight.shape[0] if transposed else weight.shape[1] * groups
     if input.shape[1] != expected:
-        raise TypeRuleError(f"the input has {input.shape[1]} channels, the weight is for {expected}")
+        raise TypeRuleError(f"the input has {input.shape[1]!r} channels, the weight is for {expected!r}")
 
 
 def _channels(weight: Meta, transposed: bool, groups: int) -> int:

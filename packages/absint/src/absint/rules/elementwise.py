@@ -166,7 +166,7 @@ TABLE.ask(_BY_NOTHING, Question(empties=True))
 def _glu(self: Meta, dim: int) -> Meta:
     dim = wrap_dim(dim, self.ndim)
     if self.shape[dim] % 2 != 0:
-        raise TypeRuleError(f"Halving dimension must be even, but dimension {dim} is size {self.shape[dim]}")
+        raise TypeRuleError(f"Halving dimension must be even, but dimension {dim} is size {self.shape[dim]!r}")
     return pointwise((Meta(resized(self, dim, self.shape[dim] // 2), self.stride, self.dtype, self.device),))
 
 

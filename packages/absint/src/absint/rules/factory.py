@@ -125,8 +125,9 @@ _SIZE = 2  # of one element, a number that overflows in half precision is taken 
 _OF_SIZE = Question(of=lambda size: {"size": [_SIZE] * len(size)})
 TABLE.ask("""
     rand randn rand.generator randn.generator normal.float_float randint randint.generator randint.low
-    randint.low_generator full new_full
+    randint.low_generator full
 """, _OF_SIZE)  # fmt: skip
+TABLE.ask("new_full", Question(of=lambda self, size: {"self": ones(self), "size": [_SIZE] * len(size)}))
 TABLE.ask("scalar_tensor")
 TABLE.ask("rand_like randn_like full_like randint_like fill.Scalar fill.Tensor", Question(size=_SIZE))
 TABLE.ask("arange arange.start arange.start_step", Question(of=lambda end: {"start": 0, "end": 1, "step": 1}))

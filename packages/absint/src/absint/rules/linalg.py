@@ -45,7 +45,7 @@ def _square(matrix: Meta, name: str) -> Meta:
     if matrix.ndim < 2:
         raise TypeRuleError(f"{name}: The input tensor A must have at least 2 dimensions.")
     if matrix.shape[-1] != matrix.shape[-2]:
-        raise TypeRuleError(f"{name}: matrices of {matrix.shape[-2]} by {matrix.shape[-1]} are not square")
+        raise TypeRuleError(f"{name}: matrices of {matrix.shape[-2]!r} by {matrix.shape[-1]!r} are not square")
     return matrix
 
 

@@ -31,7 +31,7 @@ def pool_size(size: int, kernel: int, padding: int, stride: int, dilation: int, 
     if ceil_mode and (count - 1) * stride >= size + padding:
         count = count - 1
     if count <= 0:
-        raise TypeRuleError(f"Given input size {size}, output size {count} is too small")
+        raise TypeRuleError(f"Given input size {size!r}, output size {count!r} is too small")
     return count
 
 
@@ -84,7 +84,7 @@ def _padded(self: Meta, pad: Sizes) -> tuple[int, ...]:
         dim = self.ndim - 1 - position
         shape[dim] = shape[dim] + pad[2 * position] + pad[2 * position + 1]
         if shape[dim] < 0:
-            raise TypeRuleError(f"padding cuts more than the {self.shape[dim]} elements of dimension {dim}")
+            raise TypeRuleError(f"padding cuts more than the {self.shape[dim]!r} elements of dimension {dim}")
     return tuple(shape)
 
 

@@ -69,13 +69,13 @@ def infer_size(sizes: Sequence[int], count: int) -> tuple[int, ...]:
         raise TypeRuleError(f"invalid shape dimension in {list(sizes)}")
     if not holes:
         if numel(sizes) != count and is_unbacked(count) == is_unbacked(numel(sizes)):
-            raise TypeRuleError(f"shape '{list(sizes)}' is invalid for input of size {count}")
+            raise TypeRuleError(f"shape '{list(sizes)}' is invalid for input of size {count!r}")
         return sizes
     known = numel([size for position, size in enumerate(sizes) if position != holes[0]])
     if known == 0:
         raise TypeRuleError(f"the size -1 in {list(sizes)} may be any for a tensor without elements")
     if not is_unbacked(count) and count % known != 0:
-        raise TypeRuleError(f"shape '{list(sizes)}' is invalid for input of size {count}")
+        raise TypeRuleError(f"shape '{list(sizes)}' is invalid for input of size {count!r}")
     return (*sizes[: holes[0]], count // known, *sizes[holes[0] + 1 :])
 
 

@@ -277,7 +277,7 @@ def _unfold(self: Meta, dimension: int, size: int, step: int) -> Meta:
     dim = wrap_dim(dimension, self.ndim)
     extent = self.shape[dim] if self.shape else 1
     if size > extent:
-        raise TypeRuleError(f"maximum size for tensor at dimension {dim} is {extent} but size is {size}")
+        raise TypeRuleError(f"maximum size for tensor at dimension {dim} is {extent!r} but size is {size!r}")
     if step <= 0:
         raise TypeRuleError(f"step is {step} but must be > 0")
     if not self.shape:
