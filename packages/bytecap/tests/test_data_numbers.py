@@ -1,5 +1,6 @@
 """Sizes and numbers that data decides are values of one graph."""
 
+import itertools
 import math
 import sys
 
@@ -371,6 +372,60 @@ def check_at_all_counts(program, least=0.0):
 )
 def test_slices_have_the_length_that_data_gives_them(program):
     check_at_all_counts(program)
+
+
+def counts_up(x):
+    """Places of a flat buffer of as many parts as the greatest index says, with one element more at its end."""
+    rows = (x > 0).sum(1)
+    parts, longest = int(rows.max()) + 1, int((x > 0.5).sum(1).max())
+    counts = rows.new_zeros(parts).scatter_add_(0, rows, torch.ones_like(rows))
+    sums = rows.new_zeros(parts + 1)
+    torch.cumsum(counts, 0, out=sums.narrow(0, 1, parts))
+    flat = torch.ones(parts * longest + 1, 2)[: parts * longest]
+    return sums, flat.view(parts, longest, 2).sum(1)
+
+
+def slices_by_tensors(x):
+    ends = torch.stack([(x[:, 0] > 0).sum(), (x > 0).any(1).sum(), torch.tensor(4)]).sort().values
+    out = x.new_zeros(4, 2)
+    for start, end in itertools.pairwise(ends):
+        out[start:end] = x[start:end] @ torch.ones(6, 2)
+    return out, x[ends[0] :].sum()
+
+
+def makes_others_of_selected(x):
+    kept = x[x > 0]
+    return kept.new_full((10,), -1.0), kept.new_full((2,), 3)
+
+
+@pytest.mark.parametrize(
+    "program", [counts_up, slices_by_tensors, makes_others_of_selected], ids=lambda each: each.__name__
+)
+def test_sizes_of_made_tensors_are_not_negative(program):
+    check_at_all_counts(program)
+
+
+def test_a_number_is_read_again_of_a_tensor_that_was_written():
+    def program(x):
+        total = (x > 0).sum()
+        first, second = total.item(), total.item()
+        total += 2
+        return first, second, total.item(), x * first + second
+
+    backend = Backend()
+    compiled = optimize(program, backend, fullgraph=True)
+    for sign in (1, -1):
+        x = torch.arange(6.0) * sign
+        torch.testing.assert_close(compiled(x), program(x))
+    (capture,) = backend.captures
+    assert [node.target for node in capture.graph.nodes].count("torch.Tensor.item") == 2
+
+
+def test_a_negative_size_is_refused_as_eager_does():
+    compiled = optimize(lambda x: torch.zeros(int(x.sum()) + 1)[: int(x.sum()) + 1], Backend(), fullgraph=True)
+    assert compiled(torch.ones(3)).shape == (4,)
+    with pytest.raises(RuntimeError, match="negative"):
+        compiled(-torch.ones(3))
 
 
 def states_facts(x):

@@ -97,6 +97,7 @@ class GraphBuilder:
     function under a transform of torch.func; is_branch: of one that control flow runs. dual_writes: of the calls
     inside of a dual level, which is entered meanwhile; how many writes there were before it. numbers: Python
     numbers that nodes give, of data. floats: those of them that are computed of sizes, by what they compute.
+    read: what such a node gave of a tensor, by the tensor, how often its memory was written, and the call.
     gradient_order: the body is that of a backward, whose results may be differentiated in turn: 1, or one more for
     the backward of a function that such a body applies.
     """
@@ -117,6 +118,7 @@ class GraphBuilder:
         self.checkpoints: list[capture.Checkpoint] = []
         self.made: set[str] = set() if outer is None else outer.made
         self.floats: dict[Any, str] = {}
+        self.read: dict[tuple[str, int, str], Any] = {}
         self.numbers: set[str] = set() if outer is None else outer.numbers
         self._taken: dict[str, int] = {} if outer is None else outer._taken
 

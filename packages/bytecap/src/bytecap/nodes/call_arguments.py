@@ -21,7 +21,7 @@ from absint import AbstractTensor
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import leaves
 from absint.symbolic import SizeFloat, dim_of
-from absint.symbolic.size import make_size
+from absint.symbolic.size import is_unbacked, make_size
 from bytecap.context_types import Tracer
 from bytecap.errors import DataDependent, FixedSizesNeeded
 from bytecap.objects.numbers.symbolic import DataCondition, read_size
@@ -65,7 +65,7 @@ def current_gpu(tracer: Tracer) -> torch.device:
 
 
 _INDEXING = frozenset({"__getitem__", "__setitem__"})
-_INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
+INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
 
 
 def with_known_index(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -78,7 +78,7 @@ def with_known_index(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _known(item: Any) -> Any:
-    if not isinstance(item, AbstractTensor) or item.dim() or item.dtype not in _INTEGERS:
+    if not isinstance(item, AbstractTensor) or item.dim() or item.dtype not in INTEGERS:
         return item
     return item if item.storage_record.constant is not None else 0
 
@@ -135,7 +135,7 @@ def refuse_unread(tracer: Tracer, args: Iterable[Arg]) -> None:
 
 
 def read_sizes(tracer: Tracer, names: list[str], results: list[AbstractTensor]) -> None:
-    """The graph reads the new sizes off the results of its last node."""
+    """The graph reads the new sizes off the results of its last node, and knows that they are not negative."""
     for name, tensor in zip(names, results, strict=True):
         if tensor.meta.is_static:
             continue
@@ -143,6 +143,15 @@ def read_sizes(tracer: Tracer, names: list[str], results: list[AbstractTensor]) 
             symbol = str(size)
             if symbol in tracer.sizes.env.unbacked and symbol not in tracer.graph.numbers:
                 read_size(tracer, name, dim, symbol)
+            elif is_unbacked(size) and not tracer.graph.is_body:
+                _learn_nonnegative(tracer, size)
+
+
+def _learn_nonnegative(tracer: Tracer, size: Any) -> None:
+    """A call that is given a negative size raises, and so does the graph with it."""
+    relation = Relation(dim_of(size), ">=", 0)
+    if tracer.sizes.env.known(relation) is None:
+        tracer.sizes.env.assume(relation)
 
 
 # So many equalities one call may need.

@@ -90,13 +90,19 @@ def to_host(tracer: Tracer, value: Value) -> Any:
     if isinstance(value, DictValue):
         return {k.concrete(): to_host(tracer, v) for k, v in value.pairs(tracer)}
     if isinstance(value, SliceValue):
-        return slice(*(to_host(tracer, bound) for bound in (value.start, value.stop, value.step)))
+        return slice(*(to_host(tracer, _bound(tracer, bound)) for bound in (value.start, value.stop, value.step)))
     if isinstance(value, TracedArray) and is_number(value.example):
         return to_host(tracer, value.call_method(tracer, "item", [], {}))
     try:
         return value.concrete()
     except NotConcrete:
         raise UnsupportedValue(f"a torch function was given a {value.describe()}") from None
+
+
+def _bound(tracer: Tracer, bound: Value) -> Value:
+    """The bound of a slice, the number in it where it is a tensor."""
+    is_whole = isinstance(bound, TensorValue) and bound.abstract.dtype in call_arguments.INTEGERS
+    return number_of(tracer, bound, "item", "the bound of a slice") if is_whole else bound  # type: ignore[arg-type]
 
 
 def _refuse_setters(function: Any) -> None:

@@ -277,7 +277,7 @@ def condition_of_data(symbol: str, left: Constant, right: Constant) -> DataCondi
 
 
 def read_number(tracer: Tracer, tensor: TensorValue, method: Callable[..., Any]) -> Value:
-    """`tensor.item()`, or its `__int__` or `__float__`, as a node."""
+    """`tensor.item()`, or its `__int__` or `__float__`, as a node: one of each until the tensor is written."""
     dtype = tensor.abstract.dtype
     is_float = method is torch.Tensor.__float__ or (method is torch.Tensor.item and dtype.is_floating_point)
     if tensor.abstract.numel() != 1:
@@ -287,10 +287,15 @@ def read_number(tracer: Tracer, tensor: TensorValue, method: Callable[..., Any])
     if dtype.is_complex or (dtype is torch.bool and method is torch.Tensor.item):
         raise DataDependent(f"{method.__name__}() of a {tensor.describe()} depends on its content")
     target = f"torch.Tensor.{method.__name__}"
-    if is_float:
-        name = _add(tracer, target, (Ref(tensor.name),), "float")
-        return SymbolicNumber(create_float(tracer.sizes.env, name))
-    return as_value(define_int(tracer, target, Ref(tensor.name)))
+    key = tensor.name, tensor.abstract.storage_record.version, target
+    if key not in tracer.graph.read:
+        if is_float:
+            number = create_float(tracer.sizes.env, _add(tracer, target, (Ref(tensor.name),), "float"))
+        else:
+            number = define_int(tracer, target, Ref(tensor.name))
+        tracer.graph.read[key] = number
+    number = tracer.graph.read[key]
+    return SymbolicNumber(number) if is_float else as_value(number)
 
 
 def read_size(tracer: Tracer, tensor: str, dim: int, symbol: str) -> None:
