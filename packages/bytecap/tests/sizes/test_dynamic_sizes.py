@@ -214,6 +214,59 @@ def test_sizes_beside_numbers_that_are_open() -> None:
     assert len(texts.captures) <= 2
 
 
+def _messages(x: torch.Tensor, percent: str = "%s of %r, %d, %5.1f", fields: str = "{0} {1!r:>12} {0:}") -> Any:
+    whole = f"{x.shape} {x.shape[0]!r} {tuple(x.shape)!s} {list(x.shape)!r} {((x.shape, None), [x.shape[1], 'a'])}"
+    parts = str(x.shape), repr((x.shape[0],)), str(list(x.shape[1:])), str(())
+    templates = percent % (x.shape, (x.shape[0],), x.shape[0], x.shape[0]), fields.format(x.shape, x.shape[0])
+    return x + 1, whole, parts, templates
+
+
+def _complaints(x: torch.Tensor, percent: str = "%s of %s", fields: str = "{} rows, of {}") -> torch.Tensor:
+    def check(holds: bool, message: str) -> None:
+        if not holds:
+            raise ValueError(message)
+
+    check(x.shape.numel() > 0, f"no elements in {x.shape}")
+    check(x.dim() == 2, percent % (x.shape, (x.shape[0],)))
+    check(x.shape[0] < 50, fields.format(x.shape[0], list(x.shape)))
+    return x * 2
+
+
+@pytest.mark.parametrize("program", [_messages, _complaints])
+def test_texts_of_sizes_in_containers_stay_open(program: Callable[..., Any]) -> None:
+    backend = run(program, batches(4, 5, 3, 17), dynamic=True)
+    assert len(backend.captures) == 1
+
+
+@pytest.mark.parametrize(
+    ("percent", "fields"), [("%d", "{}"), ("%s %s", "{}"), ("%s", "{} {}"), ("%s", "{:d}"), ("%s", "{0.ndim}")]
+)
+def test_texts_that_cannot_be_made_raise_as_they_do(percent: str, fields: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        texts = []
+        for make in (lambda: percent % (x.shape,), lambda: fields.format(x.shape)):
+            try:
+                texts.append(make())
+            except (TypeError, IndexError, AttributeError) as error:
+                texts.append(type(error))
+        return x + 2, texts
+
+    run(program, batches(4, 5), dynamic=True)
+
+
+def test_texts_of_characters_fix_the_number() -> None:
+    template = "%c"
+    backend = run(lambda x: (x + 1, template % x.shape[0], f"{x.shape[0]:c}"), batches(40, 50), dynamic=True)
+    assert len(backend.captures) == 2
+
+
+def test_the_number_of_elements_stays_a_size() -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x.shape.numel(), x.reshape(x.shape[:1].numel() * 2, -1), torch.Size(()).numel()
+
+    assert len(run(program, batches(4, 5, 3, 17), dynamic=True).captures) == 1
+
+
 def test_an_int_that_the_program_fixes() -> None:
     layers = [torch.nn.Linear(8, 8 + width) for width in range(4)]
     backend = run(lambda x, n: layers[n](x), [(torch.ones(2, 8), n) for n in (0, 1, 2, 3)])

@@ -31,4 +31,4 @@ from bytecap.semantics.attributes import (
 from bytecap.semantics.constant_folding import fold_call, fold_method
 from bytecap.semantics.methods import call_object_method
 from bytecap.semantics.operations import binary, compare, equal
-from bytecap.semantics.string_conversion import printable, repr_of
+from bytecap.semantics.string_conversion import open_percent, open_template, printable, repr_of

@@ -47,14 +47,14 @@ from bytecap.objects.functions import (
 from bytecap.objects.identity import Identity, IdentityToken, is_lasting_key
 from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import LiveSequence, call_native, native
-from bytecap.objects.numbers.open_constants import OpenConstant, open_format
+from bytecap.objects.numbers.open_constants import OpenConstant
 from bytecap.objects.numbers.symbolic import extreme, is_symbolic
 from bytecap.objects.opaque import SINGLE
 from bytecap.semantics.constant_folding import fold_call
 from bytecap.semantics.effects import CallEffect
 from bytecap.semantics.methods import PROTOCOL
 from bytecap.semantics.operations import BINARY, COMPARE, UNARY, binary, compare, is_same, unary
-from bytecap.semantics.string_conversion import format_of, str_of
+from bytecap.semantics.string_conversion import format_of, open_text, str_of
 from bytecap.torch_capabilities import TORCH
 
 
@@ -304,7 +304,7 @@ def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     unknown = [name for name in kwargs if name not in ("sep", "end", "file", "flush")]
     if unknown:
         run(tracer, print, (), dict.fromkeys(unknown))
-    texts: list[Value] = [open_format(arg, "") or Constant(str_of(tracer, arg)) for arg in args]
+    texts: list[Value] = [open_text(tracer, arg) or Constant(str_of(tracer, arg)) for arg in args]
     tracer.effects.append(CallEffect(print, texts, kwargs))
     return NONE
 

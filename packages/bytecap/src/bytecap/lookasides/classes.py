@@ -26,10 +26,9 @@ from bytecap.objects.containers.sequences import ListValue, SliceValue, TupleVal
 from bytecap.objects.functions import ClassValue, FunctionValue, MethodValue, PartialValue
 from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import call_native, native
-from bytecap.objects.numbers.open_constants import open_format
 from bytecap.objects.numbers.symbolic import is_symbolic
 from bytecap.semantics.constant_folding import fold_call
-from bytecap.semantics.string_conversion import repr_of, str_of
+from bytecap.semantics.string_conversion import open_text, repr_of, str_of
 
 
 def _tuple_of(cls: type) -> Callable[..., Value]:
@@ -84,7 +83,7 @@ def _number(cls: type, method: str) -> Callable[..., Value]:
 def _str(tracer: Tracer, value: Value | None = None, *more: Value) -> Value:
     if more:
         return fold_call(tracer, str, [value, *more], {})  # type: ignore[list-item]
-    return Constant("") if value is None else open_format(value, "") or Constant(str_of(tracer, value))
+    return Constant("") if value is None else open_text(tracer, value) or Constant(str_of(tracer, value))
 
 
 def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> Value:
@@ -115,7 +114,7 @@ CLASSES: dict[Any, Callable[..., Value]] = {
     set: _set_of(set), frozenset: _set_of(frozenset), slice: _slice,
     int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__"),
     bool: lambda tracer, value=None: Constant(False if value is None else value.truth(tracer)),
-    repr: lambda tracer, value: Constant(repr_of(tracer, value)),
+    repr: lambda tracer, value: open_text(tracer, value, repr) or Constant(repr_of(tracer, value)),
     types.MethodType: lambda tracer, function, receiver: MethodValue(function, receiver),
     object: lambda tracer: tracer.objects.new_object(object),
     type.__call__: lambda tracer, cls, *args, **kwargs: tracer.evaluate.construct(

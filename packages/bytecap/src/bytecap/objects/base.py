@@ -448,6 +448,9 @@ class Constant(Value):
         return fold(tracer, self.value.join, (shown,))
 
     def _format(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        left_open = tracer.evaluate.open_template(tracer, self.value, args, kwargs) if name == "format" else None
+        if left_open is not None:
+            return left_open
         shown = [tracer.evaluate.printable(tracer, arg) for arg in args]
         named = {key: tracer.evaluate.printable(tracer, value) for key, value in kwargs.items()}
         return Constant(run(tracer, getattr(self.value, name), tuple(shown), named))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import functools
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from types import FunctionType, SimpleNamespace
@@ -62,6 +62,10 @@ def _copy(tracer: Tracer, self: ListValue) -> Value:
     return self.like(self.values(tracer), cls=self.cls)
 
 
+def _numel(tracer: Tracer, self: TupleValue) -> Value:
+    return functools.reduce(functools.partial(binary, tracer, "*"), self.values(tracer), Constant(1))
+
+
 _LIST: dict[str, Method] = {
     "append": _append, "extend": _extend, "copy": _copy, "insert": _host_method("insert", 0),
     "pop": _host_method("pop", 0), "reverse": _host_method("reverse"), "clear": _host_method("clear"),
@@ -76,7 +80,7 @@ _DEQUE: dict[str, Method] = _LIST | {
 }  # fmt: skip
 _TUPLE: dict[str, Method] = {
     "index": native_on_list(tuple.index, 1, 2), "count": native_on_list(tuple.count),
-    "numel": lambda tracer, self: Constant(math.prod(self.concrete())),
+    "numel": _numel,
 }  # fmt: skip
 
 # -- dicts

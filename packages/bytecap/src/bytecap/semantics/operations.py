@@ -254,7 +254,9 @@ def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) ->
         sides = [keys_of(tracer, side) for side in (left, right)]
         return SetValue(tracer.objects, call_native(tracer, BINARY[symbol].function, *sides))
     if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, (str, bytes)):
-        return Constant(run(tracer, operator.mod, (left.value, tracer.evaluate.printable(tracer, right))))
+        is_text = isinstance(left.value, str)
+        left_open = tracer.evaluate.open_percent(tracer, left.value, right) if is_text else None
+        return left_open or Constant(run(tracer, operator.mod, (left.value, tracer.evaluate.printable(tracer, right))))
     return None
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import re
 import reprlib
 from collections import defaultdict, deque
+from collections.abc import Callable
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -21,7 +23,82 @@ from bytecap.objects.functions import ClassValue, MethodValue
 from bytecap.objects.instances.exceptions import ExceptionValue
 from bytecap.objects.instances.objects import ObjectValue, call_special
 from bytecap.objects.live import Live
+from bytecap.objects.numbers.open_constants import as_open, derive
 from bytecap.objects.numbers.symbolic import NestedInt
+
+
+def open_text(tracer: Tracer, value: Value, function: Callable[[Any], str] = str) -> Constant | None:
+    """`function(value)`, str() or repr(), where numbers in it stay open; None: it takes the values."""
+    copied = _open_copy(tracer, value)
+    return None if copied is None else derive(function, copied)
+
+
+def open_percent(tracer: Tracer, template: str, value: Value) -> Constant | None:
+    """`template % value` likewise."""
+    return None if "c" in template else _open_call(tracer, _percent, Constant(template), value)
+
+
+def open_template(tracer: Tracer, template: str, args: list[Value], named: dict[str, Value]) -> Constant | None:
+    """`template.format(*args, **named)` likewise."""
+    fields = [] if named else _FIELD.findall(template)
+    # What else stands in a field (a width that is an argument, an attribute) may raise for other numbers.
+    is_plain = not named and len(fields) == template.count("{") == template.count("}")
+    return _open_call(tracer, _formatted, Constant(template), *args) if is_plain else None
+
+
+_FIELD = re.compile(r"\{\d*(?:![rsa])?(?::[^{}c]*)?\}")
+
+
+def _open_call(tracer: Tracer, function: Callable[..., str], *args: Value) -> Constant | None:
+    copied = [_open_copy(tracer, arg) for arg in args]
+    if any(part is None for part in copied):
+        return None
+    try:
+        return derive(function, *copied)  # type: ignore[arg-type]
+    except (TypeError, ValueError, IndexError):
+        return None  # as the evaluated program finds out
+
+
+def _percent(template: str, value: Any) -> str:
+    return template % value
+
+
+def _formatted(template: str, *args: Any) -> str:
+    return template.format(*args)
+
+
+def _tuple_of(*items: Any) -> tuple[Any, ...]:
+    return items
+
+
+def _list_of(*items: Any) -> list[Any]:
+    return list(items)
+
+
+def _size_of(*items: Any) -> torch.Size:
+    return torch.Size(items)
+
+
+_COPIES: dict[type, Callable[..., Any]] = {tuple: _tuple_of, list: _list_of, torch.Size: _size_of}
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+_MOST_LEVELS = 4
+
+
+def _open_copy(tracer: Tracer, value: Value, levels: int = _MOST_LEVELS) -> Constant | None:
+    """A number or text, or a container of such (None: another), as one constant that is open where a part of it is."""
+    if not isinstance(value, (TupleValue, ListValue)):
+        part = as_open(value)
+        return part if part is not None and part.python_type() in _PLAIN else None
+    if value.cls not in _COPIES or not levels:
+        return None
+    items = [_open_copy(tracer, item, levels - 1) for item in value.values(tracer)]
+    if any(item is None for item in items):
+        return None
+    function = _COPIES[value.cls]
+    made = derive(function, *items)  # type: ignore[arg-type]
+    if made is None and not any(item.is_open for item in items):  # type: ignore[union-attr]
+        return Constant(function(*[item.value for item in items]))  # type: ignore[union-attr]
+    return made
 
 
 class Shown(Live):

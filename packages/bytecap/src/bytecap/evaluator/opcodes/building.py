@@ -16,7 +16,7 @@ from bytecap.objects.containers.sequences import ListValue, Sequence, SliceValue
 from bytecap.objects.functions import ClassValue
 from bytecap.objects.numbers.open_constants import open_format, open_join
 from bytecap.semantics.methods import pairs_of
-from bytecap.semantics.string_conversion import format_of, repr_of, str_of
+from bytecap.semantics.string_conversion import format_of, open_text, repr_of, str_of
 
 
 def _build_map(tracer: Tracer, flat: list[Any]) -> DictValue:
@@ -29,6 +29,8 @@ def _build_map(tracer: Tracer, flat: list[Any]) -> DictValue:
 def format_value(tracer: Tracer, value: Any, conversion: int, spec: str) -> Any:
     """One replacement field of an f-string; conversion: 1 !s, 2 !r, 3 !a, 0 none."""
     left_open = open_format(value, spec) if conversion == 0 or (conversion == 1 and not spec) else None
+    if left_open is None and not spec and conversion < 3:
+        left_open = open_text(tracer, value, repr if conversion == 2 else str)
     if left_open is not None:
         return left_open
     if conversion == 0:

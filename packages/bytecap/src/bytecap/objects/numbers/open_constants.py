@@ -123,11 +123,17 @@ def open_binary(function: Callable[[Any, Any], Any], symbol: str, left: Constant
     return derive(function, left, right) if kinds == {str} and symbol == "+" else None
 
 
+def as_open(value: Value) -> Constant | None:
+    """The constant that a value is, a size as one that stays open; None for others, and for what data decides."""
+    if isinstance(value, SymbolicNumber):
+        return None if value.is_unbacked else OpenSymbol(value)
+    return value if isinstance(value, Constant) else None
+
+
 def open_format(value: Value, spec: str) -> Constant | None:
     """`format(value, spec)`; None: it takes the value. ("c" refuses some numbers.)"""
-    if isinstance(value, SymbolicNumber) and not value.is_unbacked:
-        value = OpenSymbol(value)
-    if not isinstance(value, Constant) or not value.is_open or spec.endswith("c"):
+    value = as_open(value)
+    if value is None or not value.is_open or spec.endswith("c"):
         return None
     try:
         format(_peek(value), spec)
