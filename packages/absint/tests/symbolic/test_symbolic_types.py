@@ -54,6 +54,10 @@ PROGRAMS: dict[str, Program] = {
     "half": lambda x: x[:, : x.shape[1] // 2] * x.shape[0],
     "masks": lambda x: torch.where(x > 0, x, torch.full_like(x, x.shape[1])),
     "in_place": lambda x: x.clone().add_(1).mul_(x),
+    "gamma": lambda x: torch._standard_gamma(x.exp()),
+    "dirichlet": lambda x: torch._sample_dirichlet(x.detach().exp()),
+    "dirichlet_backward": lambda x: torch._dirichlet_grad(x.detach(), x.detach(), x.detach().sum(-1, True)) + x,
+    "counts": lambda x: torch.poisson(x.exp()) + torch.binomial(x.detach().exp(), x.detach().sigmoid()),
 }
 
 # Programs that ask for more than sizes: a half of one element broadcasts, and C++ of upsampling fixes the sizes.

@@ -153,6 +153,17 @@ _NOISE = Constraint(
     "C1", "noise has the shape of self", lambda self, noise: self.shape == noise.shape,
     Refused("rrelu_with_noise", (f32(3), f32(4))),
 )  # fmt: skip
+
+
+def _like_first(*operands: Meta) -> Meta:
+    """Row-major and of the shape of the first operand; else resized, and laid out as the operands are."""
+    first, *others = operands
+    shape = first.shape
+    for other in others:
+        shape = broadcast(shape, other.shape)
+    return fresh(first, shape) if shape == first.shape else pointwise(operands, first.dtype)
+
+
 _FILLS = "uniform normal_functional exponential log_normal cauchy geometric random"
 
 
@@ -160,6 +171,10 @@ TABLE.rows({
     "bernoulli bernoulli.p bernoulli.Tensor": lambda self: fresh(self),
     "rrelu_with_noise": Rule(lambda self: fresh(self), (_NOISE,)),
     f"{_FILLS} random.from random.to": lambda self: empty_like(self),
+    "_standard_gamma poisson _sample_dirichlet": lambda self: fresh(self),
+    "binomial": lambda count, prob: _like_first(count, prob),
+    "_standard_gamma_grad": lambda self, output: _like_first(self, output),
+    "_dirichlet_grad": lambda x, alpha, total: _like_first(x, alpha, total),
     "multinomial": Rule(lambda self, num_samples: fresh(self, (*self.shape[:-1], num_samples), torch.int64), (_DRAWN,)),
     "native_dropout": lambda input: (
         pointwise((input, mask := empty_like(input, dtype=torch.bool)), input.dtype), mask
@@ -173,6 +188,7 @@ TABLE.rows({
     ),
 })  # fmt: skip
 TABLE.ask(f"bernoulli bernoulli.Tensor {_FILLS} random.from random.to")
+TABLE.ask("_standard_gamma poisson _sample_dirichlet _standard_gamma_grad _dirichlet_grad")
 TABLE.ask("rrelu_with_noise rrelu_with_noise_functional")
 TABLE.ask("normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor")
 TABLE.ask("multinomial", Question(of=lambda self: {"self": ones(self), "num_samples": 1}, drops_sizes=True))
