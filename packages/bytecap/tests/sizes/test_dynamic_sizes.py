@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import bytecap
 from bytecap.guards import print_guard
@@ -407,7 +408,7 @@ def test_sizes_are_compared_with_those_of_all_earlier_captures() -> None:
     assert len(run(program, calls).captures) == 4  # both cases with fixed sizes, and with open ones
 
 
-def test_custom_functions_are_compiled_for_each_size() -> None:
+def test_custom_functions_take_other_sizes() -> None:
     class Scaled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -418,7 +419,28 @@ def test_custom_functions_are_compiled_for_each_size() -> None:
             return gradient * 2
 
     calls = [(torch.ones(n, 8, requires_grad=True),) for n in (4, 5, 6)]
-    run(lambda x: Scaled.apply(x).sum(0).detach(), calls)
+    backend = run(lambda x: Scaled.apply(x).sum(0).detach(), calls, dynamic=True)
+    assert len(backend.captures) == 1
+    for n in (7, 3):
+        x = torch.ones(n, 8, requires_grad=True)
+        compiled = bytecap.optimize(lambda x: Scaled.apply(x) * x.shape[0], backend, dynamic=True)
+        compiled(x).sum().backward()
+        assert torch.equal(x.grad, torch.full((n, 8), 2.0 * n))
+
+
+def test_checks_and_checkpoints_take_other_sizes() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        assert (x >= 0).all()
+        return checkpoint(lambda y: y.sin() * y.shape[0], x, use_reentrant=False)
+
+    backend = run(program, batches(4, 5, 6), dynamic=True)
+    assert len(backend.captures) == 1
+    (capture,) = backend.captures
+    assert capture.checks
+    assert capture.checkpoints
+    assert capture.symbols
+    with pytest.raises(AssertionError):
+        bytecap.optimize(program, backend, dynamic=True)(torch.full((7, 8), -1.0))
 
 
 def test_a_backend_that_wants_fixed_sizes() -> None:

@@ -11,7 +11,7 @@ import torch
 from absint.executor import executor as executor_of
 from absint.functions import custom_functions, function_of, read_sizes, run_graph, tensor_leaves
 from absint.streams import left_by_errors, mentions_streams
-from bytecap.errors import FixedSizesNeeded, InterpretError
+from bytecap.errors import InterpretError
 from bytecap.guards.process_state import set_torch_modes, torch_modes
 from bytecap.objects.numbers.symbols import as_tensor
 from bytecap.torch_capabilities import TORCH
@@ -27,8 +27,6 @@ def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
 
     Raises `InterpretError` at once when a target does not exist, and at the call when the number of inputs is wrong.
     """
-    if capture.symbols and (capture.functions or capture.checks or capture.checkpoints):
-        raise FixedSizesNeeded(f"{capture.code.name}: custom functions, checks and checkpoints take no symbolic sizes")
     if symbols_in(capture.functions):
         return lambda *inputs: interpret(capture, inputs)
     count, functions = len(capture.graph.inputs), custom_functions(capture.functions)
