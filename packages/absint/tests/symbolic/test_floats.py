@@ -135,6 +135,36 @@ def test_which_ways_stay_open() -> None:
     assert [f"{r.left} {r.operator} {r.right}" for r in env.relations] == ["n >= 7"]
 
 
+@pytest.mark.parametrize("compare", [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne])
+@pytest.mark.parametrize(("first", "second"), [(7, 3), (5, 10), (3, 3), (49, 21)])
+def test_quotients_are_compared_without_fixing_sizes(compare: Any, first: int, second: int) -> None:
+    for a, b in itertools.product((2, 6, 7, 14), (2, 3, 6)):
+        env = ShapeEnv()
+        rows, columns = (make_size(env, env.create(name, hint)) for name, hint in (("a", a), ("b", b)))
+        answer = compare(rows / first, columns / second)
+        assert answer is compare(a / first, b / second)
+        served = 0
+        for values in ({"a": a, "b": b} for a, b in itertools.product(range(2, 40), repeat=2)):
+            if all(holds(relation, values) for relation in env.relations):
+                assert compare(values["a"] / first, values["b"] / second) is answer
+                served += 1
+        # Those that are equal are as many as have this ratio.
+        assert served > (1 if compare in (operator.eq, operator.ne) else 38)
+        assert not any(relation.operator == "==" and type(relation.right) is int for relation in env.relations)
+
+
+def test_quotients_that_rounding_may_make_equal_are_fixed() -> None:
+    env = ShapeEnv()
+    large = (1 << 52) + 1
+    first = make_size(env, env.create("n", large))
+    second = make_size(env, env.create("m", large + 1))
+    assert (first / 3 < second / 3) is (large / 3 < (large + 1) / 3)
+    values = [{"n": large + step, "m": large + 1 + other} for step in range(3) for other in range(3)]
+    for each in values:
+        if all(holds(relation, each) for relation in env.relations):
+            assert each["n"] / 3 < each["m"] / 3
+
+
 def test_what_python_refuses_at_other_sizes_is_guarded() -> None:
     env = ShapeEnv()
     n = make_size(env, env.create("n", 8))

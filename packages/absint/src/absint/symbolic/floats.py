@@ -39,6 +39,8 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
 """Functions of one argument, by their names in the module `math`."""
 # Doubles hold integers up to 2**53. What a short factor makes of a size that memory can hold stays below that.
 _SHORT = 1 << 12
+# Below it, products of the parts of two quotients tell these apart in double precision.
+_APART = 1 << 52
 
 
 class Ratio(NamedTuple):
@@ -205,6 +207,8 @@ class SizeFloat(Node, torch.SymFloat):
     def compare(self, name: builtins.str, other: SizeFloat) -> TruthNode:
         """A comparison, by the name that it has in the module `operator`."""
         gap = self._gap(other)
+        if gap is None:
+            gap = self._gap_of_quotients(other)
         if gap is not None:
             of_sizes: TruthNode = getattr(SizeNode(self.env, gap), name)(SizeNode(self.env, constant(0)))
             return of_sizes
@@ -228,6 +232,22 @@ class SizeFloat(Node, torch.SymFloat):
             return None
         is_positive = all(self.env.known_nonnegative(side.below - 1) for side in (left, right))
         return left.above * right.below - right.above * left.below if is_positive else None
+
+    def _gap_of_quotients(self, other: SizeFloat) -> Polynomial | None:
+        """The same of two quotients, each rounded once, which assumes that their parts are small.
+
+        a / b and c / d differ by 1 / (b * d) or more, if at all: by more than both are rounded, where a * d and c * b
+        are below 2**52.
+        """
+        left, right = self.term.ratio, other.term.ratio
+        if left is None or right is None or {self.term.operator, other.term.operator} != {"truediv"}:
+            return None
+        products = left.above * right.below, right.above * left.below
+        known = (*products, left.below - 1, right.below - 1)
+        if any(map(self.env.is_unbacked, products)) or not all(map(self.env.known_nonnegative, known)):
+            return None
+        are_small = all(self.env.is_nonnegative(constant(_APART - 1) - product) for product in products)
+        return products[0] - products[1] if are_small else None
 
     # What Python asks.
 
