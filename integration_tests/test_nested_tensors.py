@@ -349,6 +349,7 @@ BREAKS = {
     "attention on a CPU, part by part": (attend, "BC004: scaled_dot_product_attention"),
     "its parts": (lambda x: [part * 2 for part in x.unbind()], "BC004"),
     "text of a ragged size": (lambda x: (x * 2, len(str(x.shape)) > 0), "BC002"),
+    "a ragged size in a text": (lambda x: (x * 2, len(f"{x.shape[1]}") > 0), "BC002"),
 }
 
 

@@ -24,7 +24,8 @@ def library():
 def eigen(library):
     """An op without a rule, with a kernel that wants a batch of square matrices."""
     library.define("eigen(Tensor x) -> (Tensor, Tensor)")
-    library.impl("eigen", lambda x: tuple(torch.linalg.eigh(x)), "CPU")
+    for device in ("CPU", "CUDA"):
+        library.impl("eigen", lambda x: tuple(torch.linalg.eigh(x)), device)
     return torch.ops.absint_fallback.eigen.default
 
 

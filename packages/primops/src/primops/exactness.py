@@ -33,7 +33,7 @@ _BOUNDS: tuple[tuple[tuple[int, int], str], ...] = (
      "native_batch_norm_backward native_group_norm native_layer_norm nll_loss2d_forward nll_loss_forward norm "
      "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward remainder "
      "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward silu_backward "
-     "smooth_l1_loss_backward softplus softplus_backward special_xlog1py std std_mean tanh_backward trace "
+     "silu smooth_l1_loss_backward softplus softplus_backward special_xlog1py std std_mean tanh_backward trace "
      "upsample_bilinear2d upsample_linear1d upsample_trilinear3d var_mean xlogy"),
     ((4, 4),
      "binary_cross_entropy_with_logits pow"),

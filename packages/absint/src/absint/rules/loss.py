@@ -9,7 +9,7 @@ from absint.errors import TypeRuleError
 from absint.kernels import Question
 from absint.meta import Meta
 from absint.rules.pointwise import broadcast, pointwise
-from absint.rules.shapes import broadcasts_to, fresh
+from absint.rules.shapes import broadcasts_to, empty_like, fresh
 from absint.rules.table import Constraint, Refused, Rule, RuleTable, f32, i64, of_data
 from stagewire.types import numel
 
@@ -52,6 +52,23 @@ _SAME_SHAPE = Constraint(
 _WEIGHT_FITS = Constraint(
     "C2", "weight broadcasts to self", lambda self, weight: weight is None or broadcasts_to(weight.shape, self.shape),
     Refused("binary_cross_entropy", (f32(3), f32(3), f32(2))),
+)  # fmt: skip
+# Eager writes each step of this loss into `1 - target`, and weighs `log_sigmoid(self)` in place.
+_LOGITS = Constraint(
+    "C1", "self broadcasts to target", lambda self, target: broadcasts_to(self.shape, target.shape),
+    Refused("binary_cross_entropy_with_logits", (f32(3), f32(1))),
+)  # fmt: skip
+_LOGITS_WEIGHT = Constraint(
+    "C2", "weight broadcasts to target", lambda target, weight: (
+        weight is None or broadcasts_to(weight.shape, target.shape)
+    ),
+    Refused("binary_cross_entropy_with_logits", (f32(3), f32(3), f32(2))),
+)  # fmt: skip
+_LOGITS_POSITIVE = Constraint(
+    "C3", "target and pos_weight broadcast to self", lambda self, target, pos_weight: (
+        pos_weight is None or broadcasts_to(broadcast(pos_weight.shape, target.shape), self.shape)
+    ),
+    Refused("binary_cross_entropy_with_logits", (f32(1), f32(1), None, f32(2))),
 )  # fmt: skip
 _SOFT_MARGIN = Constraint(
     "C1", "target broadcasts to self", lambda self, target: broadcasts_to(target.shape, self.shape),
@@ -128,12 +145,12 @@ TABLE.rows({
     "soft_margin_loss_backward": lambda self, target: pointwise((target, pointwise((target, self)))),
     "mse_loss smooth_l1_loss": _pointwise,
     "huber_loss": lambda self, target, reduction: _loss(pointwise((self, target), None, self.dtype), reduction),
-    "soft_margin_loss": Rule(_pointwise, (_SOFT_MARGIN,)),
+    "soft_margin_loss": Rule(lambda self, reduction: _loss(empty_like(self), reduction), (_SOFT_MARGIN,)),
     "binary_cross_entropy": Rule(
         lambda self, reduction: _loss(fresh(self), reduction), (_SAME_SHAPE, _WEIGHT_FITS)
     ),
-    "binary_cross_entropy_with_logits": lambda self, target, weight, pos_weight, reduction: (
-        _loss(pointwise([m for m in (self, target, weight, pos_weight) if m is not None]), reduction)
+    "binary_cross_entropy_with_logits": Rule(
+        lambda target, reduction: _loss(pointwise((target,)), reduction), (_LOGITS, _LOGITS_WEIGHT, _LOGITS_POSITIVE)
     ),
     "multi_margin_loss": Rule(
         lambda self, target, reduction: _loss(fresh(self, target.shape), reduction),

@@ -9,7 +9,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
 from absint.rules.pointwise import broadcast, common_device, pointwise
-from absint.rules.shapes import fresh
+from absint.rules.shapes import expand_stride, fresh
 from absint.rules.table import RuleTable
 
 TABLE = RuleTable()
@@ -68,6 +68,12 @@ def _addmv(self: Meta, mat: Meta, vec: Meta, beta: Any) -> Meta:
     return fresh(self) if beta != 0 and 0 in mat.shape else made  # eager scales self, and expands nothing
 
 
+def _addr(self: Meta, vec1: Meta, vec2: Meta) -> Meta:
+    shape = vec1.shape[0], vec2.shape[0]
+    expanded = Meta(shape, expand_stride(self, shape), self.dtype, self.device)  # its dtype counts as a matrix's
+    return pointwise((expanded, Meta((shape[0], 1), (vec1.stride[0], 0), vec1.dtype, vec1.device), vec2))
+
+
 def _grouped_mm(self: Meta, mat2: Meta, offs: Meta | None, out_dtype: torch.dtype | None) -> Meta:
     if self.ndim == 2 and mat2.ndim == 2 and offs is None:
         raise TypeRuleError("_grouped_mm of two matrices needs offs")
@@ -85,9 +91,7 @@ TABLE.rows({
     "mv": _mv,
     "addmv": _addmv,
     "dot vdot": _dot,
-    "addr": lambda self, vec1, vec2: pointwise(
-        (self, Meta((vec1.shape[0], 1), (vec1.stride[0], 0), vec1.dtype, vec1.device), vec2)
-    ),
+    "addr": _addr,
     "_grouped_mm": _grouped_mm,
 })  # fmt: skip
 TABLE.ask("addmm _addmm_activation addmv addr baddbmm bmm dot mm mv vdot")

@@ -348,7 +348,8 @@ def is_backward(target: str) -> bool:
 
 def one_step_away(call: Call) -> dict[str, list[Callable[[], Call]]]:
     """How to make the calls with one dimension of one operand of another size, with one operand of another rank, and
-    with all operands, or those of floats, in another dtype; none of operators whose operands belong together."""
+    with all operands, or those of floats, or one of them, in another dtype; none of operators whose operands belong
+    together."""
     leaves, tree = tree_flatten((call.args, call.kwargs))
     places = [] if trusts(call.target) or is_backward(call.target) else _tensors(leaves)[:_OPERANDS]
 
@@ -371,7 +372,11 @@ def one_step_away(call: Call) -> dict[str, list[Callable[[], Call]]]:
         ],
         "rank": [step(lambda x: x[None], at) for at in places]
         + [step(lambda x: x[0], at) for at in places if leaves[at].dim() and len(leaves[at])],
-        "dtype": [step(partial(torch.Tensor.to, dtype=dtype), *floats) for dtype in DTYPES if floats],
+        "dtype": [
+            step(partial(torch.Tensor.to, dtype=dtype), *places)
+            for dtype in DTYPES
+            for places in {tuple(floats), *((at,) for at in floats)} - {()}
+        ],
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from primops.builder import Builder, Value, opmath
-from primops.decompositions.operands import Function, Table, broadcast_shape, by_name, literal_count
+from primops.decompositions.operands import Function, Table, broadcast_shape, by_name, literal_count, result_type
 from stagewire.expr import Dim
 from stagewire.types import numel
 
@@ -138,10 +138,9 @@ def binary_cross_entropy_with_logits(
     p: Builder, x: Value, target: Value, weight: Value | None = None, pos_weight: Value | None = None,
     reduction: int = MEAN,
 ) -> Value:  # fmt: skip
-    """(1 - t) x + w (log1p(exp(-|x|)) + max(-x, 0)) with w = 1 + (pos_weight - 1) t."""
-    inner, out = opmath(p.out.dtype), p.out.dtype
-    shape = broadcast_shape(x.shape, target.shape)
-    x, target = (p.operand(v, out, shape, inner) for v in (x, target))
+    """(1 - t) x + w (log1p(exp(-|x|)) + max(-x, 0)) with w = 1 + (pos_weight - 1) t, stored as t is."""
+    inner, out = opmath(result_type((x, target))), p.out.dtype
+    x, target = (p.operand(v, v.dtype, target.shape, inner) for v in (x, target))
     tail = p.add(p.log1p(p.exp(p.neg(p.abs(x)))), p.maximum(p.neg(x), 0.0))
     if pos_weight is not None:
         (positive,) = _wide_like(p, x, pos_weight)

@@ -87,10 +87,10 @@ class Compare(TorchDispatchMode):
 
 
 def comparable(values: Any) -> bool:
-    """Only dense tensors of dtypes that documents have."""
+    """Only dense tensors in the memory of the CPU, of dtypes that documents have."""
     tensors = [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
     return all(
-        type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout is torch.strided
+        type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout is torch.strided and x.device.type == "cpu"
         and x.dtype in NAMES and x.dtype is not torch.complex32  # which eager can hardly compare
         and not x.is_quantized and not x.is_conj() and not x.is_neg() and not x._is_zerotensor()
         for x in tensors

@@ -17,7 +17,7 @@ from bytecap.errors import ChangingNumber
 from bytecap.guards import print_source
 from bytecap.guards.guard_set import UPCOMING
 from bytecap.objects.base import Constant, Value, state
-from bytecap.objects.numbers.symbolic import SymbolicNumber, is_symbolic
+from bytecap.objects.numbers.symbolic import NestedInt, SymbolicNumber, is_symbolic
 from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Reading, Source
 from stagewire.capture import DictValue as ValueAt
 
@@ -124,9 +124,10 @@ def open_binary(function: Callable[[Any, Any], Any], symbol: str, left: Constant
 
 
 def as_open(value: Value) -> Constant | None:
-    """The constant that a value is, a size as one that stays open; None for others, and for what data decides."""
+    """The constant that a value is, a size as one that stays open; None for others, for what data decides and for
+    the ragged size of a nested tensor, which has no number."""
     if isinstance(value, SymbolicNumber):
-        return None if value.is_unbacked else OpenSymbol(value)
+        return None if value.is_unbacked or isinstance(value, NestedInt) else OpenSymbol(value)
     return value if isinstance(value, Constant) else None
 
 
