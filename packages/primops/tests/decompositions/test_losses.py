@@ -51,3 +51,40 @@ def test_nan_and_inf_and_ties(loss: Callable[..., torch.Tensor], name: str) -> N
     for target in (f"aten.{name}.default", f"aten.{name}_backward.default"):
         assert mode.outcomes[target].compared == 1
         assert not mode.outcomes[target].faults, mode.outcomes[target].faults
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [
+        (F.binary_cross_entropy_with_logits, "binary_cross_entropy_with_logits"),
+        (F.huber_loss, "huber_loss"),
+        (F.mse_loss, "mse_loss"),
+        (F.smooth_l1_loss, "smooth_l1_loss"),
+        (F.soft_margin_loss, "soft_margin_loss"),
+        (lambda x, y: torch.ldexp(x, 20 * y), "ldexp"),
+    ],
+)
+def test_operands_of_two_dtypes(loss: Callable[..., torch.Tensor], name: str) -> None:
+    """The dtype in which eager computes, and that of the result, are not always the operands' common one."""
+    floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    for one, other in itertools.permutations(floats, 2):
+        torch.manual_seed(0)
+        x, y = torch.randn(6).to(one), torch.rand(6).to(other)
+        with Compare() as mode:
+            loss(x, y)
+        if (outcome := mode.outcomes.get(f"aten.{name}.{'Tensor' if name == 'ldexp' else 'default'}")) is not None:
+            assert not outcome.faults, outcome.faults
+            steps = torch.finfo(max(one, other, key=lambda dtype: torch.finfo(dtype).eps)).eps
+            for dtype, ulps in outcome.ulps.items():
+                assert ulps * torch.finfo(getattr(torch, dtype)).eps <= 4 * steps, (one, other)
+
+
+def test_weights_of_another_dtype() -> None:
+    """They do not widen the loss: eager weighs in place."""
+    x, y, weights = torch.randn(6).half(), torch.rand(6).half(), torch.rand(6)
+    with Compare() as mode:
+        assert F.binary_cross_entropy_with_logits(x, y, pos_weight=weights).dtype is torch.float16
+        F.binary_cross_entropy_with_logits(x, y, weight=weights)
+    outcome = mode.outcomes["aten.binary_cross_entropy_with_logits.default"]
+    assert outcome.compared == 2
+    assert not outcome.faults, outcome.faults

@@ -11,7 +11,6 @@ from primops.decompositions.operands import Table, by_name, elementwise, is_floa
 from primops.decompositions.reductions import vector_norm, wide
 from primops.decompositions.shape import diagonal, diagonal_scatter, flip, split, split_with_sizes, transpose, window
 from primops.errors import Decline
-from primops.prims.layouts import INTEGERS
 from stagewire.expr import Dim
 
 MOST_COMPARED = 64
@@ -205,10 +204,9 @@ def channel_shuffle(p: Builder, x: Value, groups: Dim) -> Value:
 
 
 def ldexp(p: Builder, x: Value, exponent: Value) -> Value:
-    """x * 2 ** exponent, the power in the result's dtype."""
-    numbers = {x.dtype, exponent.dtype}
-    if numbers & INTEGERS or "bool" in numbers or p.out.dtype not in ("float32", "float64"):
-        raise Decline("whole exponents, whose power may overflow where the product does not, and halves")
+    """x * 2 ** exponent, the power in the exponent's dtype."""
+    if not is_float(x.dtype) or exponent.dtype != p.out.dtype or p.out.dtype not in ("float32", "float64"):
+        raise Decline("exponents whose power may overflow where the product does not: whole or narrow ones")
     return p.pointwise(lambda p, x, exponent: p.mul(x, p.exp2(exponent)), x, exponent)
 
 

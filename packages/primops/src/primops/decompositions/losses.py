@@ -27,9 +27,8 @@ def _loss(compute: Function) -> Function:
     def decomposition(
         p: Builder, x: Value, target: Value, reduction: int = MEAN, *arguments: Any, **keywords: Any
     ) -> Value:
-        shape = broadcast_shape(x.shape, target.shape)
-        inner = opmath(p.out.dtype)
-        x, target = (p.operand(v, p.out.dtype, shape, inner) for v in (x, target))
+        shape, common = broadcast_shape(x.shape, target.shape), result_type((x, target))
+        x, target = (p.operand(v, common, shape, opmath(common)) for v in (x, target))
         loss = compute(p, x, target, *arguments, **keywords)
         return p.convert(reduce_loss(p, loss, reduction), p.out.dtype)
 
@@ -93,6 +92,11 @@ def huber_backward(p: Builder, x: Value, target: Value, delta: float) -> Value:
     return p.where(outside, p.mul(p.sign(difference), float(delta)), difference)
 
 
+def soft_margin(p: Builder, x: Value, target: Value) -> Value:
+    x, target = (p.convert(v, opmath(p.out.dtype)) for v in (x, target))
+    return p.log1p(_overflowing(p, p.exp(p.mul(p.neg(x), target))))
+
+
 def soft_margin_backward(p: Builder, grad: Value, x: Value, target: Value, reduction: int = MEAN) -> Value:
     """-target z / (z + 1) * grad with z = exp(-target x), each step rounded as eager stores it."""
     shape = x.shape
@@ -140,8 +144,9 @@ def binary_cross_entropy_with_logits(
 ) -> Value:  # fmt: skip
     """(1 - t) x + w (log1p(exp(-|x|)) + max(-x, 0)) with w = 1 + (pos_weight - 1) t, stored as t is."""
     inner, out = opmath(result_type((x, target))), p.out.dtype
-    x, target = (p.operand(v, v.dtype, target.shape, inner) for v in (x, target))
+    x = p.operand(x, x.dtype, target.shape, opmath(x.dtype))
     tail = p.add(p.log1p(p.exp(p.neg(p.abs(x)))), p.maximum(p.neg(x), 0.0))
+    x, tail, target = (p.convert(v, inner) for v in (x, tail, target))
     if pos_weight is not None:
         (positive,) = _wide_like(p, x, pos_weight)
         tail = p.mul(tail, p.add(p.mul(p.sub(positive, 1.0), target), 1.0))
@@ -264,9 +269,7 @@ TABLE: Table = {
     "aten.smooth_l1_loss_backward.default": _loss_backward(smooth_l1_backward),
     "aten.huber_loss.default": _loss(huber),
     "aten.huber_loss_backward.default": _loss_backward(huber_backward),
-    "aten.soft_margin_loss.default": _loss(
-        lambda p, x, target: p.log1p(_overflowing(p, p.exp(p.mul(p.neg(x), target))))
-    ),
+    "aten.soft_margin_loss.default": _loss(soft_margin),
     "aten.soft_margin_loss_backward.default": soft_margin_backward,
     **{f"aten.{name}_forward.default": nll_loss for name in ("nll_loss", "nll_loss2d")},
     **{f"aten.{name}_backward.default": nll_loss_backward for name in ("nll_loss", "nll_loss2d")},
