@@ -24,6 +24,7 @@ from stagewire.verify import verify
 @pytest.fixture(autouse=True)
 def small_programs_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "LEAST_ELEMENTS", 1)
+    monkeypatch.setattr(layouts, "_least_product", lambda dtype: 1)
 
 
 class Residual(nn.Module):
@@ -94,6 +95,36 @@ def test_changed_weights_are_noticed(name: str) -> None:
         assert not torch.allclose(module(x), before)
     check(module, compiled, x)
     check(module, compiled, x)
+
+
+class Parts(nn.Module):
+    """Weights of convolutions and products that are parts of parameters, turned or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filters = nn.Parameter(torch.randn(2, 4, 4, 3, 3))
+        self.table = nn.Parameter(torch.randn(3 * 6, 4))
+        self.turned = nn.Parameter(torch.randn(6, 4))
+        self.bias = nn.Parameter(torch.randn(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.conv2d(x, self.filters[0], self.bias[0], padding=1)
+        x = nn.functional.conv2d(x, self.filters[1].transpose(0, 1), self.bias[1], padding=1).mean((2, 3))
+        query, key, value = (nn.functional.linear(x, part) for part in self.table.chunk(3))
+        return (
+            torch.addmm(self.bias[0], query * key, self.turned) + value @ self.table[:6] @ self.table[6:10].t()[:, :4]
+        )
+
+
+@pytest.mark.parametrize("name", ["filters", "table", "turned", "bias"])
+def test_parts_of_parameters_that_change_are_noticed(name: str) -> None:
+    torch.manual_seed(0)
+    module, x = Parts().eval(), torch.randn(2, 4, 8, 8)
+    compiled = frozen(module)
+    with torch.no_grad():
+        for change in (lambda w: w, lambda w: w.mul_(2.0), lambda w: w[:1].add_(1.0), lambda w: w):
+            change(getattr(module, name))
+            torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-2)
 
 
 def test_an_optimizer_between_calls() -> None:
@@ -202,10 +233,11 @@ def test_documents(tmp_path: Path) -> None:
     assert made.prepare is not None
     verify(made.prepare)
     targets = [node.target for node in made.main.joint.nodes]
+    assert targets.count("stagefold.product.default") == 1
     assert targets.count("stagefold.convolution.default") == 3
     assert targets.count("aten.convolution.default") == 1  # the transposed one
     assert not any("batch_norm" in target or target == "aten.relu.default" for target in targets)
-    posts = [node.args[7:] for node in made.main.joint.nodes if node.target.startswith("stagefold.")]
+    posts = [node.args[7:] for node in made.main.joint.nodes if node.target == "stagefold.convolution.default"]
     assert [post for post, _ in posts] == ["relu", "relu", "swish"]
     assert [other is not None for _, other in posts] == [False, True, False]
     prepared = {value.name for value in made.main.joint.inputs[len(made.prepare.binding.inputs) :]}
@@ -215,8 +247,9 @@ def test_documents(tmp_path: Path) -> None:
     assert len(used) == 9
 
 
-def test_small_convolutions_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_convolutions_and_products_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "LEAST_ELEMENTS", 1 << 30)
+    monkeypatch.setattr(layouts, "_least_product", lambda dtype: 1 << 30)
     made = freeze(documents(Residual().eval(), torch.randn(2, 3, 8, 8), tmp_path))
     assert made is not None
     assert not any(node.target.startswith("stagefold.") for node in made.main.joint.nodes)

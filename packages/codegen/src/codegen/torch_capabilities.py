@@ -24,6 +24,14 @@ TORCH = Capabilities(
         "torch.ops.mkldnn._convolution_pointwise", "convolutions with packed weights",
         "weights of frozen convolutions are not packed",
     ),
+    pack_product=Capability(
+        "torch.ops.mkldnn._reorder_linear_weight", "packing the weights of frozen products",
+        "weights of frozen products are not packed",
+    ),
+    multiply_packed=Capability(
+        "torch.ops.mkldnn._linear_pointwise", "products with packed weights",
+        "weights of frozen products are not packed",
+    ),
     below_autograd=Capability(
         "torch._C._AutoDispatchBelowAutograd", "collectives", "each collective passes through Python of torch's"
     ),

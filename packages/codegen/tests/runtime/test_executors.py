@@ -10,7 +10,7 @@ import torch
 
 from codegen import Options, load
 from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, WrongInput, WrongResult
-from codegen.runtime import cpu_convolutions
+from codegen.runtime import cpu_products
 from codegen.runtime.native import Again
 from codegen.stage import emit
 from stagewire.graph import DTypeArg, List, Ref
@@ -306,8 +306,8 @@ def test_no_memory_is_shared_between_calls_in_progress(directory):
 def test_a_call_site_packs_its_weight_once(directory, monkeypatch, executor):
     """And again when the weight has changed."""
     packs = []
-    pack = cpu_convolutions._pack
-    monkeypatch.setattr(cpu_convolutions, "_pack", lambda x, *rest: packs.append(x) or pack(x, *rest))
+    pack = cpu_products._pack
+    monkeypatch.setattr(cpu_products, "_pack", lambda x, *rest: packs.append(x) or pack(x, *rest))
     x, weight = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last), torch.randn(4, 3, 3, 3)
     args = (Ref("x"), Ref("w"), None, List((1, 1)), List((1, 1)), List((1, 1)), 1, "relu", None)
     result = x.new_empty(2, 4, 8, 8).contiguous(memory_format=torch.channels_last)
@@ -324,8 +324,8 @@ def test_a_call_site_packs_its_weight_once(directory, monkeypatch, executor):
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_weights_that_this_processor_cannot_pack_are_used_as_they_are(directory, monkeypatch, executor):
     """The program may come from another machine."""
-    monkeypatch.setattr(cpu_convolutions, "can_pack", lambda dtype: dtype is not torch.bfloat16)
-    monkeypatch.setattr(cpu_convolutions, "_pack", lambda *args: pytest.fail("asked to pack"))
+    monkeypatch.setattr(cpu_products, "can_pack", lambda dtype: dtype is not torch.bfloat16)
+    monkeypatch.setattr(cpu_products, "_pack", lambda *args: pytest.fail("asked to pack"))
     x, weight = torch.randn(2, 3, 8, 8).bfloat16(), torch.randn(4, 3, 3, 3).bfloat16()
     args = (Ref("x"), Ref("w"), None, List((1, 1)), List((1, 1)), List((1, 1)), 1, "relu", None)
     graph = call_graph("stagefold.convolution.default", args, {"x": x, "w": weight}, x.new_empty(2, 4, 8, 8))

@@ -7,7 +7,7 @@ import torch
 
 from codegen import load
 from codegen.cpp import tuning
-from codegen.runtime import cpu_convolutions
+from codegen.runtime import cpu_products
 from stagewire.expr import Expr, parse_expr
 from stagewire.graph import List, Ref
 from stagewire.program import CallExtern, Unit
@@ -33,8 +33,8 @@ def executor(request):
 @pytest.fixture(params=(0, None, 1 << 40), ids=("never", "as measured", "always"))
 def taken(request, monkeypatch):
     """How often the product of a backward was taken; `request.param`: up to how many windows it is."""
-    calls, function = [], cpu_convolutions.convolution_backward
-    monkeypatch.setattr(cpu_convolutions, "convolution_backward", lambda *args: calls.append(args) or function(*args))
+    calls, function = [], cpu_products.convolution_backward
+    monkeypatch.setattr(cpu_products, "convolution_backward", lambda *args: calls.append(args) or function(*args))
     if request.param is not None:
         names = ("product_windows", "product_gradient_windows", "product_places")
         numbers = dataclasses.replace(tuning.TUNED, **dict.fromkeys(names, request.param))
@@ -94,7 +94,7 @@ def test_forward(name, channels_last, taken, executor, directory):
     given = {"x": type_of(image, channels_last), "w": fixed(weight), "b": fixed(bias)}
     args = (Ref("x"), Ref("w"), Ref("b"), *arguments(geometry))
     one = unit("aten.convolution.default", args, given, [type_of(made, channels_last)])
-    assert cpu_convolutions.window_products(one.instructions[0], given) is not None
+    assert cpu_products.window_products(one.instructions[0], given) is not None
     run = load(one, directory, executor=executor)
     for n, h, w in IMAGES:
         x = torch.randn(n, CHANNELS, h, w)
@@ -148,7 +148,7 @@ def test_what_is_left_to_aten():
             "aten.convolution.default", (Ref("x"), Ref("w"), None, *arguments(geometry)[:-1], groups), {}, ("r",),
             (type_of(made),),
         )  # fmt: skip
-        return cpu_convolutions.window_products(call, {**given, "w": fixed(weight)})
+        return cpu_products.window_products(call, {**given, "w": fixed(weight)})
 
     assert found() is not None
     assert found(made=(4, weight.shape[0], 2, 2)) is None  # sizes are numbers: a program of one size has a product

@@ -14,7 +14,7 @@ from absint.meta import leaves
 from absint.targets import find
 from absint.wire import from_arg
 from codegen.errors import UnknownExtern
-from codegen.runtime.cpu_convolutions import PackedConvolution
+from codegen.runtime.cpu_products import PackedConvolution, PackedProduct
 from codegen.runtime.philox import philox_state
 from codegen.torch_capabilities import TORCH
 from stagewire import graph
@@ -101,6 +101,7 @@ def _is_constant(arg: graph.Arg) -> bool:
 NAMESPACE = "stagefold"
 CALL_SITES: dict[str, Callable[[], Callable[..., Any]]] = {
     "convolution.default": PackedConvolution,
+    "product.default": PackedProduct,
     "philox_state.default": lambda: philox_state,
 }
 """What makes the callable of a call site of the project's own calls, by the name behind their namespace."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from codegen.errors import MalformedLoop
 from codegen.runtime.arguments import closure, inputs_of, operator_of, resolve
-from codegen.runtime.cpu_convolutions import WindowProducts, window_products
+from codegen.runtime.cpu_products import WindowProducts, window_products
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import Homes, is_native, plan_memory
 from codegen.runtime.python_wrapper import reading_of

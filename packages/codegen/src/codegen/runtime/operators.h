@@ -50,7 +50,7 @@ template <class... P> static bool call_operator(Run *run, const i64 *w, i32 (*fu
   return !Call<P...>{function, next<P>(&r)...}.failed && results(run, r.w, r.made, r.count);
 }
 
-// What is copied before and behind a convolution that is a product (see cpu_convolutions.py). All is float32 in two
+// What is copied before and behind a convolution that is a product (see cpu_products.py). All is float32 in two
 // dimensions; sizes and steps are those of tensors: image, channel, row, column.
 struct Windows {
   const i64 *step;                           // of the images

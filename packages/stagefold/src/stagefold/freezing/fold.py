@@ -1,30 +1,45 @@
-"""Convolutions of a program that is frozen: normalisations fold into their weights, what follows them joins them.
+"""Convolutions and products of a program that is frozen: normalisations fold into weights, what follows joins them.
 
-The call that they become is `codegen.runtime.cpu_convolutions`'s:
+The call that they become is `codegen.runtime.cpu_products`'s:
 
     stagefold.convolution.default(input, weight, bias?, stride, padding, dilation, groups, post, other?)
 
-convolution, plus `other`, then `post` ("none", "relu", "swish" or "hardswish"), with the weight packed for oneDNN.
+convolution, plus `other`, then `post` ("none", "relu", "swish" or "hardswish"), with the weight packed for oneDNN. So
+are the weights of products where that gains: `stagefold.product.default(input, weight, bias?, turned)`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import torch
 from msgspec.structs import replace
 
-from absint.cpu_kernels import onednn_computes
+from absint.cpu_kernels import mkl_leaves_vectors_unused, onednn_computes
 from absint.schema import effect_of
-from aotgrad.ops import is_pure
+from aotgrad.ops import is_pure, is_view
 from primops.channels_last import CONVOLUTION, may_turn
 from primops.channels_last import suits as is_depthwise
 from stagewire.grad import Grad
-from stagewire.graph import Arg, Graph, List, Node, Ref, Value, definitions, node_references, references
+from stagewire.graph import (
+    Arg,
+    Graph,
+    List,
+    MemoryFormatArg,
+    Node,
+    Ref,
+    Value,
+    definitions,
+    node_references,
+    references,
+)
 from stagewire.graph_passes import live_nodes
 from stagewire.types import TensorType, contiguous, numel
 
 PACKED = "stagefold.convolution.default"
+PACKED_PRODUCT = "stagefold.product.default"
+PRODUCTS = frozenset(("aten.mm.default", "aten.addmm.default"))
 NORMALISATIONS = frozenset(("aten.native_batch_norm.default", "aten._native_batch_norm_legit_no_training.default"))
 POSTS = {"aten.relu.default": "relu", "aten.silu.default": "swish", "aten.hardswish.default": "hardswish"}
 """Pointwise calls that oneDNN computes along with a convolution."""
@@ -35,6 +50,18 @@ def _packed_dtypes() -> tuple[str, ...]:
     return tuple(name for name in ("float32", "bfloat16") if onednn_computes(getattr(torch, name)))
 
 
+LEAST_PRODUCTS = {"float32": 1 << 23, "bfloat16": 1 << 18}
+"""Multiplications, by dtype, from which on packing gains more than its call costs: 1.04 to 1.25 times ATen's speed
+in float32 on an EPYC with AVX-512, 1.0 to 1.5 in bfloat16 there, 1.3 to 2.0 on a Xeon with AMX
+(`benchmarks/packed_products.py`)."""
+
+
+def _least_product(dtype: str) -> float:
+    """The same on this processor: in float32 MKL is as fast, where it uses all of the processor's vectors."""
+    packs = onednn_computes(getattr(torch, dtype)) and (dtype != "float32" or mkl_leaves_vectors_unused())
+    return LEAST_PRODUCTS[dtype] if packs else math.inf
+
+
 def fold_normalisations(grad: Grad) -> Grad:
     """Batch norms with fixed statistics, behind convolutions that nothing else reads, as new weights."""
     return _Rewrite(grad).result(_Rewrite.fold, NORMALISATIONS)
@@ -43,6 +70,11 @@ def fold_normalisations(grad: Grad) -> Grad:
 def pack_convolutions(grad: Grad) -> Grad:
     """Convolutions with constant weights, with what may follow them."""
     return _Rewrite(grad).result(_Rewrite.pack, {CONVOLUTION})
+
+
+def pack_products(grad: Grad) -> Grad:
+    """Products of matrices with constant weights."""
+    return _Rewrite(grad).result(_Rewrite.pack_product, PRODUCTS)
 
 
 class _Rewrite:
@@ -128,9 +160,38 @@ class _Rewrite:
             return
         chain, post, other = self._followers(node)
         x, stride, padding, dilation, groups = node.args[0], *node.args[3:6], node.args[8]
+        made, weight = self._owned(weight, node)
         args = (x, weight, bias, stride, padding, dilation, groups, post, other)
         self.instead.update({id(step): [] for step in chain})
-        self.instead[id(chain[-1])] = [replace(chain[-1], target=PACKED, args=args, kwargs={})]
+        self.instead[id(chain[-1])] = [*made, replace(chain[-1], target=PACKED, args=args, kwargs={})]
+
+    def pack_product(self, node: Node) -> None:
+        bias, x, weight = (None, *node.args) if len(node.args) == 2 else node.args
+        constant = [arg for arg in (weight, bias) if isinstance(arg, Ref) and arg.name in self.constant]
+        if node.kwargs or len(constant) != len(node.args) - 1 or not isinstance(weight, Ref):
+            return
+        (rows, _), (depth, width) = (self.types[arg.name].shape for arg in (x, weight))
+        type = self.types[weight.name]
+        if type.device != "cpu" or type.dtype not in LEAST_PRODUCTS:
+            return
+        if rows * depth * width < _least_product(type.dtype):
+            return
+        if isinstance(bias, Ref) and self.types[bias.name].shape != (width,):
+            return
+        maker = self.makers.get(weight.name)
+        turned = maker is not None and maker.target == "aten.t.default"
+        made, weight = self._owned(maker.args[0] if turned else weight, node)
+        self.instead[id(node)] = [*made, replace(node, target=PACKED_PRODUCT, args=(x, weight, bias, turned))]
+
+    def _owned(self, weight: Ref, node: Node) -> tuple[list[Node], Ref]:
+        """A weight that is no view, and what makes it of one: what is packed belongs to memory and its version."""
+        maker, type = self.makers.get(weight.name), self.types[weight.name]
+        if maker is None or not is_view(maker.target):
+            return [], weight
+        made = _Emit(f"{node.results[0].name}_weight", node)
+        keywords = {"memory_format": MemoryFormatArg("contiguous_format")}
+        copy = made("aten.clone.default", contiguous(type.dtype, type.shape), weight, **keywords)
+        return made.nodes, copy
 
     def _followers(self, node: Node) -> tuple[list[Node], str, Arg]:
         """The nodes of conv (+ add) (+ post), the post, and what is added."""
@@ -186,10 +247,10 @@ class _Emit:
         self.prefix, self.like = prefix, like
         self.nodes: list[Node] = []
 
-    def __call__(self, target: str, type: TensorType, *args: Arg) -> Ref:
+    def __call__(self, target: str, type: TensorType, *args: Arg, **kwargs: Arg) -> Ref:
         name = f"{self.prefix}_{len(self.nodes)}"
         results, line, phase = (Value(name, type),), self.like.line, self.like.phase
-        self.nodes.append(Node(target, args, {}, results, line, phase, effect_of(target)))
+        self.nodes.append(Node(target, args, kwargs, results, line, phase, effect_of(target)))
         return Ref(name)
 
 

@@ -27,7 +27,7 @@ class Frozen(NamedTuple):
 def freeze(grad: Grad) -> Frozen | None:
     """Both documents; None for a program with a backward, or of symbolic sizes.
 
-    Where that is faster, convolutions become calls with packed weights (`codegen.runtime.cpu_convolutions`), in
+    Where that is faster, convolutions become calls with packed weights (`codegen.runtime.cpu_products`), in
     channels-last layout.
     """
     if grad.binding.tangents or grad.binding.symbols:
@@ -37,6 +37,7 @@ def freeze(grad: Grad) -> Frozen | None:
         grad = fold.pack_convolutions(grad)
         kinds = frozenset((fold.PACKED, CONVOLUTION))
         grad = replace(grad, joint=channels_last(grad.joint, kinds))
+    grad = fold.pack_products(grad)
     nodes, of_weights = fold.constant_nodes(grad)
     frontier = _frontier(grad, nodes, of_weights)
     if not frontier:

@@ -1,10 +1,12 @@
-"""Convolutions on a CPU that are not ATen's calls: with packed weights, and as products of few windows.
+"""Convolutions and products on a CPU that are not ATen's calls: with packed weights, and convolutions of few windows.
 
-Packed: `stagefold.convolution.default` of frozen programs, by oneDNN.
+Packed: `stagefold.convolution.default` and `stagefold.product.default` of frozen programs, by oneDNN.
 
-    call ::= (input, weight, bias?, stride, padding, dilation, groups, post, other?) -> convolution (+ other), then post
+    convolution ::= (input, weight, bias?, stride, padding, dilation, groups, post, other?)   (+ other), then post
+    product     ::= (input, weight, bias?, turned)   input @ weight (+ bias); turned: of the weight's transpose
 
 Each call site keeps its packed weight for as long as it is given the same one: the same memory, at the same version.
+So a weight may be no view that the unit makes, which has a version of its own.
 Where oneDNN has no kernels for a dtype on this processor, or is switched off, ATen's operators run one after the other.
 
 Products: convolutions of symbolic sizes, as products of matrices in the calls that have few windows.
@@ -37,11 +39,38 @@ from stagewire.program import CallExtern
 from stagewire.types import TensorType
 
 
-class PackedConvolution:
-    """A call site. Its weight is packed for the first input's size, and again when it has changed."""
+class CallSite:
+    """Its weight is packed for the first input's size, and again when it has changed."""
 
     def __init__(self) -> None:
         self._kept: tuple[torch.Tensor, tuple[int, int], torch.Tensor] | None = None
+
+    def packed(
+        self, pack: Callable[..., torch.Tensor], x: torch.Tensor, weight: torch.Tensor, *rest: Any
+    ) -> torch.Tensor:
+        """`pack(x, weight, *rest)`, kept while the weight is the same."""
+        if weight.is_inference():  # counts no versions
+            return pack(x, weight, *rest)
+        state = weight.data_ptr(), weight._version
+        kept = self._kept
+        if kept is None or kept[1] != state:  # while the weight is held here, no other can lie in its memory
+            kept = self._kept = (weight.detach(), state, pack(x, weight, *rest))
+        return kept[2]
+
+
+class PackedProduct(CallSite):
+    """A product of two matrices, whose second one is a weight."""
+
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, turned: bool) -> torch.Tensor:
+        if x.numel() == 0 or not torch.backends.mkldnn.enabled or not can_pack(weight.dtype, PRODUCTS):
+            matrix = weight.t() if turned else weight
+            return x.mm(matrix) if bias is None else torch.addmm(bias, x, matrix)
+        packed = self.packed(_pack_matrix, x, weight, turned)
+        return TORCH.multiply_packed(x, packed, bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+class PackedConvolution(CallSite):
+    """A convolution in two dimensions."""
 
     def __call__(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: list[int], padding: list[int],
@@ -49,7 +78,7 @@ class PackedConvolution:
     ) -> torch.Tensor:  # fmt: skip
         if x.numel() == 0 or not torch.backends.mkldnn.enabled or not can_pack(weight.dtype):
             return plain_convolution(x, weight, bias, stride, padding, dilation, groups, post, other)
-        packed = self._packed(x, weight, stride, padding, dilation, groups)
+        packed = self.packed(_pack, x, weight, stride, padding, dilation, groups)
         x = x.contiguous(memory_format=torch.channels_last)
         operators = TORCH.convolve_packed
         if other is None:
@@ -60,19 +89,20 @@ class PackedConvolution:
             x, other, packed, bias, padding, stride, dilation, groups, "add", None, follow, [], None
         )
 
-    def _packed(self, x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> torch.Tensor:
-        if weight.is_inference():  # counts no versions
-            return _pack(x, weight, *geometry)
-        state = weight.data_ptr(), weight._version
-        kept = self._kept
-        if kept is None or kept[1] != state:  # while the weight is held here, no other can lie in its memory
-            kept = self._kept = (weight.detach(), state, _pack(x, weight, *geometry))
-        return kept[2]
+
+CONVOLUTIONS = ("pack_convolution", "convolve_packed")
+PRODUCTS = ("pack_product", "multiply_packed")
 
 
-def can_pack(dtype: torch.dtype) -> bool:
+def can_pack(dtype: torch.dtype, operators: tuple[str, ...] = CONVOLUTIONS) -> bool:
     """Whether oneDNN takes weights of a dtype on this processor, as ATen says."""
-    return TORCH.has("pack_convolution") and TORCH.has("convolve_packed") and onednn_computes(dtype)
+    return all(map(TORCH.has, operators)) and onednn_computes(dtype)
+
+
+def _pack_matrix(x: torch.Tensor, weight: torch.Tensor, turned: bool) -> torch.Tensor:
+    with torch.no_grad():
+        rows = weight.detach() if turned else weight.detach().t()
+        return TORCH.pack_product(rows.contiguous(), x.shape[0])  # type: ignore[no-any-return]
 
 
 def _pack(
