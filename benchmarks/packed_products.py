@@ -16,7 +16,7 @@ import torch
 from beside.run import processor
 from beside.turns import in_turns
 
-from absint.cpu_kernels import mkl_leaves_vectors_unused, onednn_computes
+from absint.cpu_kernels import has_matrix_tiles, onednn_computes
 from codegen.runtime.cpu_products import PRODUCTS, PackedProduct, can_pack
 from codegen.torch_capabilities import TORCH
 
@@ -32,7 +32,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     clock = time.process_time if given.threads == 1 else time.perf_counter
-    print(f"{processor()}, {torch.__version__}, MKL leaves vectors unused: {mkl_leaves_vectors_unused()}")
+    print(f"{processor()}, {torch.__version__}, tiles of matrices: {has_matrix_tiles()}")
     print("| rows x depth x columns | dtype | ATen us | oneDNN | packed |\n|---|---|---:|---:|---:|")
     for dtype in (torch.float32, torch.bfloat16):
         if not can_pack(dtype, PRODUCTS) or not onednn_computes(dtype):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,15 +33,9 @@ def onednn_computes(dtype: torch.dtype) -> bool:
 
 
 @cache
-def mkl_leaves_vectors_unused() -> bool:
-    """Whether the processor has wider vectors than MKL uses, whose kernels of AVX-512 are for Intel's processors alone.
-
-    (`benchmarks/packed_products.py` compares it with oneDNN.)
-    """
-    if not torch.backends.mkl.is_available() or torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return False
-    information = Path("/proc/cpuinfo")
-    return information.exists() and "GenuineIntel" not in information.read_text(errors="replace")
+def has_matrix_tiles() -> bool:
+    """Whether the processor multiplies tiles of bfloat16 (AMX), into whose order oneDNN brings weights."""
+    return TORCH.has("has_matrix_tiles") and onednn_computes(torch.bfloat16) and TORCH.has_matrix_tiles()
 
 
 def onednn_takes_lstm(dtype: torch.dtype) -> bool:
@@ -57,8 +50,8 @@ def onednn_takes_lstm(dtype: torch.dtype) -> bool:
 def cpu_kernels() -> str:
     """All that is asked, in one line: programs are made by it, and so it is part of their keys."""
     dtypes = [str(dtype).removeprefix("torch.") for dtype in (torch.float32, *_HALVES) if onednn_computes(dtype)]
-    narrow = ";narrow MKL" if mkl_leaves_vectors_unused() else ""
-    return f"{torch.backends.cpu.get_cpu_capability()};oneDNN={','.join(dtypes)}{narrow}"
+    tiles = ";tiles" if has_matrix_tiles() else ""
+    return f"{torch.backends.cpu.get_cpu_capability()};oneDNN={','.join(dtypes)}{tiles}"
 
 
 LSTM_LAYER = "aten.mkldnn_rnn_layer.default"

@@ -85,6 +85,10 @@ TORCH = Capabilities(
         "torch._C._VariableFunctions", "telling ATen's functions from others of torch", _ALL, accepts=is_anything
     ),
     masked_functions=Capability("torch.masked._ops", *_named("masked"), accepts=is_anything),
+    has_matrix_tiles=Capability(
+        "torch.cpu._is_amx_tile_supported", "knowing whether the processor multiplies tiles of matrices",
+        "weights of frozen products are not packed",
+    ),
     **{
         f"onednn_has_{name}": Capability(
             f"torch.ops.mkldnn._is_mkldnn_{short}_supported", f"knowing whether oneDNN computes in {name}",

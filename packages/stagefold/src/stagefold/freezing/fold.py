@@ -10,13 +10,12 @@ are the weights of products where that gains: `stagefold.product.default(input, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import torch
 from msgspec.structs import replace
 
-from absint.cpu_kernels import mkl_leaves_vectors_unused, onednn_computes
+from absint.cpu_kernels import has_matrix_tiles, onednn_computes
 from absint.schema import effect_of
 from aotgrad.ops import is_pure, is_view
 from primops.channels_last import CONVOLUTION, may_turn
@@ -50,16 +49,14 @@ def _packed_dtypes() -> tuple[str, ...]:
     return tuple(name for name in ("float32", "bfloat16") if onednn_computes(getattr(torch, name)))
 
 
-LEAST_PRODUCTS = {"float32": 1 << 23, "bfloat16": 1 << 18}
-"""Multiplications, by dtype, from which on packing gains more than its call costs: 1.04 to 1.25 times ATen's speed
-in float32 on an EPYC with AVX-512, 1.0 to 1.5 in bfloat16 there, 1.3 to 2.0 on a Xeon with AMX
-(`benchmarks/packed_products.py`)."""
+LEAST_PRODUCT, LEAST_SIDE = 1 << 18, 64
+"""Multiplications of a product, and rows and columns of its weight, from which on packing gains more than calls cost.
+(`benchmarks/packed_products.py`: on a Xeon with AMX 1.3 to 2.0 times ATen's speed in bfloat16. Where a processor has no
+tiles for matrices it is 1.0 to 1.2, and whole models gain nothing, nor does float32.)"""
 
 
-def _least_product(dtype: str) -> float:
-    """The same on this processor: in float32 MKL is as fast, where it uses all of the processor's vectors."""
-    packs = onednn_computes(getattr(torch, dtype)) and (dtype != "float32" or mkl_leaves_vectors_unused())
-    return LEAST_PRODUCTS[dtype] if packs else math.inf
+def _packs_products(dtype: str) -> bool:
+    return dtype == "bfloat16" and has_matrix_tiles()
 
 
 def fold_normalisations(grad: Grad) -> Grad:
@@ -172,9 +169,9 @@ class _Rewrite:
             return
         (rows, _), (depth, width) = (self.types[arg.name].shape for arg in (x, weight))
         type = self.types[weight.name]
-        if type.device != "cpu" or type.dtype not in LEAST_PRODUCTS:
+        if type.device != "cpu" or not _packs_products(type.dtype):
             return
-        if rows * depth * width < _least_product(type.dtype):
+        if min(depth, width) < LEAST_SIDE or rows * depth * width < LEAST_PRODUCT:
             return
         if isinstance(bias, Ref) and self.types[bias.name].shape != (width,):
             return
