@@ -24,8 +24,7 @@ from stagewire.verify import verify
 @pytest.fixture(autouse=True)
 def small_programs_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "LEAST_ELEMENTS", 1)
-    monkeypatch.setattr(layouts, "LEAST_PRODUCT", 1)
-    monkeypatch.setattr(layouts, "LEAST_SIDE", 1)
+    monkeypatch.setattr(layouts, "LEAST_WEIGHT", 1)
     monkeypatch.setattr(layouts, "_packs_products", lambda dtype: dtype in ("float32", "bfloat16"))
 
 
@@ -251,7 +250,7 @@ def test_documents(tmp_path: Path) -> None:
 
 def test_small_convolutions_and_products_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "LEAST_ELEMENTS", 1 << 30)
-    monkeypatch.setattr(layouts, "LEAST_PRODUCT", 1 << 30)
+    monkeypatch.setattr(layouts, "LEAST_WEIGHT", 1 << 30)
     made = freeze(documents(Residual().eval(), torch.randn(2, 3, 8, 8), tmp_path))
     assert made is not None
     assert not any(node.target.startswith("stagefold.") for node in made.main.joint.nodes)

@@ -49,10 +49,10 @@ def _packed_dtypes() -> tuple[str, ...]:
     return tuple(name for name in ("float32", "bfloat16") if onednn_computes(getattr(torch, name)))
 
 
-LEAST_PRODUCT, LEAST_SIDE = 1 << 18, 64
-"""Multiplications of a product, and rows and columns of its weight, from which on packing gains more than calls cost.
-(`benchmarks/packed_products.py`: on a Xeon with AMX 1.3 to 2.0 times ATen's speed in bfloat16. Where a processor has no
-tiles for matrices it is 1.0 to 1.2, and whole models gain nothing, nor does float32.)"""
+LEAST_WEIGHT = 1 << 16
+"""Elements of a product's weight from which on packing gains more than its call costs: on a Xeon with AMX it is 1.2 to
+2.0 times ATen's speed in bfloat16. Where a processor has no tiles for matrices it is 1.0 to 1.2, and whole models gain
+nothing, nor does float32. (`benchmarks/packed_products.py`)"""
 
 
 def _packs_products(dtype: str) -> bool:
@@ -167,11 +167,9 @@ class _Rewrite:
         constant = [arg for arg in (weight, bias) if isinstance(arg, Ref) and arg.name in self.constant]
         if node.kwargs or len(constant) != len(node.args) - 1 or not isinstance(weight, Ref):
             return
-        (rows, _), (depth, width) = (self.types[arg.name].shape for arg in (x, weight))
         type = self.types[weight.name]
-        if type.device != "cpu" or not _packs_products(type.dtype):
-            return
-        if min(depth, width) < LEAST_SIDE or rows * depth * width < LEAST_PRODUCT:
+        depth, width = type.shape
+        if type.device != "cpu" or depth * width < LEAST_WEIGHT or not _packs_products(type.dtype):
             return
         if isinstance(bias, Ref) and self.types[bias.name].shape != (width,):
             return
