@@ -1,5 +1,7 @@
 """`AbstractMode` against eager: types, requires_grad, aliasing, in-place rules, refusals."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -197,6 +199,32 @@ def test_in_place_accepts_what_eager_accepts(write):
     write(tensor)
     with AbstractMode():
         assert write(abstract(tensor)).shape == (3,)
+
+
+@pytest.mark.parametrize("name", ["softmax", "diag", "transpose_copy", "cumsum", "add", "sum"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.complex64])
+def test_out_of_another_dtype_is_refused_as_eager_does(name, dtype):
+    write = {
+        "softmax": lambda x, out: torch.softmax(x, 0, out=out),
+        "diag": lambda x, out: torch.diag(x, out=out),
+        "transpose_copy": lambda x, out: torch.transpose_copy(x, 0, 1, out=out),
+        "cumsum": lambda x, out: torch.cumsum(x, 0, out=out),
+        "add": lambda x, out: torch.add(x, 1, out=out),
+        "sum": lambda x, out: torch.sum(x, 0, keepdim=True, out=out),
+    }[name]
+    shape = {"diag": (3,), "sum": (1, 3)}.get(name, (3, 3))
+    x, out = torch.ones(3, 3), torch.empty(shape, dtype=dtype)
+    refusals = []
+    with AbstractMode():
+        types = abstract(x), abstract(out)
+    for operands, mode in (((x, out), contextlib.nullcontext()), (types, AbstractMode())):
+        try:
+            with mode:
+                assert write(*operands).dtype is dtype
+        except RuntimeError as error:
+            refusals.append(str(error))
+    assert len(refusals) != 1
+    assert not refusals or refusals[0].splitlines()[0] in refusals[1]
 
 
 def test_out_of_another_shape_is_refused():

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
+from msgspec.structs import replace
 
 from absint.errors import BadMutation, DataDependentError, NoTypeRule, RefusedWrite, UnsupportedTensor
 from absint.fallback import Fallback
 from absint.float_forms import has_floats, with_floats
 from absint.forms import symbolic_form
 from absint.forms.attention import attention
-from absint.kernels import ask
+from absint.kernels import Question, ask
 from absint.meta import Meta, contiguous, from_tensor, map_leaves
 from absint.overlap import reads_what_it_writes
 from absint.promote import can_cast
@@ -265,6 +266,8 @@ class AbstractMode(TORCH.dispatch_mode):
         targets = tuple(argument_value(write, metas, named) for write in record.writes)
         for result, target in zip(results, targets, strict=False):
             _check_write(record, result, target)
+        if record.question is None:
+            _check_dtypes(record, metas, named, results)
         return targets if len(targets) > 1 else targets[0]
 
     # Abstract results.
@@ -452,6 +455,24 @@ def _check_write(record: OpRecord, result: Any, target: Any) -> None:
     )
     if overlaps and record.answers is Answers.SELF and record.name not in _WRITES_OVERLAPPING:
         raise RefusedWrite(f"{record.name}: several elements of {target} are one memory location")
+
+
+def _check_dtypes(record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any], results: tuple[Any, ...]) -> None:
+    """Some kernels take no out= argument of another dtype than their result's, though it can be cast: where one takes
+    its own dtypes, it is asked about those that are given."""
+    fitting = {
+        name: replace(named[name], dtype=result.dtype)
+        for name, result in zip(record.out_names, results, strict=False)
+        if type(result) is Meta and type(named.get(name)) is Meta and named[name].dtype is not result.dtype
+    }
+    if not fitting:
+        return
+    try:
+        asked = ask(record.func, Question(), metas, named | fitting, record.out_names)
+    except RuntimeError:
+        return  # of one element each, it refuses something else
+    if asked:
+        ask(record.func, Question(), metas, named, record.out_names)
 
 
 def abstract_call(
