@@ -227,6 +227,13 @@ def test_out_of_another_dtype_is_refused_as_eager_does(name, dtype):
     assert not refusals or refusals[0].splitlines()[0] in refusals[1]
 
 
+def test_a_step_that_is_cut_off_to_nothing_is_refused():
+    with pytest.raises(ValueError, match="step must be nonzero"):
+        torch.arange(0, 5, 0.5, dtype=torch.int64)
+    with AbstractMode(), pytest.raises(TypeRuleError, match="step must be nonzero"):
+        torch.arange(0, 5, 0.5, dtype=torch.int64)
+
+
 def test_out_of_another_shape_is_refused():
     # Eager resizes it, which no abstract tensor can.
     with AbstractMode(), pytest.raises(BadMutation) as caught:

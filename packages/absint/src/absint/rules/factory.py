@@ -59,6 +59,8 @@ def _arange(end: Any, dtype: DType, device: Any, start: Any = 0, step: Any = 1) 
         whole = all(not isinstance(bound, float) for bound in (start, end, step))
         dtype = torch.int64 if whole else torch.get_default_dtype()
     start, end, step = (_as_whole(bound, dtype) for bound in (start, end, step))
+    if type(step) is int and step == 0:
+        raise TypeRuleError("step must be nonzero")
     if any(isinstance(bound, float) for bound in (start, end, step)):
         count = math.ceil((end - start) / step)
     else:
