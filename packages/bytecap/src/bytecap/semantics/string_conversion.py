@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 import re
 import reprlib
 from collections import defaultdict, deque
@@ -35,7 +36,7 @@ def open_text(tracer: Tracer, value: Value, function: Callable[[Any], str] = str
 
 def open_percent(tracer: Tracer, template: str, value: Value) -> Constant | None:
     """`template % value` likewise."""
-    return None if "c" in template else _open_call(tracer, _percent, Constant(template), value)
+    return None if "c" in template else _open_call(tracer, operator.mod, Constant(template), value)
 
 
 def open_template(tracer: Tracer, template: str, args: list[Value], named: dict[str, Value]) -> Constant | None:
@@ -43,7 +44,7 @@ def open_template(tracer: Tracer, template: str, args: list[Value], named: dict[
     fields = [] if named else _FIELD.findall(template)
     # What else stands in a field (a width that is an argument, an attribute) may raise for other numbers.
     is_plain = not named and len(fields) == template.count("{") == template.count("}")
-    return _open_call(tracer, _formatted, Constant(template), *args) if is_plain else None
+    return _open_call(tracer, str.format, Constant(template), *args) if is_plain else None
 
 
 _FIELD = re.compile(r"\{\d*(?:![rsa])?(?::[^{}c]*)?\}")
@@ -57,14 +58,6 @@ def _open_call(tracer: Tracer, function: Callable[..., str], *args: Value) -> Co
         return derive(function, *copied)  # type: ignore[arg-type]
     except (TypeError, ValueError, IndexError):
         return None  # as the evaluated program finds out
-
-
-def _percent(template: str, value: Any) -> str:
-    return template % value
-
-
-def _formatted(template: str, *args: Any) -> str:
-    return template.format(*args)
 
 
 def _tuple_of(*items: Any) -> tuple[Any, ...]:

@@ -28,8 +28,10 @@ def _build_map(tracer: Tracer, flat: list[Any]) -> DictValue:
 
 def format_value(tracer: Tracer, value: Any, conversion: int, spec: str) -> Any:
     """One replacement field of an f-string; conversion: 1 !s, 2 !r, 3 !a, 0 none."""
-    left_open = open_format(value, spec) if conversion == 0 or (conversion == 1 and not spec) else None
-    if left_open is None and not spec and conversion < 3:
+    left_open = None
+    if spec and conversion == 0:
+        left_open = open_format(value, spec)
+    elif not spec and conversion < 3:
         left_open = open_text(tracer, value, repr if conversion == 2 else str)
     if left_open is not None:
         return left_open

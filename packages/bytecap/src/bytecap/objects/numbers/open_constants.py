@@ -140,7 +140,7 @@ def open_format(value: Value, spec: str) -> Constant | None:
         format(_peek(value), spec)
     except ValueError:
         return None
-    return derive(format, value, Constant(spec)) if spec else derive(str, value)
+    return derive(format, value, Constant(spec))
 
 
 def open_join(parts: list[Value]) -> Constant | None:
