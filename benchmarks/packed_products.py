@@ -16,7 +16,7 @@ import torch
 from beside.run import processor
 from beside.turns import in_turns
 
-from absint.cpu_kernels import has_matrix_tiles, onednn_computes
+from absint.cpu_kernels import has_matrix_tiles
 from codegen.runtime.cpu_products import PRODUCTS, PackedProduct, can_pack
 from codegen.torch_capabilities import TORCH
 
@@ -35,7 +35,7 @@ def main() -> None:
     print(f"{processor()}, {torch.__version__}, tiles of matrices: {has_matrix_tiles()}")
     print("| rows x depth x columns | dtype | ATen us | oneDNN | packed |\n|---|---|---:|---:|---:|")
     for dtype in (torch.float32, torch.bfloat16):
-        if not can_pack(dtype, PRODUCTS) or not onednn_computes(dtype):
+        if not can_pack(dtype, PRODUCTS):
             print(f"| {dtype}: oneDNN has no kernels for it here |")
             continue
         for rows, depth, columns in SHAPES:

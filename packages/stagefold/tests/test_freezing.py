@@ -248,6 +248,22 @@ def test_documents(tmp_path: Path) -> None:
     assert len(used) == 9
 
 
+def test_products_of_weights_alone_run_once(tmp_path: Path) -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(4, 6))
+            self.linear = nn.Linear(6, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.linear(self.table)
+
+    made = freeze(documents(Positions(), torch.randn(4, 8), tmp_path))
+    assert made is not None
+    assert made.prepare is not None
+    assert [node.target for node in made.main.joint.nodes] == ["aten.add.Tensor"]
+
+
 def test_small_convolutions_and_products_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "LEAST_ELEMENTS", 1 << 30)
     monkeypatch.setattr(layouts, "LEAST_WEIGHT", 1 << 30)

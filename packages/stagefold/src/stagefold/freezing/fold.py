@@ -88,9 +88,9 @@ class _Rewrite:
         self.instead: dict[int, list[Node]] = {}
 
     def result(self, rewrite: Callable[[_Rewrite, Node], None], targets: Collection[str]) -> Grad:
-        """The program with the calls of these targets rewritten."""
+        """The program with the calls of these targets rewritten, but for those that run once as they are."""
         for node in self.grad.joint.nodes:
-            if node.target in targets:
+            if node.target in targets and node.results[0].name not in self.constant:
                 rewrite(self, node)
         if not self.instead:
             return self.grad
